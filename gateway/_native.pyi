@@ -1,0 +1,269 @@
+"""The native leaf: Delta logs as streams of signed NDJSON lines.
+
+Everything here releases the GIL while it works. Calls marked *blocks* read storage and belong in an executor
+thread; all others return at once and may be called on the event loop. Times are integers in milliseconds since
+the epoch unless a name says otherwise.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, final
+
+ResponseFormat = Literal["parquet", "delta"]
+
+class LogError(Exception):
+    """Base of all errors of the native code. `str()` may be shown to a recipient.
+
+    `detail` is for the operator's log only (it may name hosts and keys).
+
+    LogError
+    ├── TableNotFound            no Delta log there
+    ├── VersionNotFound          requested, earliest, latest
+    ├── TimestampOutOfRange      requested_ms, earliest_ms, latest_ms
+    ├── CorruptLog               file
+    ├── UnsupportedFeature       feature
+    ├── ChangeDataFeedDisabled   version
+    ├── ForbiddenPath            a file outside of the allowed roots
+    ├── InvalidCursor            a place that is not in this snapshot
+    ├── StorageDenied            the store refused the credentials
+    ├── StorageUnavailable       unreachable, throttled, timed out
+    ├── Cancelled
+    ├── DeadlineExceeded
+    └── InvalidArgument          a configuration value the native code cannot work with
+    """
+
+    detail: str | None
+
+class TableNotFound(LogError): ...
+
+class VersionNotFound(LogError):
+    requested: int
+    earliest: int
+    latest: int
+
+class TimestampOutOfRange(LogError):
+    requested_ms: int
+    earliest_ms: int
+    latest_ms: int
+
+class CorruptLog(LogError):
+    file: str
+
+class UnsupportedFeature(LogError):
+    feature: str
+
+class ChangeDataFeedDisabled(LogError):
+    version: int
+
+class ForbiddenPath(LogError): ...
+class InvalidCursor(LogError): ...
+class StorageDenied(LogError): ...
+class StorageUnavailable(LogError): ...
+class Cancelled(LogError): ...
+class DeadlineExceeded(LogError): ...
+class InvalidArgument(LogError): ...
+
+@final
+class Storage:
+    """Where table roots are read from: the local file system or one S3-compatible bucket. `repr` shows no secret."""
+
+    @staticmethod
+    def local() -> Storage: ...
+    @staticmethod
+    def s3(
+        bucket: str,
+        *,
+        region: str,
+        endpoint: str | None = None,
+        path_style: bool = False,
+        access_key_id: str | None = None,
+        secret_access_key: str | None = None,
+        session_token: str | None = None,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 20.0,
+    ) -> Storage:
+        """Without keys the default chain of the environment is asked (variables, web identity, instance role)."""
+
+@final
+class Signer:
+    """Makes URLs for objects under one root. `repr` shows no secret."""
+
+    @staticmethod
+    def s3(
+        bucket: str,
+        *,
+        region: str,
+        endpoint: str | None = None,
+        path_style: bool = False,
+        access_key_id: str,
+        secret_access_key: str,
+        session_token: str | None = None,
+        credentials_expire_ms: int | None = None,
+        portable: bool = False,
+    ) -> Signer:
+        """SigV4 query presigning. `endpoint` is the host of the URLs; `portable` never uses wide lanes."""
+    @staticmethod
+    def local(base_url: str, *, key: bytes) -> Signer:
+        """URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?expires={s}&signature={hex}`.
+
+        `base_url` ends in the table's id, so that a URL of one table opens no other. The signature is
+        HMAC-SHA256(key, "{path of the URL}\\n{expires}").
+        """
+    def sign(self, key: str, *, now_ms: int, lifetime_seconds: int) -> tuple[str, int]:
+        """One URL for the object `key` (unencoded), and when it expires."""
+
+def verify_local_url(path: str, expires: str, signature: str, *, key: bytes, now_ms: int) -> bool:
+    """Whether the files route may answer this (still percent-encoded) URL path. Constant time."""
+
+@final
+class Chunk:
+    """A piece of an answer, ends on a line. Supports the buffer protocol; its memory is reused once released."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class StreamSummary:
+    """What a stream did; complete when the stream is done."""
+
+    files: int
+    """Lines with a URL."""
+    next_place: str | None
+    """Where the next page goes on; None when everything was answered."""
+    min_url_expiration_ms: int | None
+    considered: int
+    pruned_by_partition: int
+    pruned_by_stats: int
+    pruned_by_limit: int
+
+@final
+class NdjsonChunks:
+    """The body of an answer, made ahead by native threads into a bounded queue."""
+
+    def fileno(self) -> int:
+        """A file descriptor that becomes readable when `next_chunk` has something new to say."""
+    def next_chunk(self) -> Chunk | None:
+        """The next piece, or None: then `done` tells the end from "not yet" (wait for `fileno`). Raises LogError."""
+    @property
+    def done(self) -> bool: ...
+    @property
+    def summary(self) -> StreamSummary: ...
+    def finish(self, last_line: bytes) -> bytes:
+        """`last_line` (may be empty) and whatever the content coding still owes. Only when `done`."""
+    def cancel(self) -> None:
+        """Stops the native work at once. Also done when the object is dropped."""
+
+@final
+class Snapshot:
+    """One version of a table: protocol and metadata known, files not read."""
+
+    version: int
+    timestamp_ms: int
+    """The commit's timestamp (in-commit where the table has it)."""
+    table_id: str
+    """metaData.id"""
+    min_reader_version: int
+    client_reader_features: list[str]
+    """Reader features that a client must announce to read the table (log-only ones are taken away)."""
+    needs_delta_format: bool
+    change_data_feed: bool
+    partition_columns: list[str]
+    schema_string: str | None
+    identity: str
+    """Names the checkpoint and version that fix the order of files; part of page tokens."""
+
+    def header(self, response_format: ResponseFormat, *, with_version: bool) -> bytes:
+        """The protocol and metaData lines, with size and numFiles. *Blocks* when those are not known yet."""
+    def totals(self) -> tuple[int, int]:
+        """(numFiles, size in bytes). *Blocks* when not known yet."""
+    def files(
+        self,
+        signers: Signers,
+        *,
+        response_format: ResponseFormat,
+        now_ms: int,
+        lifetime_seconds: int,
+        file_id_scheme: ResponseFormat | None = None,
+        predicate_hints: Sequence[str] = (),
+        json_predicate_hint: str | None = None,
+        limit_hint: int | None = None,
+        max_files: int | None = None,
+        place: str | None = None,
+        with_version: bool = False,
+        content_coding: Literal["identity", "gzip", "zstd"] = "identity",
+        deadline_ms: int | None = None,
+    ) -> NdjsonChunks:
+        """The whole answer of /query but for the endStreamAction: header lines, then a line a file.
+
+        `place` is a `next_place` of an earlier stream of the same `identity`. Raises InvalidCursor.
+        """
+    def hint_problems(self, predicate_hints: Sequence[str], json_predicate_hint: str | None) -> list[tuple[str, str]]:
+        """(hint, why it prunes nothing) for each hint that is ignored in whole or part."""
+
+@final
+class Signers:
+    """The signer of the table's own root, and those of other roots that absolute paths may point to."""
+
+    def __new__(cls, root: Signer, others: Sequence[tuple[str, Signer]] = ()) -> Signers:
+        """`others`: (URL prefix ending in '/', signer of keys below it)."""
+
+@final
+class Table:
+    """One Delta table: finds versions, keeps snapshots. Thread-safe; one per shared table."""
+
+    def __new__(cls, storage: Storage, root: str, *, allowed_roots: Sequence[str] = ()) -> Table:
+        """`root`: a directory for local storage, else the key prefix in the bucket."""
+    def snapshot(
+        self, *, version: int | None = None, timestamp_ms: int | None = None, max_staleness_ms: int = 0
+    ) -> Snapshot:
+        """The latest version, or that of a version or timestamp. *Blocks*."""
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """The earliest version committed at or after a timestamp. Raises TimestampOutOfRange after the last. *Blocks*."""
+    def version_at_or_before(self, timestamp_ms: int) -> int:
+        """The latest version committed at or before a timestamp. Raises TimestampOutOfRange before the first. *Blocks*."""
+    def changes(
+        self, *, starting_version: int, ending_version: int | None, change_data_feed: bool
+    ) -> Changes:
+        """A range of versions. `change_data_feed`: every version must have it enabled (for /changes). *Blocks*."""
+
+@final
+class Changes:
+    """A range of versions, inclusive; the log's commits are not read yet but for protocol and metadata."""
+
+    starting_version: int
+    ending_version: int
+    snapshot: Snapshot
+    """That of `starting_version`, whose protocol and metadata head the answer."""
+    client_reader_features: list[str]
+    """Those needed for any version in the range."""
+    needs_delta_format: bool
+    identity: str
+
+    def files(
+        self,
+        signers: Signers,
+        *,
+        response_format: ResponseFormat,
+        now_ms: int,
+        lifetime_seconds: int,
+        file_id_scheme: ResponseFormat | None = None,
+        include_historical_metadata: bool = False,
+        include_historical_protocol: bool = False,
+        predicate_hints: Sequence[str] = (),
+        json_predicate_hint: str | None = None,
+        max_files: int | None = None,
+        place: str | None = None,
+        content_coding: Literal["identity", "gzip", "zstd"] = "identity",
+        deadline_ms: int | None = None,
+    ) -> NdjsonChunks: ...
+
+def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
+    """Sets the size of the native pool and the budget of hot columns. Before the first Table."""
+
+def deletion_vector_rows(data: bytes, *, offset: int, size_in_bytes: int) -> list[int]:
+    """Row indexes of a vector stored in a deletion vector file, checked by its checksum. Raises CorruptLog."""
+
+def inline_deletion_vector_rows(z85: str) -> list[int]:
+    """Row indexes of an inline vector. Raises CorruptLog."""
+
+def encode_deletion_vector(rows: Sequence[int]) -> bytes:
+    """A deletion vector file holding one vector at offset 1, as Delta writes it (for demo tables and tests)."""

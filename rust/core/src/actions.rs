@@ -1,0 +1,160 @@
+//! The actions of a Delta log as this crate carries them.
+//!
+//! `Protocol` and `Metadata` are single values. File actions come by the hundred thousand, so they are
+//! columns: a [`FileBatch`] holds the adds of a piece of one log file, whether that is a commit or a row
+//! group of a checkpoint, and everything after the log (replay, predicates, signing, lines) works on batches
+//! and on [`Rows`] chosen from them.
+
+use std::sync::Arc;
+
+use arrow_array::{Int64Array, StringViewArray};
+
+/// The `protocol` action (PROTOCOL, section Protocol Evolution).
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Protocol {
+    /// What a reader must know, 1 to 3.
+    pub min_reader_version: i32,
+    /// What a writer must know, 1 to 7.
+    pub min_writer_version: i32,
+    /// Only at reader version 3.
+    #[serde(default)]
+    pub reader_features: Option<Vec<String>>,
+    /// Only at writer version 7.
+    #[serde(default)]
+    pub writer_features: Option<Vec<String>>,
+}
+
+/// The `metaData` action (PROTOCOL, section Change Metadata).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// The table's id.
+    pub id: String,
+    /// The table's name, if it has one.
+    pub name: Option<String>,
+    /// The table's description, if it has one.
+    pub description: Option<String>,
+    /// `format.provider`, always `parquet` today.
+    pub format_provider: String,
+    /// `format.options`, in the log's order.
+    pub format_options: Vec<(String, String)>,
+    /// The schema's JSON, byte for byte as in the log; `None` in logs that break the protocol.
+    pub schema_string: Option<String>,
+    /// Logical names of the partition columns.
+    pub partition_columns: Vec<String>,
+    /// Table properties, in the log's order.
+    pub configuration: Vec<(String, String)>,
+    /// Milliseconds since the epoch, if known.
+    pub created_time_ms: Option<i64>,
+}
+
+impl Metadata {
+    /// A table property by its full name.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&str> {
+        self.configuration.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A deletion vector's descriptor (PROTOCOL, section Deletion Vectors).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DeletionVectorDescriptor {
+    /// `u` relative by uuid, `p` absolute path, `i` inline.
+    pub storage_type: u8,
+    /// z85 uuid with an optional prefix, an absolute path, or the z85 vector itself.
+    pub path_or_inline: String,
+    /// Where in the file the vector starts, in bytes.
+    pub offset: Option<i32>,
+    /// The serialized vector's size in bytes.
+    pub size_in_bytes: i32,
+    /// How many rows it deletes.
+    pub cardinality: i64,
+}
+
+impl DeletionVectorDescriptor {
+    /// The id that tells the logical files of one path apart: `storageType pathOrInlineDv [@offset]`.
+    #[must_use]
+    pub fn unique_id(&self) -> String {
+        let kind = char::from(self.storage_type);
+        match self.offset {
+            Some(offset) => format!("{kind}{}@{offset}", self.path_or_inline),
+            None => format!("{kind}{}", self.path_or_inline),
+        }
+    }
+}
+
+/// The partition values of a set of files that share them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PartitionTuple {
+    /// One value for each of `Metadata::partition_columns`, in that order; an empty string is already null.
+    pub values: Box<[Option<Box<str>>]>,
+    /// The ready `partitionValues` object of an answer, keyed by the log's (physical) names, U+0085, U+2028
+    /// and U+2029 escaped.
+    pub json: Box<[u8]>,
+}
+
+/// Dictionary-coded partition values.
+#[derive(Debug, Clone)]
+pub struct PartitionColumn {
+    /// The distinct tuples. Shared by the batches of a scan until it grows too large and a new one is begun.
+    pub dictionary: Arc<Vec<Arc<PartitionTuple>>>,
+    /// For each file its place in `dictionary`.
+    pub keys: Vec<u32>,
+}
+
+/// Where a batch comes from, in the fixed order of a snapshot: the commits newest first, then the
+/// checkpoint's parts (or sidecars).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceId(pub u32);
+
+/// Add actions of a piece of one log file, as columns of equal length.
+#[derive(Debug)]
+pub struct FileBatch {
+    /// The log file it comes from.
+    pub source: SourceId,
+    /// For each file its row in that log file, ascending. `(source, row)` is a place in the snapshot's order.
+    pub row: Vec<u32>,
+    /// `add.path` as the log spells it: a percent-encoded relative or absolute URI.
+    pub path: StringViewArray,
+    /// `add.size` in bytes.
+    pub size: Vec<i64>,
+    /// `add.modificationTime`, milliseconds since the epoch.
+    pub modification_time_ms: Vec<i64>,
+    /// `add.dataChange`; `None` means true for every file.
+    pub data_change: Option<Vec<bool>>,
+    /// `add.partitionValues`.
+    pub partitions: PartitionColumn,
+    /// `add.stats`, unescaped JSON. `None` where no file has stats or nobody asked for them.
+    pub stats: Option<StringViewArray>,
+    /// `add.deletionVector`. `None` where no file has one.
+    pub deletion_vector: Option<Vec<Option<Box<DeletionVectorDescriptor>>>>,
+    /// `add.baseRowId`. `None` where no file has one.
+    pub base_row_id: Option<Int64Array>,
+    /// `add.defaultRowCommitVersion`. `None` where no file has one.
+    pub default_row_commit_version: Option<Int64Array>,
+    /// `add.clusteringProvider`. `None` where no file has one.
+    pub clustering_provider: Option<StringViewArray>,
+}
+
+impl FileBatch {
+    /// How many files.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.row.len()
+    }
+
+    /// Whether there is no file.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.row.is_empty()
+    }
+
+    /// The deletion vector of file `index`, if it has one.
+    #[must_use]
+    pub fn deletion_vector_at(&self, index: usize) -> Option<&DeletionVectorDescriptor> {
+        self.deletion_vector.as_ref()?.get(index)?.as_deref()
+    }
+}
+
+/// Files chosen from a batch: ascending indexes into its columns.
+pub type Rows = Vec<u32>;

@@ -1,0 +1,12 @@
+//! Reads Delta logs as streams of files, prunes them by predicates, signs their URLs and writes the NDJSON
+//! lines of Delta Sharing.
+//!
+//! Rooms, from the log to the line: [`storage`] and `log_path` find files, [`segment`] chooses those that
+//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`], `replay` says which are
+//! live, [`snapshot`] answers for one version and [`changes`] for a range, [`scan`] streams live files past a
+//! [`predicate`], [`sign`] makes URLs and [`ndjson`] writes lines.
+
+pub mod actions;
+pub mod error;
+
+pub use error::{Error, Result};
