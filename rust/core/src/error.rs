@@ -96,9 +96,9 @@ impl Error {
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         match self {
-            Self::StorageDenied { detail } | Self::StorageUnavailable { detail } | Self::Internal { detail } => {
-                Some(detail)
-            }
+            Self::StorageDenied { detail }
+            | Self::StorageUnavailable { detail }
+            | Self::Internal { detail } => Some(detail),
             _ => None,
         }
     }

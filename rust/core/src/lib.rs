@@ -2,11 +2,13 @@
 //! lines of Delta Sharing.
 //!
 //! Rooms, from the log to the line: [`storage`] and `log_path` find files, [`segment`] chooses those that
-//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`], `replay` says which are
+//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`] with
+//! their values coded by [`partition`], `replay` says which are
 //! live, [`snapshot`] answers for one version and [`changes`] for a range, [`scan`] streams live files past a
 //! [`predicate`], [`sign`] makes URLs and [`ndjson`] writes lines.
 
 pub mod actions;
 pub mod error;
+pub mod partition;
 
 pub use error::{Error, Result};

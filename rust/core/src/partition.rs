@@ -1,0 +1,365 @@
+//! Partition values as a dictionary: many files, few distinct tuples.
+//!
+//! In come the `partitionValues` of one add after another, out go [`PartitionColumn`]s whose tuples carry
+//! their values in the order of `metaData.partitionColumns` and their ready JSON. Batches share one
+//! dictionary for as long as it stays small; a batch that was handed out never changes, because the
+//! dictionary is copied before it grows under a reader.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use crate::actions::{PartitionColumn, PartitionTuple};
+
+/// Tuples after which the next batch begins a new dictionary.
+const MAX_TUPLES: usize = 65_536;
+/// Bytes of values and JSON after which the next batch begins a new dictionary.
+const MAX_TUPLE_BYTES: usize = 16 << 20;
+
+/// Codes the partition values of a stream of files.
+#[derive(Debug)]
+pub struct PartitionInterner {
+    log_names: Arc<[Box<str>]>,
+    /// `"name":` of each column, escaped once; the first begins with `{`, the others with `,`.
+    json_prefixes: Box<[Box<str>]>,
+    dictionary: Arc<Vec<Arc<PartitionTuple>>>,
+    index: PlaceIndex,
+    bytes: usize,
+    hasher: RandomState,
+}
+
+impl PartitionInterner {
+    /// `log_names`: the partition columns in the order of `metaData.partitionColumns`, by the names that the
+    /// log's `partitionValues` are keyed by (physical names where column mapping is on).
+    #[must_use]
+    pub fn new<S: AsRef<str>>(log_names: &[S]) -> Self {
+        let log_names: Arc<[Box<str>]> = log_names.iter().map(|name| Box::from(name.as_ref())).collect();
+        let json_prefixes = log_names
+            .iter()
+            .enumerate()
+            .map(|(column, name)| {
+                let mut prefix = String::from(if column == 0 { "{" } else { "," });
+                push_json_string(&mut prefix, name);
+                prefix.push(':');
+                prefix.into_boxed_str()
+            })
+            .collect();
+        Self {
+            log_names,
+            json_prefixes,
+            dictionary: Arc::default(),
+            index: PlaceIndex::default(),
+            bytes: 0,
+            hasher: RandomState::default(),
+        }
+    }
+
+    /// The names given to [`Self::new`].
+    #[must_use]
+    pub fn log_names(&self) -> &Arc<[Box<str>]> {
+        &self.log_names
+    }
+
+    /// Begins the column of one batch. A dictionary that grew too large is left to the batches that have it.
+    pub fn column(&mut self, capacity: usize) -> PartitionColumnBuilder<'_> {
+        if self.dictionary.len() > MAX_TUPLES || self.bytes > MAX_TUPLE_BYTES {
+            self.dictionary = Arc::default();
+            self.index = PlaceIndex::default();
+            self.bytes = 0;
+        }
+        let scratch = vec![None; self.log_names.len()];
+        PartitionColumnBuilder { interner: self, keys: Vec::with_capacity(capacity), scratch }
+    }
+
+    fn intern(&mut self, values: &[Option<&str>]) -> u32 {
+        let hash = self.hash(values);
+        if let Some(place) = self.index.find(hash, |place| same_values(&self.dictionary[place], values)) {
+            return place;
+        }
+        let tuple = self.tuple(values);
+        self.bytes +=
+            tuple.json.len() + tuple.values.iter().flatten().map(|value| value.len()).sum::<usize>();
+        let place = self.dictionary.len() as u32;
+        Arc::make_mut(&mut self.dictionary).push(Arc::new(tuple));
+        self.index.insert(hash, place);
+        place
+    }
+
+    fn hash(&self, values: &[Option<&str>]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for value in values {
+            // The length keeps ("ab","c") from ("a","bc"), and null from nothing.
+            hasher.write_usize(value.map_or(usize::MAX, str::len));
+            hasher.write(value.unwrap_or_default().as_bytes());
+        }
+        hasher.finish()
+    }
+
+    fn tuple(&self, values: &[Option<&str>]) -> PartitionTuple {
+        let mut json = String::new();
+        for (prefix, value) in self.json_prefixes.iter().zip(values) {
+            json.push_str(prefix);
+            match value {
+                Some(value) => push_json_string(&mut json, value),
+                None => json.push_str("null"),
+            }
+        }
+        json.push_str(if values.is_empty() { "{}" } else { "}" });
+        PartitionTuple {
+            values: values.iter().map(|value| value.map(Box::from)).collect(),
+            json: json.into_bytes().into_boxed_slice(),
+        }
+    }
+}
+
+/// The partition values of one batch in the making.
+#[derive(Debug)]
+pub struct PartitionColumnBuilder<'a> {
+    interner: &'a mut PartitionInterner,
+    keys: Vec<u32>,
+    scratch: Vec<Option<&'static str>>,
+}
+
+impl PartitionColumnBuilder<'_> {
+    /// Adds a file whose values stand in the order of the partition columns; missing ones are null. An empty
+    /// string is null whatever the column's type (PROTOCOL, section Partition Value Serialization).
+    pub fn push(&mut self, values: &[Option<&str>]) {
+        self.push_each(|column| values.get(column).copied().flatten());
+    }
+
+    /// Adds a file by its `partitionValues` map: absent keys are null, unknown keys are ignored, of a key that
+    /// comes twice the last counts.
+    pub fn push_entries<'v>(&mut self, entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>) {
+        let mut values = self.take_scratch();
+        let names = &self.interner.log_names;
+        for (position, (key, value)) in entries.into_iter().enumerate() {
+            // Writers keep the order of the columns, so the column is mostly found at the first look.
+            let column = match names.get(position) {
+                Some(name) if **name == *key => Some(position),
+                _ => names.iter().position(|name| **name == *key),
+            };
+            if let Some(column) = column {
+                values[column] = value.filter(|value| !value.is_empty());
+            }
+        }
+        let key = self.interner.intern(&values);
+        self.finish_row(key, values);
+    }
+
+    /// The column of what was pushed.
+    #[must_use]
+    pub fn finish(self) -> PartitionColumn {
+        PartitionColumn { dictionary: Arc::clone(&self.interner.dictionary), keys: self.keys }
+    }
+
+    fn push_each<'v>(&mut self, value_of: impl Fn(usize) -> Option<&'v str>) {
+        let mut values = self.take_scratch();
+        for (column, value) in values.iter_mut().enumerate() {
+            *value = value_of(column).filter(|value| !value.is_empty());
+        }
+        let key = self.interner.intern(&values);
+        self.finish_row(key, values);
+    }
+
+    fn take_scratch<'v>(&mut self) -> Vec<Option<&'v str>> {
+        // Collecting in place reuses the allocation under another lifetime.
+        std::mem::take(&mut self.scratch).into_iter().map(|_| None).collect()
+    }
+
+    fn finish_row(&mut self, key: u32, values: Vec<Option<&str>>) {
+        self.keys.push(key);
+        self.scratch = values.into_iter().map(|_| None).collect();
+    }
+}
+
+fn same_values(tuple: &PartitionTuple, values: &[Option<&str>]) -> bool {
+    tuple.values.iter().map(Option::as_deref).eq(values.iter().copied())
+}
+
+/// Hashes to places in the dictionary: linear probing, at most half full. The tuples stay in the dictionary
+/// alone, which a map keyed by borrowed tuples cannot offer.
+#[derive(Debug, Default)]
+struct PlaceIndex {
+    /// `place + 1` and the hash; zero is free. The length is a power of two.
+    slots: Vec<(u32, u64)>,
+    filled: usize,
+}
+
+impl PlaceIndex {
+    fn find(&self, hash: u64, is_match: impl Fn(usize) -> bool) -> Option<u32> {
+        let mask = self.slots.len().checked_sub(1)?;
+        let mut slot = hash as usize & mask;
+        loop {
+            let (place, found) = self.slots[slot];
+            if place == 0 {
+                return None;
+            }
+            if found == hash && is_match(place as usize - 1) {
+                return Some(place - 1);
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
+    fn insert(&mut self, hash: u64, place: u32) {
+        if self.slots.len() < 2 * (self.filled + 1) {
+            let doubled = vec![(0, 0); (2 * self.slots.len()).max(16)];
+            for (place, hash) in std::mem::replace(&mut self.slots, doubled) {
+                if place != 0 {
+                    self.put(hash, place);
+                }
+            }
+        }
+        self.put(hash, place + 1);
+        self.filled += 1;
+    }
+
+    fn put(&mut self, hash: u64, place: u32) {
+        let mask = self.slots.len() - 1;
+        let mut slot = hash as usize & mask;
+        while self.slots[slot].0 != 0 {
+            slot = (slot + 1) & mask;
+        }
+        self.slots[slot] = (place, hash);
+    }
+}
+
+/// Appends `value` as a JSON string. Beside what JSON asks for, U+0085, U+2028 and U+2029 are escaped: clients
+/// that split lines as Unicode does would cut an answer there.
+pub(crate) fn push_json_string(out: &mut String, value: &str) {
+    out.push('"');
+    let mut rest = value;
+    while let Some(at) = rest.find(needs_escape) {
+        out.push_str(&rest[..at]);
+        let mut chars = rest[at..].chars();
+        if let Some(found) = chars.next() {
+            push_escape(out, found);
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
+    out.push('"');
+}
+
+fn needs_escape(c: char) -> bool {
+    matches!(c, '\0'..='\u{1f}' | '"' | '\\' | '\u{7f}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+fn push_escape(out: &mut String, c: char) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        // Writing to a String cannot fail.
+        _ => _ = write!(out, "\\u{:04x}", u32::from(c)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn json_of(column: &PartitionColumn, file: usize) -> &str {
+        std::str::from_utf8(&column.dictionary[column.keys[file] as usize].json).unwrap()
+    }
+
+    #[test]
+    fn an_unpartitioned_table_has_one_empty_tuple() {
+        let mut interner = PartitionInterner::new::<&str>(&[]);
+        let mut column = interner.column(2);
+        column.push(&[]);
+        column.push_entries([("unknown", Some("x"))]);
+        let column = column.finish();
+        assert_eq!(column.keys, [0, 0]);
+        assert_eq!(json_of(&column, 0), "{}");
+    }
+
+    #[test]
+    fn absent_keys_and_empty_strings_are_null_and_unknown_keys_are_ignored() {
+        let mut interner = PartitionInterner::new(&["day", "city"]);
+        let mut column = interner.column(4);
+        column.push_entries([("city", Some("Oslo")), ("other", Some("x")), ("day", Some(""))]);
+        column.push_entries([("city", Some("Oslo"))]);
+        column.push(&[None, Some("Oslo")]);
+        column.push_entries([("day", Some("a")), ("day", Some("2024-01-01")), ("city", None)]);
+        let column = column.finish();
+        assert_eq!(column.keys, [0, 0, 0, 1]);
+        assert_eq!(json_of(&column, 0), r#"{"day":null,"city":"Oslo"}"#);
+        assert_eq!(json_of(&column, 3), r#"{"day":"2024-01-01","city":null}"#);
+    }
+
+    #[test]
+    fn what_would_break_a_line_or_a_string_is_escaped() {
+        let mut interner = PartitionInterner::new(&["a\"b"]);
+        let mut column = interner.column(1);
+        column.push(&[Some("\u{1}\n\t\r\\\"/\u{85}\u{2028}\u{2029}é\u{7f}😀")]);
+        let column = column.finish();
+        assert_eq!(
+            json_of(&column, 0),
+            "{\"a\\\"b\":\"\\u0001\\n\\t\\r\\\\\\\"/\\u0085\\u2028\\u2029é\\u007f😀\"}"
+        );
+    }
+
+    #[test]
+    fn a_column_that_was_handed_out_does_not_change_when_the_dictionary_grows() {
+        let mut interner = PartitionInterner::new(&["a"]);
+        let mut first = interner.column(1);
+        first.push(&[Some("x")]);
+        let first = first.finish();
+        let mut second = interner.column(2);
+        second.push(&[Some("y")]);
+        second.push(&[Some("x")]);
+        let second = second.finish();
+        assert_eq!(first.dictionary.len(), 1);
+        assert_eq!(second.keys, [1, 0]);
+        assert!(Arc::ptr_eq(&first.dictionary[0], &second.dictionary[0]));
+    }
+
+    #[test]
+    fn a_dictionary_that_grew_too_large_is_begun_anew_between_batches_only() {
+        let mut interner = PartitionInterner::new(&["a"]);
+        let mut large = interner.column(0);
+        for number in 0..=MAX_TUPLES + 10 {
+            large.push(&[Some(&number.to_string())]);
+        }
+        let large = large.finish();
+        assert_eq!(large.dictionary.len(), MAX_TUPLES + 11);
+        let mut next = interner.column(1);
+        next.push(&[Some("7")]);
+        let next = next.finish();
+        assert_eq!((next.dictionary.len(), next.keys[0]), (1, 0));
+        assert_eq!(large.dictionary[7].values[0].as_deref(), Some("7"));
+    }
+
+    proptest! {
+        #[test]
+        fn keys_and_json_agree_with_a_map_of_strings(
+            files in prop::collection::vec(prop::collection::vec(prop::option::of("[ab\"\u{2028}]{0,2}"), 3), 0..200)
+        ) {
+            let mut interner = PartitionInterner::new(&["x", "y", "z"]);
+            let mut seen: HashMap<Vec<Option<String>>, u32> = HashMap::new();
+            for batch in files.chunks(37) {
+                let mut column = interner.column(batch.len());
+                for file in batch {
+                    column.push(&file.iter().map(Option::as_deref).collect::<Vec<_>>());
+                }
+                let column = column.finish();
+                for (file, key) in batch.iter().zip(&column.keys) {
+                    let values: Vec<_> = file.iter().cloned().map(|v| v.filter(|v| !v.is_empty())).collect();
+                    let next = seen.len() as u32;
+                    prop_assert_eq!(*seen.entry(values.clone()).or_insert(next), *key);
+                    let json: serde_json::Value = serde_json::from_slice(&column.dictionary[*key as usize].json).unwrap();
+                    prop_assert_eq!(json, serde_json::json!({"x": values[0], "y": values[1], "z": values[2]}));
+                }
+            }
+        }
+    }
+}
