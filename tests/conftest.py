@@ -1,0 +1,59 @@
+"""What all tests share: where the real parts are, and the rule that a skip needs a missing toolchain.
+
+tests/run.py installs the parts into its cache and runs pytest; pytest alone uses what it finds there and
+skips the rest with a reason. With DELTA_GATEWAY_NO_SKIPS, which run.py sets where no toolchain is missing, a
+skip fails.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run
+
+pytest_plugins = ["stores.fixtures", "spark.session"]
+
+SPARK_TEST_SECONDS = 900
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "spark: needs a Spark session (set for whatever asks for the fixture)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or "tests/spark/" in item.path.as_posix():
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
+            # py4j leaves its sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("DELTA_GATEWAY_NO_SKIPS"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although no toolchain is missing: {call.excinfo}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def shared_tables() -> Path:
+    """The golden tables of other implementations, read in place."""
+    found = run.shared_tables()
+    if found is None:
+        pytest.skip("DELTA_GATEWAY_SHARED names no folder with tables/ANSWERS.json")
+    return found
+
+
+@pytest.fixture(scope="session")
+def client_python() -> Path:
+    """The interpreter of the official client's own environment."""
+    python = run.CACHE / "client" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("the official client is not installed: tests/run.py does it")
+    return python

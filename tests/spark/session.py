@@ -1,0 +1,59 @@
+"""One Spark session with Delta for all tests that ask for it."""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run
+
+import gateway
+
+SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Tests vacuum tables that were written a moment before.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session in this process: two threads, the Delta extension, UTC."""
+    jars = run.CACHE / "jars"
+    if not any(jars.glob("delta-spark*.jar")):
+        pytest.skip(
+            "the Spark jars are not there: tests/run.py fetches them where there are Java 17 and Maven"
+        )
+    pyspark = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
+    # The executors' Python must find the same package as this one.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(gateway.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    )
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    work = tmp_path_factory.mktemp("spark")
+    builder = pyspark.SparkSession.builder.master("local[2]").appName("tests")
+    settings = {
+        **SETTINGS,
+        "spark.jars": ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.local.dir": str(work / "local"),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

@@ -1,0 +1,91 @@
+"""A real S3 server for tests: versitygw verifies SigV4, region and expiry as S3 does."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class VersityGw:
+    """A running server, its keys, and a client that speaks to it."""
+
+    endpoint: str
+    access_key_id: str = "tests-access-key"
+    secret_access_key: str = field(default="tests-secret-key", repr=False)
+    region: str = REGION
+
+    def client(self) -> Any:
+        """A boto3 client. Path style: the buckets have no host names here."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key_id,
+            aws_secret_access_key=self.secret_access_key,
+            config=Config(
+                signature_version="s3v4", s3={"addressing_style": "path"}, retries={"max_attempts": 3}
+            ),
+        )
+
+    def upload(self, directory: Path, bucket: str, prefix: str) -> None:
+        """Puts every file below a directory under `prefix`, keys as the files are named."""
+        with closing(self.client()) as client:
+            if bucket not in {found["Name"] for found in client.list_buckets()["Buckets"]}:
+                client.create_bucket(Bucket=bucket)
+            # In the order in which they were written: versions have the age of their files.
+            for path in sorted(
+                filter(Path.is_file, directory.rglob("*")), key=lambda path: path.stat().st_mtime
+            ):
+                key = f"{prefix}/{path.relative_to(directory).as_posix()}"
+                client.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
+
+
+@contextmanager
+def running(binary: Path, directory: Path) -> Iterator[VersityGw]:
+    """Runs a server over `directory` until the block ends."""
+    port = free_port()
+    server = VersityGw(f"http://127.0.0.1:{port}")
+    command = [str(binary), "--access", server.access_key_id, "--secret", server.secret_access_key]
+    command += ["--region", server.region, "--port", f"127.0.0.1:{port}", "--iam-dir", "", "--quiet"]
+    log = directory.with_name(f"{directory.name}.log")
+    with log.open("wb") as output:
+        process = subprocess.Popen([*command, "posix", str(directory)], stdout=output, stderr=output)
+        try:
+            wait_for(port, process)
+            yield server
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
+    """Returns when a process listens on its port."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            message = f"the server ended with code {process.returncode}"
+            raise RuntimeError(message)
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    message = f"nobody listens on port {port} after {seconds} s"
+    raise TimeoutError(message)
