@@ -1,0 +1,373 @@
+"""Recipients kept in an embedded database: who they are, their tokens, grants and networks.
+
+In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
+and for a new token its plain text once (only its SHA-256 is stored). Every change writes its own history entry in
+the same transaction and is handed to `on_change` for the audit log. A recipient has at most two live tokens,
+and nothing ever lengthens the life of an old one. A running server polls `changed()` and reads all anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import sqlite3
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from gateway.networks import parse_network
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+SCHEMA_VERSION = 1
+TOKEN_BYTES = 32
+MAX_NAME_LENGTH = 255
+EVERY_SHARE = "*"
+
+_NAME = re.compile(r"[^\x00-\x20/\x7f]+")
+_SCHEMA = """
+CREATE TABLE recipients (
+    name TEXT PRIMARY KEY COLLATE NOCASE, comment TEXT NOT NULL, created_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE tokens (
+    sha256 TEXT PRIMARY KEY, recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name),
+    created_ms INTEGER NOT NULL, expires_ms INTEGER) WITHOUT ROWID;
+CREATE INDEX tokens_of ON tokens(recipient);
+CREATE TABLE grants (
+    recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name), share TEXT NOT NULL COLLATE NOCASE,
+    PRIMARY KEY (recipient, share)) WITHOUT ROWID;
+CREATE TABLE networks (
+    recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name), network TEXT NOT NULL,
+    PRIMARY KEY (recipient, network)) WITHOUT ROWID;
+CREATE TABLE history (
+    at_ms INTEGER NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, recipient TEXT NOT NULL COLLATE NOCASE,
+    detail TEXT NOT NULL);
+CREATE INDEX history_of ON history(recipient);
+"""
+
+
+class RecipientError(ValueError):
+    """Base of what the operations refuse; the text may be shown to the operator.
+
+    RecipientError
+    ├── RecipientNotFound
+    └── RecipientExists
+    """
+
+
+class RecipientNotFound(RecipientError):
+    """No recipient of that name."""
+
+
+class RecipientExists(RecipientError):
+    """The name is taken, here or in the configuration file."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """One token as stored. `expires_ms` None: it lives until it is rotated or revoked."""
+
+    sha256: str = field(repr=False)
+    created_ms: int
+    expires_ms: int | None
+
+    def live(self, now_ms: int) -> bool:
+        """Whether it opens anything at that time."""
+        return self.expires_ms is None or now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientRecord:
+    """A recipient as stored. `shares` may hold `*`; no `networks` means any address."""
+
+    name: str
+    comment: str
+    created_ms: int
+    tokens: tuple[TokenRecord, ...]
+    shares: tuple[str, ...]
+    networks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A token that was just made: the only time that its plain text exists here."""
+
+    recipient: str
+    token: str = field(repr=False)
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change, as the history and the audit log tell it."""
+
+    at_ms: int
+    actor: str
+    action: str
+    recipient: str
+    detail: Mapping[str, str]
+
+
+def token_sha256(token: str) -> str:
+    """The form in which a token is stored and looked up."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def check_name(name: str, what: str = "recipient name") -> str:
+    """The name itself, or RecipientError: 1 to 255 characters without blanks, `/` and control characters."""
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
+        raise RecipientError(message)
+    return name
+
+
+class RecipientDatabase:
+    """One connection to the database file, which is created (readable by its owner alone) when missing.
+
+    Not thread-safe; open one for each thread. SQLite's own locks make changes from several processes safe.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now_ms: Callable[[], int],
+        actor: str = "server",
+        taken_names: Callable[[], frozenset[str]] = frozenset,
+        on_change: Callable[[Change], None] = lambda _change: None,
+    ) -> None:
+        """`taken_names`: lower-case names that the configuration file already gives to recipients."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._path = path
+        self._now_ms = now_ms
+        self._actor = actor
+        self._taken_names = taken_names
+        self._on_change = on_change
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA foreign_keys=ON")
+        self._migrate()
+        self._seen_data_version = -1
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def changed(self) -> bool:
+        """Whether others changed the database since the last call (true the first time)."""
+        (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        changed: bool = data_version != self._seen_data_version
+        self._seen_data_version = data_version
+        return changed
+
+    def list(self) -> tuple[RecipientRecord, ...]:
+        """All recipients by name, all from one moment."""
+        with self._transaction("BEGIN"):
+            return self._read(None)
+
+    def show(self, name: str) -> RecipientRecord:
+        """One recipient, or RecipientNotFound."""
+        with self._transaction("BEGIN"):
+            return self._one(name)
+
+    def history(self, name: str) -> tuple[Change, ...]:
+        """What was done to a recipient, oldest first."""
+        rows = self._connection.execute(
+            "SELECT at_ms, actor, action, recipient, detail FROM history WHERE recipient = ? ORDER BY rowid",
+            (name,),
+        )
+        return tuple(
+            Change(at, actor, action, who, _unpack(detail)) for at, actor, action, who, detail in rows
+        )
+
+    def add(
+        self,
+        name: str,
+        *,
+        shares: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        comment: str = "",
+        expires_in_seconds: int | None = None,
+    ) -> IssuedToken:
+        """A new recipient with its first token."""
+        check_name(name)
+        if name.lower() in self._taken_names():
+            raise RecipientExists(f"recipient {name!r} stands in the configuration file")
+        with self._change("createRecipient", name) as detail:
+            if self._read(name):
+                raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
+            self._connection.execute(
+                "INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms())
+            )
+            self._insert_grants(name, shares)
+            self._insert_networks(name, networks)
+            detail |= {"shares": " ".join(shares), "networks": " ".join(networks)}
+            return self._issue(name, expires_in_seconds, detail)
+
+    def rotate(
+        self, name: str, *, old_expires_in_seconds: int = 0, expires_in_seconds: int | None = None
+    ) -> IssuedToken:
+        """A new token; of the old ones only the youngest lives on, for at most `old_expires_in_seconds`."""
+        if old_expires_in_seconds < 0:
+            raise RecipientError("the old token's remaining life: 0 seconds or more")
+        with self._change("rotateRecipientToken", name) as detail:
+            record, now_ms = self._one(name), self._now_ms()
+            youngest_first = sorted(record.tokens, key=lambda token: token.created_ms, reverse=True)
+            live = [token for token in youngest_first if token.live(now_ms)]
+            for rank, token in enumerate(live):
+                self._shorten(token.sha256, now_ms + (old_expires_in_seconds * 1000 if rank == 0 else 0))
+            detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
+            return self._issue(record.name, expires_in_seconds, detail)
+
+    def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
+        """End every token of a recipient at once, or, with `shares`, take just these grants back."""
+        action = "updateSharePermissions" if shares else "revokeRecipientTokens"
+        with self._change(action, name) as detail:
+            record = self._one(name)
+            if shares:
+                self._delete_grants(record, shares)
+                detail["revoked"] = " ".join(shares)
+            else:
+                for token in record.tokens:
+                    self._shorten(token.sha256, self._now_ms())
+            return self._one(name)
+
+    def grant(self, name: str, shares: Sequence[str]) -> RecipientRecord:
+        """Grant shares; one that is granted already stays so."""
+        with self._change("updateSharePermissions", name) as detail:
+            self._insert_grants(self._one(name).name, shares)
+            detail["granted"] = " ".join(shares)
+            return self._one(name)
+
+    def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
+        """Replace the networks from which the recipient may come; none lets it come from anywhere."""
+        with self._change("updateRecipient", name) as detail:
+            record = self._one(name)
+            self._connection.execute("DELETE FROM networks WHERE recipient = ?", (record.name,))
+            self._insert_networks(record.name, networks)
+            detail["networks"] = " ".join(networks)
+            return self._one(name)
+
+    def _migrate(self) -> None:
+        with self._transaction("BEGIN IMMEDIATE"):
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
+            if version == 0:
+                for statement in _SCHEMA.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[None]:
+        self._connection.execute(begin)
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _change(self, action: str, name: str) -> Iterator[dict[str, str]]:
+        detail: dict[str, str] = {}
+        at_ms = self._now_ms()
+        with self._transaction("BEGIN IMMEDIATE"):
+            yield detail
+            self._connection.execute(
+                "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
+                (at_ms, self._actor, action, name, _pack(detail)),
+            )
+        self._on_change(Change(at_ms, self._actor, action, name, MappingProxyType(detail)))
+
+    def _one(self, name: str) -> RecipientRecord:
+        records = self._read(name)
+        if not records:
+            raise RecipientNotFound(f"no recipient {name!r} in the database")
+        return records[0]
+
+    def _read(self, name: str | None) -> tuple[RecipientRecord, ...]:
+        def rows(statement: str) -> Iterator[tuple[Any, ...]]:
+            return self._connection.execute(statement, (name,))
+
+        tokens = _grouped(
+            (recipient, TokenRecord(sha256, created_ms, expires_ms))
+            for recipient, sha256, created_ms, expires_ms in rows(
+                "SELECT recipient, sha256, created_ms, expires_ms FROM tokens"
+                " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY created_ms, sha256"
+            )
+        )
+        shares = _grouped(
+            rows("SELECT recipient, share FROM grants WHERE ?1 IS NULL OR recipient = ?1 ORDER BY share")
+        )
+        networks = _grouped(
+            rows(
+                "SELECT recipient, network FROM networks WHERE ?1 IS NULL OR recipient = ?1 ORDER BY network"
+            )
+        )
+        return tuple(
+            RecipientRecord(
+                who, comment, created_ms, tokens.get(who, ()), shares.get(who, ()), networks.get(who, ())
+            )
+            for who, comment, created_ms in rows(
+                "SELECT name, comment, created_ms FROM recipients WHERE ?1 IS NULL OR name = ?1 ORDER BY name"
+            )
+        )
+
+    def _issue(self, name: str, expires_in_seconds: int | None, detail: dict[str, str]) -> IssuedToken:
+        if expires_in_seconds is not None and expires_in_seconds <= 0:
+            raise RecipientError("a token's life: more than 0 seconds")
+        now_ms, token = self._now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
+        expires_ms = None if expires_in_seconds is None else now_ms + expires_in_seconds * 1000
+        self._connection.execute(
+            "INSERT INTO tokens VALUES (?, ?, ?, ?)", (token_sha256(token), name, now_ms, expires_ms)
+        )
+        detail["tokenExpiresMs"] = "never" if expires_ms is None else str(expires_ms)
+        return IssuedToken(name, token, expires_ms)
+
+    def _shorten(self, sha256: str, expires_ms: int) -> None:
+        self._connection.execute(
+            "UPDATE tokens SET expires_ms = min(coalesce(expires_ms, ?1), ?1) WHERE sha256 = ?2",
+            (expires_ms, sha256),
+        )
+
+    def _insert_grants(self, name: str, shares: Sequence[str]) -> None:
+        for share in shares:
+            check_name(share, "share name")
+            self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share))
+
+    def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
+        for share in shares:
+            removed = self._connection.execute(
+                "DELETE FROM grants WHERE recipient = ? AND share = ?", (record.name, share)
+            ).rowcount
+            if not removed:
+                raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
+
+    def _insert_networks(self, name: str, networks: Sequence[str]) -> None:
+        for text in networks:
+            try:
+                network = parse_network(text)
+            except ValueError as error:
+                raise RecipientError(f"network {text!r}: {error}") from None
+            self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", (name, str(network)))
+
+
+def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+    groups: dict[str, list[Any]] = {}
+    for recipient, value in rows:
+        groups.setdefault(recipient, []).append(value)
+    return {recipient: tuple(values) for recipient, values in groups.items()}
+
+
+def _pack(detail: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={value}" for key, value in detail.items())
+
+
+def _unpack(text: str) -> Mapping[str, str]:
+    return MappingProxyType(dict(line.split("=", 1) for line in text.split("\n") if line))
