@@ -9,6 +9,8 @@
 
 pub mod actions;
 pub mod error;
+pub mod ndjson;
 pub mod partition;
+pub mod pool;
 
 pub use error::{Error, Result};

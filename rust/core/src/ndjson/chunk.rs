@@ -1,0 +1,624 @@
+//! The producer of an answer: native threads make chunks ahead into a bounded queue.
+//!
+//! In comes a [`LineSource`], which yields pieces of work in the answer's order. One thread at a time asks the
+//! source for its next piece (decoding and pruning are sequential); the piece is then signed, written and coded
+//! outside of that lock, so several threads may be at work on one answer, and the chunks leave in order. When
+//! the queue is full the stream leaves the pool and its threads serve others; taking a chunk brings it back.
+//! The reader never blocks: it takes what is ready and waits on a pipe for more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::coding::{Checksum, ContentCoding, Trailer, encode};
+use crate::pool::{Pool, Task};
+use crate::{Error, Result};
+
+/// Chunks that may be ready or in the making for one reader. Three keep two threads busy while a third chunk
+/// is being sent, and bound what a slow reader holds.
+const CHUNKS_AHEAD: usize = 3;
+
+/// Buffers kept for the next chunk. Fresh memory costs a page fault for every 4 KiB.
+const SPARE_BUFFERS: usize = 24;
+
+/// Lines to be written: does its work on some thread, appends whole lines.
+pub type Work = Box<dyn FnOnce(&mut Vec<u8>) -> Result<Written> + Send>;
+
+/// What a piece of work has written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Lines that carry a URL.
+    pub files: u64,
+    /// The earliest expiry of their URLs, milliseconds since the epoch.
+    pub min_expiration_ms: Option<i64>,
+}
+
+/// The pieces of an answer, in order. Each should make a chunk of 64 to 256 KiB.
+pub trait LineSource: Send {
+    /// The next piece; `None` at the end.
+    fn next_work(&mut self) -> Result<Option<Work>>;
+
+    /// What is known once `next_work` has returned `None`.
+    fn outcome(&self) -> Outcome;
+}
+
+/// What became of the files that a source looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Live files of the version that were looked at.
+    pub considered: u64,
+    /// Of these, dropped by partition values.
+    pub pruned_by_partition: u64,
+    /// Of these, dropped by statistics.
+    pub pruned_by_stats: u64,
+    /// Of these, dropped since earlier files hold enough rows.
+    pub pruned_by_limit: u64,
+    /// Where the next page goes on.
+    pub next_place: Option<String>,
+}
+
+/// What a stream did; complete when the stream is done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// What was written.
+    pub written: Written,
+    /// What was looked at.
+    pub outcome: Outcome,
+}
+
+/// What the reader finds when it looks.
+#[derive(Debug)]
+pub enum Next {
+    /// A piece of the body.
+    Chunk(Chunk),
+    /// Nothing yet: wait for the file descriptor.
+    NotYet,
+    /// Everything was taken.
+    Done,
+}
+
+/// A piece of an answer. Its memory goes back to the stream's spare buffers when it is dropped.
+#[derive(Debug)]
+pub struct Chunk {
+    bytes: Vec<u8>,
+    buffers: Arc<Buffers>,
+}
+
+impl Chunk {
+    /// The bytes to send.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        self.buffers.put(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Spare buffers, shared by all streams.
+#[derive(Debug, Default)]
+pub struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    fn take(&self) -> Vec<u8> {
+        lock(&self.0).pop().unwrap_or_default()
+    }
+
+    fn put(&self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        // A buffer that one huge line has swollen is not kept.
+        if (1..=1 << 20).contains(&buffer.capacity()) {
+            let mut spare = lock(&self.0);
+            if spare.len() < SPARE_BUFFERS {
+                spare.push(buffer);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Panics of a step are caught while no lock is held, so what a lock guards is always whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How a stream is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StreamOptions {
+    /// How the body is coded.
+    pub coding: ContentCoding,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// The reader's end of an answer in the making. Dropping it stops the work.
+#[derive(Debug)]
+pub struct NdjsonStream {
+    inner: Arc<Inner>,
+    pool: Pool,
+    wakeups: PipeReader,
+}
+
+struct Inner {
+    source: Mutex<Box<dyn LineSource>>,
+    state: Mutex<State>,
+    cancelled: AtomicBool,
+    options: StreamOptions,
+    buffers: Arc<Buffers>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Pieces handed out by the source.
+    begun: u64,
+    /// Pieces whose chunks have been put into `ready`.
+    emitted: u64,
+    /// Pieces finished before an earlier one.
+    early: BTreeMap<u64, Made>,
+    ready: VecDeque<Vec<u8>>,
+    trailer: Trailer,
+    summary: Summary,
+    /// How many pieces there are, once the source has ended.
+    end: Option<u64>,
+    failure: Option<Error>,
+    /// The stream is neither in the pool's queue nor asking its source.
+    parked: bool,
+    /// The reader waits on the pipe.
+    reader_waits: bool,
+    /// A byte is in the pipe.
+    signalled: bool,
+    signal: Option<PipeWriter>,
+}
+
+struct Made {
+    bytes: Vec<u8>,
+    plain_bytes: usize,
+    checksum: Checksum,
+    written: Written,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+impl NdjsonStream {
+    /// Starts making the answer.
+    pub fn start(
+        pool: &Pool,
+        buffers: &Arc<Buffers>,
+        source: Box<dyn LineSource>,
+        options: StreamOptions,
+    ) -> Result<Self> {
+        let (wakeups, signal) =
+            std::io::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        let inner = Arc::new(Inner {
+            source: Mutex::new(source),
+            state: Mutex::new(State { signal: Some(signal), ..State::default() }),
+            cancelled: AtomicBool::new(false),
+            options,
+            buffers: Arc::clone(buffers),
+        });
+        pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
+        Ok(Self { inner, pool: pool.clone(), wakeups })
+    }
+
+    /// Readable when [`Self::take`] has something new to say after it said [`Next::NotYet`].
+    #[must_use]
+    pub fn wakeup_fd(&self) -> RawFd {
+        self.wakeups.as_raw_fd()
+    }
+
+    /// The next piece of the body, without waiting. An error ends the stream; it comes after the pieces that
+    /// were whole before it.
+    pub fn take(&mut self) -> Result<Next> {
+        let mut state = lock(&self.inner.state);
+        if state.signalled {
+            state.signalled = false;
+            // The byte is there, so this does not block; which byte it is says nothing.
+            let _ = self.wakeups.read(&mut [0]);
+        }
+        if let Some(bytes) = state.ready.pop_front() {
+            let resume = state.parked && state.has_room();
+            state.parked &= !resume;
+            drop(state);
+            if resume {
+                self.pool.submit(Arc::clone(&self.inner) as Arc<dyn Task>);
+            }
+            return Ok(Next::Chunk(Chunk { bytes, buffers: Arc::clone(&self.inner.buffers) }));
+        }
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.is_done() {
+            return Ok(Next::Done);
+        }
+        state.reader_waits = true;
+        Ok(Next::NotYet)
+    }
+
+    /// Whether every chunk was made and taken, with no failure.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        lock(&self.inner.state).is_done()
+    }
+
+    /// What the stream did. Complete when it is done.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        lock(&self.inner.state).summary.clone()
+    }
+
+    /// Codes the last line and ends the body.
+    pub fn finish(&self, last_line: &[u8]) -> Result<Vec<u8>> {
+        let coding = self.inner.options.coding;
+        let (mut trailer, nothing_before) = {
+            let state = lock(&self.inner.state);
+            (state.trailer.clone(), state.emitted == 0)
+        };
+        let mut out = Vec::new();
+        if nothing_before {
+            Trailer::begin(coding, &mut out);
+        }
+        if !last_line.is_empty() {
+            let checksum = encode(coding, last_line, &mut out)?;
+            trailer.add(&checksum, last_line.len());
+        }
+        trailer.finish(coding, &mut out);
+        Ok(out)
+    }
+
+    /// Stops the work: steps under way end soon, none begins.
+    pub fn cancel(&self) {
+        self.inner.cancelled.store(true, Ordering::Relaxed);
+        self.inner.fail(Error::Cancelled);
+    }
+}
+
+impl Drop for NdjsonStream {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        (self.begun - self.emitted) as usize + self.ready.len() < CHUNKS_AHEAD
+    }
+
+    fn is_done(&self) -> bool {
+        self.failure.is_none() && self.ready.is_empty() && self.end == Some(self.emitted)
+    }
+
+    /// Puts a finished piece, and those that waited for it, in order.
+    fn emit(&mut self, number: u64, made: Made, coding: ContentCoding) {
+        self.early.insert(number, made);
+        while let Some(mut made) = self.early.remove(&self.emitted) {
+            if self.emitted == 0 && coding != ContentCoding::Identity {
+                let mut first = Vec::with_capacity(made.bytes.len() + 16);
+                Trailer::begin(coding, &mut first);
+                first.extend_from_slice(&made.bytes);
+                made.bytes = first;
+            }
+            self.emitted += 1;
+            self.trailer.add(&made.checksum, made.plain_bytes);
+            self.summary.written = self.summary.written.plus(made.written);
+            if !made.bytes.is_empty() {
+                self.ready.push_back(made.bytes);
+            }
+        }
+    }
+
+    fn wake_reader(&mut self) {
+        let something_to_say = !self.ready.is_empty() || self.failure.is_some() || self.is_done();
+        if self.reader_waits && something_to_say {
+            self.reader_waits = false;
+            if let Some(signal) = &mut self.signal {
+                // At most one byte is ever in the pipe, so this never blocks; a reader that has gone hears nothing.
+                self.signalled = signal.write(&[1]).is_ok();
+            }
+        }
+    }
+}
+
+impl Written {
+    fn plus(self, other: Self) -> Self {
+        let min_expiration_ms = match (self.min_expiration_ms, other.min_expiration_ms) {
+            (Some(one), Some(two)) => Some(one.min(two)),
+            (one, two) => one.or(two),
+        };
+        Self { files: self.files + other.files, min_expiration_ms }
+    }
+}
+
+impl Inner {
+    fn fail(&self, error: Error) {
+        let mut state = lock(&self.state);
+        if state.failure.is_none() && state.end != Some(state.emitted) {
+            state.failure = Some(error);
+            state.early.clear();
+            if self.cancelled.load(Ordering::Relaxed) {
+                state.ready.clear();
+            }
+        }
+        state.wake_reader();
+    }
+
+    fn stopped(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        match self.options.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(Error::DeadlineExceeded),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next piece and its number; `None` at the end.
+    fn begin(&self) -> Result<Option<(u64, Work)>> {
+        self.stopped()?;
+        let mut source = lock(&self.source);
+        let work = catch(|| source.next_work())?;
+        let outcome = work.is_none().then(|| source.outcome());
+        drop(source);
+        let mut state = lock(&self.state);
+        let number = state.begun;
+        match (work, outcome) {
+            (Some(work), _) => {
+                state.begun += 1;
+                Ok(Some((number, work)))
+            }
+            (None, outcome) => {
+                state.end = Some(number);
+                state.summary.outcome = outcome.unwrap_or_default();
+                state.wake_reader();
+                Ok(None)
+            }
+        }
+    }
+
+    fn make(&self, work: Work) -> Result<Made> {
+        let mut plain = self.buffers.take();
+        let written = catch(|| work(&mut plain))?;
+        let plain_bytes = plain.len();
+        let (bytes, checksum) = match self.options.coding {
+            ContentCoding::Identity => (plain, Checksum::default()),
+            coding => {
+                let mut coded = self.buffers.take();
+                let checksum = catch(|| encode(coding, &plain, &mut coded))?;
+                self.buffers.put(plain);
+                (coded, checksum)
+            }
+        };
+        Ok(Made { bytes, plain_bytes, checksum, written })
+    }
+
+    fn try_step(self: &Arc<Self>, pool: &Pool) -> Result<()> {
+        let Some((number, work)) = self.begin()? else { return Ok(()) };
+        {
+            let mut state = lock(&self.state);
+            if state.has_room() {
+                // Another thread may ask the source for the next piece while this one writes.
+                pool.submit(Arc::clone(self) as Arc<dyn Task>);
+            } else {
+                state.parked = true;
+            }
+        }
+        let made = self.make(work)?;
+        let mut state = lock(&self.state);
+        if state.failure.is_none() {
+            state.emit(number, made, self.options.coding);
+        }
+        let resume = state.parked && state.has_room();
+        state.parked &= !resume;
+        state.wake_reader();
+        drop(state);
+        if resume {
+            pool.submit(Arc::clone(self) as Arc<dyn Task>);
+        }
+        Ok(())
+    }
+}
+
+impl Task for Inner {
+    fn step(self: Arc<Self>, pool: &Pool) {
+        if let Err(error) = self.try_step(pool) {
+            self.fail(error);
+        }
+    }
+}
+
+/// A defect in one stream must not take a thread of the pool, and with it all other streams, along.
+fn catch<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::Internal { detail: "a native thread panicked".into() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::thread::{self, ThreadId};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Numbers `0..count`, a line each; fails or panics where told.
+    struct Numbers {
+        next: u64,
+        count: u64,
+        fails_at: Option<u64>,
+        panics_at: Option<u64>,
+        slow: bool,
+    }
+
+    impl Numbers {
+        fn to(count: u64) -> Self {
+            Self { next: 0, count, fails_at: None, panics_at: None, slow: false }
+        }
+    }
+
+    impl LineSource for Numbers {
+        fn next_work(&mut self) -> Result<Option<Work>> {
+            let number = self.next;
+            self.next += 1;
+            if Some(number) == self.fails_at {
+                return Err(Error::corrupt("part.parquet", "torn"));
+            }
+            let (panics, slow) = (Some(number) == self.panics_at, self.slow);
+            Ok((number < self.count).then(|| -> Work {
+                Box::new(move |out| {
+                    assert!(!panics);
+                    if slow && number.is_multiple_of(2) {
+                        thread::sleep(Duration::from_millis(2));
+                    }
+                    writeln!(out, "{number}").unwrap();
+                    Ok(Written { files: 1, min_expiration_ms: Some(1000 - number as i64) })
+                })
+            }))
+        }
+
+        fn outcome(&self) -> Outcome {
+            Outcome { considered: self.count, ..Outcome::default() }
+        }
+    }
+
+    fn start(pool: &Pool, source: impl LineSource + 'static, coding: ContentCoding) -> NdjsonStream {
+        let options = StreamOptions { coding, deadline: None };
+        NdjsonStream::start(pool, &Arc::default(), Box::new(source), options).unwrap()
+    }
+
+    /// Waits on the file descriptor only, as an event loop does.
+    fn drain(stream: &mut NdjsonStream) -> (Vec<u8>, Result<()>) {
+        let mut body = Vec::new();
+        loop {
+            match stream.take() {
+                Ok(Next::Chunk(chunk)) => body.extend_from_slice(chunk.bytes()),
+                Ok(Next::Done) => return (body, Ok(())),
+                Ok(Next::NotYet) => {
+                    let mut wakeups = stream.wakeups.try_clone().unwrap();
+                    wakeups.read_exact(&mut [0]).unwrap();
+                    lock(&stream.inner.state).signalled = false;
+                }
+                Err(error) => return (body, Err(error)),
+            }
+        }
+    }
+
+    fn lines(count: u64) -> Vec<u8> {
+        (0..count).flat_map(|number| format!("{number}\n").into_bytes()).collect()
+    }
+
+    #[test]
+    fn chunks_made_by_many_threads_leave_in_order() {
+        let pool = Pool::new(4).unwrap();
+        let mut stream = start(&pool, Numbers { slow: true, ..Numbers::to(60) }, ContentCoding::Identity);
+        let (body, end) = drain(&mut stream);
+        end.unwrap();
+        assert_eq!(body, lines(60));
+        let summary = stream.summary();
+        assert_eq!(summary.written, Written { files: 60, min_expiration_ms: Some(941) });
+        assert_eq!(summary.outcome.considered, 60);
+    }
+
+    #[test]
+    fn a_gzip_answer_with_a_last_line_is_one_member() {
+        let pool = Pool::new(2).unwrap();
+        for count in [0, 1, 50] {
+            let mut stream = start(&pool, Numbers::to(count), ContentCoding::Gzip);
+            let (mut body, end) = drain(&mut stream);
+            end.unwrap();
+            body.extend(stream.finish(b"{}\n").unwrap());
+            let mut plain = Vec::new();
+            flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
+            assert_eq!(plain, [lines(count), b"{}\n".to_vec()].concat());
+        }
+    }
+
+    #[test]
+    fn a_failure_comes_after_the_chunks_that_were_whole_before_it() {
+        let pool = Pool::new(1).unwrap();
+        let mut stream =
+            start(&pool, Numbers { fails_at: Some(7), ..Numbers::to(20) }, ContentCoding::Identity);
+        let (body, end) = drain(&mut stream);
+        assert!(matches!(end, Err(Error::CorruptLog { .. })));
+        assert_eq!(body, lines(7));
+        assert!(!stream.is_done());
+    }
+
+    #[test]
+    fn a_panic_fails_its_own_stream_and_no_other() {
+        let pool = Pool::new(1).unwrap();
+        let mut broken =
+            start(&pool, Numbers { panics_at: Some(3), ..Numbers::to(20) }, ContentCoding::Identity);
+        let mut whole = start(&pool, Numbers::to(20), ContentCoding::Identity);
+        assert!(matches!(drain(&mut broken).1, Err(Error::Internal { .. })));
+        assert_eq!(drain(&mut whole).0, lines(20));
+    }
+
+    #[test]
+    fn a_reader_that_takes_nothing_holds_a_few_chunks_and_no_thread() {
+        let pool = Pool::new(1).unwrap();
+        let idle = start(&pool, Numbers::to(1_000_000), ContentCoding::Identity);
+        let mut busy = start(&pool, Numbers::to(200), ContentCoding::Identity);
+        assert_eq!(drain(&mut busy).0, lines(200));
+        let state = lock(&idle.inner.state);
+        assert!(state.parked);
+        assert_eq!(state.ready.len(), CHUNKS_AHEAD);
+    }
+
+    #[test]
+    fn a_dropped_reader_stops_the_work() {
+        let pool = Pool::new(1).unwrap();
+        let inner = {
+            let stream = start(&pool, Numbers::to(u64::MAX), ContentCoding::Identity);
+            Arc::downgrade(&stream.inner)
+        };
+        let mut busy = start(&pool, Numbers::to(50), ContentCoding::Identity);
+        drain(&mut busy).1.unwrap();
+        assert!(inner.upgrade().is_none());
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_ends_the_stream() {
+        let pool = Pool::new(1).unwrap();
+        let options = StreamOptions { deadline: Some(Instant::now()), ..StreamOptions::default() };
+        let source = Box::new(Numbers::to(10));
+        let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+        assert!(matches!(drain(&mut stream).1, Err(Error::DeadlineExceeded)));
+    }
+
+    #[test]
+    fn pieces_of_one_answer_are_written_on_several_threads() {
+        struct Threads(Arc<Mutex<Vec<ThreadId>>>, u64);
+        impl LineSource for Threads {
+            fn next_work(&mut self) -> Result<Option<Work>> {
+                self.1 += 1;
+                let seen = Arc::clone(&self.0);
+                Ok((self.1 < 40).then(|| -> Work {
+                    Box::new(move |out| {
+                        lock(&seen).push(thread::current().id());
+                        thread::sleep(Duration::from_millis(1));
+                        out.push(b'\n');
+                        Ok(Written::default())
+                    })
+                }))
+            }
+            fn outcome(&self) -> Outcome {
+                Outcome::default()
+            }
+        }
+        let pool = Pool::new(2).unwrap();
+        let seen = Arc::default();
+        let mut stream = start(&pool, Threads(Arc::clone(&seen), 0), ContentCoding::Identity);
+        drain(&mut stream).1.unwrap();
+        let seen = lock(&seen);
+        assert!(seen.iter().any(|thread| *thread != seen[0]));
+    }
+}
