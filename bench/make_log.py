@@ -1,0 +1,396 @@
+"""Makes Delta logs without data files, for benches and load tests.
+
+    python bench/make_log.py DIRECTORY --adds 1000000 [--checkpoint classic|multipart|v2|none] [--parsed]
+                             [--deletion-vectors 0.1] [--commits 10] [--seed 7]
+
+The table is partitioned by `date` (365 days) and `region` (10), each add carries about 250 bytes of stats over
+four columns. After the checkpoint come commits that add and remove a few files. Beside the log stands
+`expected.json`: what every reader must find (files, bytes, and the sum of the md5 of the live paths modulo
+2**128, which does not depend on order). The same arguments make the same log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import hashlib
+import json
+import random
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+DAYS = 365
+REGIONS = [f"region-{number}" for number in range(10)]
+FIRST_DAY = dt.date(2025, 1, 1)
+EPOCH_MS = 1_760_000_000_000
+ROWS_PER_GROUP = 100_000
+PART_ROWS = 500_000
+ADDS_PER_COMMIT = 10
+REMOVES_PER_COMMIT = 5
+MODULUS = 1 << 128
+
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in [
+            ("id", "long"),
+            ("value", "double"),
+            ("name", "string"),
+            ("ts", "timestamp"),
+            ("date", "date"),
+            ("region", "string"),
+        ]
+    ],
+}
+
+UTC_MICROS = pa.timestamp("us", tz="UTC")
+STATS_VALUES = pa.struct({"id": pa.int64(), "value": pa.float64(), "name": pa.string(), "ts": UTC_MICROS})
+NULL_COUNTS = pa.struct(dict.fromkeys(("id", "value", "name", "ts"), pa.int64()))
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+VECTOR_TYPE = pa.struct(
+    {
+        "storageType": pa.string(),
+        "pathOrInlineDv": pa.string(),
+        "offset": pa.int32(),
+        "sizeInBytes": pa.int32(),
+        "cardinality": pa.int64(),
+    }
+)
+ADD_FIELDS = {
+    "path": pa.string(),
+    "partitionValues": TEXT_MAP,
+    "size": pa.int64(),
+    "modificationTime": pa.int64(),
+    "dataChange": pa.bool_(),
+    "stats": pa.string(),
+    "tags": TEXT_MAP,
+    "deletionVector": VECTOR_TYPE,
+}
+PARSED_FIELDS = {
+    "partitionValues_parsed": pa.struct({"date": pa.date32(), "region": pa.string()}),
+    "stats_parsed": pa.struct(
+        {
+            "numRecords": pa.int64(),
+            "minValues": STATS_VALUES,
+            "maxValues": STATS_VALUES,
+            "nullCount": NULL_COUNTS,
+        }
+    ),
+}
+ACTION_TYPES = {
+    "txn": pa.struct({"appId": pa.string(), "version": pa.int64()}),
+    "remove": pa.struct({"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}),
+    "metaData": pa.struct(
+        {
+            "id": pa.string(),
+            "format": pa.struct({"provider": pa.string(), "options": TEXT_MAP}),
+            "schemaString": pa.string(),
+            "partitionColumns": pa.list_(pa.string()),
+            "configuration": TEXT_MAP,
+            "createdTime": pa.int64(),
+        }
+    ),
+    "protocol": pa.struct(
+        {
+            "minReaderVersion": pa.int32(),
+            "minWriterVersion": pa.int32(),
+            "readerFeatures": pa.list_(pa.string()),
+            "writerFeatures": pa.list_(pa.string()),
+        }
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """What log to make; the same options make the same log."""
+
+    adds: int
+    checkpoint: str = "classic"
+    parsed: bool = False
+    clustered: bool = False
+    deletion_vectors: float = 0.0
+    commits: int = 10
+    seed: int = 7
+
+
+class Totals:
+    """What a reader must find."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.size = 0
+        self.digest = 0
+
+    def count(self, add: dict[str, Any], sign: int = 1) -> None:
+        """Counts a file in (or out, with sign -1)."""
+        self.files += sign
+        self.size += sign * add["size"]
+        self.digest += sign * int.from_bytes(hashlib.md5(add["path"].encode()).digest())
+        self.digest %= MODULUS
+
+
+def make_adds(options: LogOptions, start: int, count: int) -> list[dict[str, Any]]:
+    """Adds `start` to `start + count` of the table, drawn from the seed and `start` alone."""
+    draw = random.Random(f"{options.seed}/{start}")
+    names = draw.randbytes(16 * count).hex()
+    return [
+        make_add(options, start + index, names[32 * index : 32 * index + 32], draw.random())
+        for index in range(count)
+    ]
+
+
+def make_add(options: LogOptions, number: int, name: str, chance: float) -> dict[str, Any]:
+    """The add of one file."""
+    day_number = number * DAYS // max(options.adds, 1) if options.clustered else number
+    day = FIRST_DAY + dt.timedelta(days=day_number % DAYS)
+    region = REGIONS[(number // DAYS) % len(REGIONS)]
+    identity = f"{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:]}"
+    low, high, millis = number * 1000, number * 1000 + 999, number % 1000
+    stats = {
+        "numRecords": 1000,
+        "minValues": {
+            "id": low,
+            "value": low / 8,
+            "name": f"n{low:012d}",
+            "ts": f"{day}T00:00:00.{millis:03d}Z",
+        },
+        "maxValues": {
+            "id": high,
+            "value": high / 8,
+            "name": f"n{high:012d}",
+            "ts": f"{day}T23:59:59.{millis:03d}Z",
+        },
+        "nullCount": {"id": 0, "value": number % 7, "name": 0, "ts": 0},
+    }
+    add = {
+        "path": f"date={day}/region={region}/part-{number % 100000:05d}-{identity}.c000.snappy.parquet",
+        "partitionValues": {"date": str(day), "region": region},
+        "size": 1_000_000 + (number * 7919) % 100_000_000,
+        "modificationTime": EPOCH_MS + number % 1_000_000,
+        "dataChange": True,
+        "stats": json.dumps(stats, separators=(",", ":")),
+    }
+    if chance < options.deletion_vectors:
+        add["deletionVector"] = {
+            "storageType": "u",
+            "pathOrInlineDv": "vBn[lx{q8@P<9BNH/isA",
+            "offset": 1 + 40 * millis,
+            "sizeInBytes": 36,
+            "cardinality": 2,
+        }
+    return add
+
+
+def parsed_values(name: str, add: dict[str, Any]) -> dict[str, Any]:
+    """`partitionValues_parsed` or `stats_parsed` of an add, as Spark writes them beside the strings."""
+    if name == "partitionValues_parsed":
+        values = add["partitionValues"]
+        return {**values, "date": dt.date.fromisoformat(values["date"])}
+    stats = json.loads(add["stats"])
+    for bound in ("minValues", "maxValues"):
+        stats[bound]["ts"] = dt.datetime.fromisoformat(stats[bound]["ts"])
+    return stats
+
+
+def arrow_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """An array of plain Python values, whose maps are dictionaries."""
+
+    def plain(value: Any, kind: pa.DataType) -> Any:
+        if value is None:
+            return None
+        if pa.types.is_map(kind):
+            return list(value.items())
+        if pa.types.is_struct(kind):
+            return {field.name: plain(value.get(field.name), field.type) for field in kind}
+        return value
+
+    return pa.array([plain(value, kind) for value in values], type=kind)
+
+
+def add_column(options: LogOptions, adds: list[dict[str, Any]], nulls: int) -> pa.StructArray:
+    """The `add` column of a checkpoint, with `nulls` empty rows first."""
+    fields = ADD_FIELDS | (PARSED_FIELDS if options.parsed else {})
+    children = []
+    for name, kind in fields.items():
+        values = (parsed_values(name, add) if name in PARSED_FIELDS else add.get(name) for add in adds)
+        children.append(arrow_array([*([None] * nulls), *values], kind))
+    mask = pa.array([True] * nulls + [False] * len(adds))
+    return pa.StructArray.from_arrays(
+        children, fields=[pa.field(*field) for field in fields.items()], mask=mask
+    )
+
+
+def protocol_of(options: LogOptions) -> dict[str, Any]:
+    """The table's protocol action."""
+    features = ["deletionVectors"] if options.deletion_vectors else []
+    if options.checkpoint == "v2":
+        features.append("v2Checkpoint")
+    if not features:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": features,
+    }
+
+
+def metadata_of(options: LogOptions) -> dict[str, Any]:
+    """The table's metaData action."""
+    return {
+        "id": str(uuid.UUID(int=random.Random(options.seed).getrandbits(128))),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(SCHEMA, separators=(",", ":")),
+        "partitionColumns": ["date", "region"],
+        "configuration": {},
+        "createdTime": EPOCH_MS,
+    }
+
+
+def write_part(
+    path: Path,
+    options: LogOptions,
+    spans: Iterable[list[dict[str, Any]]],
+    head: list[tuple[str, dict[str, Any]]],
+) -> None:
+    """One parquet file of a checkpoint: the actions of `head`, then adds, a row group a span."""
+    writer = None
+    for adds in spans:
+        columns: dict[str, pa.Array] = {"add": add_column(options, adds, len(head))}
+        for name, kind in ACTION_TYPES.items():
+            values = [action if key == name else None for key, action in head] + [None] * len(adds)
+            columns[name] = arrow_array(values, kind)
+        table = pa.table(columns)
+        writer = writer or pq.ParquetWriter(path, table.schema, compression="snappy")
+        writer.write_table(table, row_group_size=len(table))
+        head = []
+    if writer is not None:
+        writer.close()
+
+
+def spans_of(options: LogOptions, start: int, end: int, totals: Totals) -> Iterator[list[dict[str, Any]]]:
+    """Adds in pieces of a row group."""
+    for begin in range(start, end, ROWS_PER_GROUP):
+        adds = make_adds(options, begin, min(ROWS_PER_GROUP, end - begin))
+        for add in adds:
+            totals.count(add)
+        yield adds
+
+
+def write_checkpoint(log: Path, options: LogOptions, totals: Totals) -> None:
+    """The checkpoint of version 0 in the form asked for."""
+    head = [("protocol", protocol_of(options)), ("metaData", metadata_of(options))]
+    name = f"{0:020d}.checkpoint"
+    hint = {"version": 0, "size": options.adds + 2}
+    spans = [
+        (start, min(start + PART_ROWS, options.adds)) for start in range(0, max(options.adds, 1), PART_ROWS)
+    ]
+    if options.checkpoint == "classic":
+        write_part(log / f"{name}.parquet", options, spans_of(options, 0, options.adds, totals), head)
+    elif options.checkpoint == "multipart":
+        hint["parts"] = len(spans)
+        for number, (start, end) in enumerate(spans, 1):
+            part = log / f"{name}.{number:010d}.{len(spans):010d}.parquet"
+            write_part(part, options, spans_of(options, start, end, totals), head if number == 1 else [])
+    else:
+        (log / "_sidecars").mkdir(exist_ok=True)
+        actions: list[dict[str, Any]] = [{"checkpointMetadata": {"version": 0}}]
+        actions += [{key: value} for key, value in head]
+        for number, (start, end) in enumerate(spans):
+            file = log / "_sidecars" / f"{uuid.UUID(int=options.seed * 1000 + number)}.parquet"
+            write_part(file, options, spans_of(options, start, end, totals), [])
+            size = file.stat().st_size
+            actions.append(
+                {"sidecar": {"path": file.name, "sizeInBytes": size, "modificationTime": EPOCH_MS}}
+            )
+        write_lines(log / f"{name}.{uuid.UUID(int=options.seed)}.json", actions)
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
+
+
+def write_lines(path: Path, actions: Iterable[dict[str, Any]]) -> None:
+    """A JSON commit or top file."""
+    with path.open("w") as file:
+        file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+
+
+def removal(add: dict[str, Any], version: int) -> dict[str, Any]:
+    """The remove of a file."""
+    kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in add}
+    extra = {"deletionTimestamp": EPOCH_MS + version, "dataChange": True, "extendedFileMetadata": True}
+    return {"remove": kept | extra}
+
+
+def write_commits(log: Path, options: LogOptions, totals: Totals) -> None:
+    """Commits after the checkpoint: each adds new files and removes some of the first ones."""
+    victims = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP))
+    for version in range(1, options.commits + 1):
+        added = make_adds(options, options.adds + version * ADDS_PER_COMMIT, ADDS_PER_COMMIT)
+        removed = victims[(version - 1) * REMOVES_PER_COMMIT : version * REMOVES_PER_COMMIT]
+        for add in added:
+            totals.count(add)
+        for add in removed:
+            totals.count(add, -1)
+        actions: list[dict[str, Any]] = [
+            {"commitInfo": {"timestamp": EPOCH_MS + version, "operation": "WRITE"}}
+        ]
+        actions += [{"add": add} for add in added]
+        actions += [removal(add, version) for add in removed]
+        write_lines(log / f"{version:020d}.json", actions)
+
+
+def make_log(directory: Path, options: LogOptions) -> dict[str, Any]:
+    """Makes the log and `expected.json`, or leaves a finished one of the same options as it is."""
+    expected_file = directory / "expected.json"
+    if expected_file.exists():
+        known: dict[str, Any] = json.loads(expected_file.read_text())
+        if known["options"] == asdict(options):
+            return known
+    log = directory / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    totals = Totals()
+    head: list[dict[str, Any]] = [{"protocol": protocol_of(options)}, {"metaData": metadata_of(options)}]
+    if options.checkpoint == "none":
+        adds = (add for span in spans_of(options, 0, options.adds, totals) for add in span)
+        write_lines(log / f"{0:020d}.json", (*head, *({"add": add} for add in adds)))
+    else:
+        write_checkpoint(log, options, totals)
+        # The commit under a checkpoint is never read for its files, so it may hold none of them.
+        write_lines(log / f"{0:020d}.json", head)
+    write_commits(log, options, totals)
+    expected = {
+        "options": asdict(options),
+        "version": options.commits,
+        "files": totals.files,
+        "size": totals.size,
+        "digest": f"{totals.digest:032x}",
+    }
+    expected_file.write_text(json.dumps(expected))
+    return expected
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Makes a Delta log without data files.")
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--adds", type=int, default=1_000_000)
+    parser.add_argument("--checkpoint", choices=["classic", "multipart", "v2", "none"], default="classic")
+    parser.add_argument("--parsed", action="store_true", help="with partitionValues_parsed and stats_parsed")
+    parser.add_argument("--clustered", action="store_true", help="adds ordered by date")
+    parser.add_argument("--deletion-vectors", type=float, default=0.0, help="share of files that have one")
+    parser.add_argument("--commits", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = vars(parser.parse_args())
+    directory = arguments.pop("directory")
+    print(json.dumps(make_log(directory, LogOptions(**arguments))))
+
+
+if __name__ == "__main__":
+    main()
