@@ -196,7 +196,9 @@ class Snapshot:
 
         `place` is a `next_place` of an earlier stream of the same `identity`. Raises InvalidCursor.
         """
-    def hint_problems(self, predicate_hints: Sequence[str], json_predicate_hint: str | None) -> list[tuple[str, str]]:
+    def hint_problems(
+        self, predicate_hints: Sequence[str], json_predicate_hint: str | None
+    ) -> list[tuple[str, str]]:
         """(hint, why it prunes nothing) for each hint that is ignored in whole or part."""
 
 @final

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import run
 
-pytest_plugins = ["stores.fixtures", "spark.session"]
+pytest_plugins = ["tables.demo", "stores.fixtures", "spark.session"]
 
 SPARK_TEST_SECONDS = 900
 
