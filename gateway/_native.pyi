@@ -6,9 +6,9 @@ the epoch unless a name says otherwise.
 """
 
 from collections.abc import Sequence
-from typing import Literal, final
+from typing import Literal, TypeAlias, final
 
-ResponseFormat = Literal["parquet", "delta"]
+ResponseFormat: TypeAlias = Literal["parquet", "delta"]
 
 class LogError(Exception):
     """Base of all errors of the native code. `str()` may be shown to a recipient.
