@@ -1,9 +1,10 @@
 """Recipients kept in an embedded database: who they are, their tokens, grants and networks.
 
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
-and for a new token its plain text once (only its SHA-256 is stored). Every change writes its own history entry in
-the same transaction and is handed to `on_change` for the audit log. A recipient has at most two live tokens,
-and nothing ever lengthens the life of an old one. A running server polls `changed()` and reads all anew.
+and for a new token its plain text once (only its SHA-256 is stored). Every change writes its own history
+entry in the same transaction and is handed to `on_change` for the audit log. A recipient has at most two
+live tokens, and nothing ever lengthens the life of an old one. A running server polls `changed()` and reads
+all anew.
 """
 
 from __future__ import annotations

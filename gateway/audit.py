@@ -1,0 +1,234 @@
+"""The audit log: who asked for what, when, and how it ended, as JSON lines.
+
+In: one record per recipient request or admin change. Out: whole lines appended to a file by a thread of its
+own, so that a slow or full disk never holds the event loop. `put` never waits: what does not fit the
+bounded queue is dropped and counted. `written` waits until the record is in the file, for those who
+configure that nothing goes on unrecorded. Records hold names and numbers, never a token, a URL or a storage
+path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+RECORD_VERSION = "1.0"
+RETRY_SECONDS = 1.0
+BATCH_RECORDS = 512
+
+
+class Action(StrEnum):
+    """What a recipient did, named as the field's leading service names it in its own audit log."""
+
+    LIST_SHARES = "deltaSharingListShares"
+    GET_SHARE = "deltaSharingGetShare"
+    LIST_SCHEMAS = "deltaSharingListSchemas"
+    LIST_TABLES = "deltaSharingListTables"
+    LIST_ALL_TABLES = "deltaSharingListAllTables"
+    GET_TABLE_VERSION = "deltaSharingGetTableVersion"
+    GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
+    QUERY_TABLE = "deltaSharingQueryTable"
+    QUERIED_TABLE = "deltaSharingQueriedTable"
+    QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"
+    QUERIED_TABLE_CHANGES = "deltaSharingQueriedTableChanges"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One line of the log."""
+
+    at_ms: int
+    action: str
+    request_id: str
+    recipient: str | None
+    source_address: str | None
+    user_agent: str | None
+    status: int
+    error_code: str | None
+    details: Mapping[str, str | int | bool | None]
+    result: Mapping[str, str | int | bool | None]
+
+    def line(self) -> bytes:
+        """The record as JSON, ends on a line break."""
+        record: dict[str, Any] = {
+            "version": RECORD_VERSION,
+            "timestamp": self.at_ms,
+            "serviceName": "deltaSharingGateway",
+            "actionName": self.action,
+            "requestId": self.request_id,
+            "recipientName": self.recipient,
+            "sourceIPAddress": self.source_address,
+            "userAgent": self.user_agent,
+            "requestParams": dict(self.details),
+            "response": {
+                "statusCode": self.status,
+                "errorCode": self.error_code,
+                "result": dict(self.result),
+            },
+        }
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+@dataclass(slots=True)
+class AuditCounts:
+    """What became of the records so far."""
+
+    written: int = 0
+    dropped: int = 0
+    failures: int = 0
+
+
+class AuditLog:
+    """An append-only file and the thread that writes to it.
+
+    The file is opened anew when its name points to another one, so that it may be rotated by renaming.
+    Several processes may append to one file: whole batches of lines go down in one write.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        queue_records: int = 10_000,
+        on_trouble: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """`on_trouble` is told, in the writer's thread, when writing fails and when it works again."""
+        self._path = path
+        self._queue_records = queue_records
+        self._on_trouble = on_trouble
+        self._queue: deque[tuple[bytes, Callable[[], None] | None]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._descriptor: int | None = None
+        self._torn = False
+        self.healthy = True
+        self.counts = AuditCounts()
+        self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Records in the queue."""
+        return len(self._queue)
+
+    def put(self, line: bytes) -> bool:
+        """Queue a line; False when the queue is full and the line is lost (and counted)."""
+        return self._enqueue(line, None)
+
+    async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
+        """Queue a line and wait until it is in the file. False when that did not happen in time."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def finished() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def tell() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finished)
+
+        if not self._enqueue(line, tell):
+            return False
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await done
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self, *, timeout_seconds: float = 5.0) -> None:
+        """Write what is queued, then stop; what cannot be written in time is counted as dropped."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_seconds)
+
+    def _enqueue(self, line: bytes, tell: Callable[[], None] | None) -> bool:
+        with self._wake:
+            if len(self._queue) >= self._queue_records or self._closing:
+                self.counts.dropped += 1
+                return False
+            self._queue.append((line, tell))
+            self._wake.notify()
+            return True
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            if self._append(b"".join(line for line, _ in batch)):
+                self._finish(batch)
+            elif self._closing:
+                break
+            else:
+                # Woken early only by close(): a full disk is asked again at a calm pace.
+                time.sleep(0 if self._closing else RETRY_SECONDS)
+        with self._wake:
+            self.counts.dropped += len(self._queue)
+            self._queue.clear()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _next_batch(self) -> list[tuple[bytes, Callable[[], None] | None]]:
+        with self._wake:
+            while not self._queue and not self._closing:
+                self._wake.wait()
+            return [self._queue[index] for index in range(min(len(self._queue), BATCH_RECORDS))]
+
+    def _finish(self, batch: list[tuple[bytes, Callable[[], None] | None]]) -> None:
+        with self._wake:
+            for _ in batch:
+                self._queue.popleft()
+            self.counts.written += len(batch)
+        for _, tell in batch:
+            if tell is not None:
+                tell()
+
+    def _append(self, data: bytes) -> bool:
+        try:
+            descriptor = self._open()
+            # A batch cut short by a full disk is written again whole, on a line of its own.
+            data = b"\n" + data if self._torn else data
+            written = os.write(descriptor, data)
+        except OSError as error:
+            return self._failed(os.strerror(error.errno or 0))
+        self._torn = written < len(data)
+        if self._torn:
+            return self._failed("the disk took only a part of it")
+        if not self.healthy:
+            self.healthy = True
+            self._on_trouble("the audit log is written again")
+        return True
+
+    def _failed(self, reason: str) -> bool:
+        self.counts.failures += 1
+        if self.healthy:
+            self.healthy = False
+            self._on_trouble(f"the audit log cannot be written: {reason}")
+        return False
+
+    def _open(self) -> int:
+        if self._descriptor is not None and self._same_file(self._descriptor):
+            return self._descriptor
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        return self._descriptor
+
+    def _same_file(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(descriptor))
+        except FileNotFoundError:
+            return False

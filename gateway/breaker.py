@@ -1,0 +1,142 @@
+"""One storage's calls: bounded, and stopped for a while once it fails again and again.
+
+In: blocking native calls. Out: their results, or `StorageDown` at once while the storage is known to be
+down. Each storage has threads and a queue of its own, so one that hangs holds nobody else's. Which errors
+speak of the storage (and not of one table) is decided by the caller's `is_fault`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from gateway.limits import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """When a storage is given up, for how long, and how many calls it gets at a time."""
+
+    failures: int = 5
+    open_seconds: float = 5.0
+    concurrent_calls: int = 16
+    queued_calls: int = 256
+    queue_seconds: float = 10.0
+
+
+class State(StrEnum):
+    """What the breaker thinks of its storage."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+
+
+class StorageDown(Exception):
+    """The storage is given up for now, or all its threads are busy."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__("the storage does not answer at present")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Breaker:
+    """Counts failures in a row; opens at `failures`, then lets one call probe after a pause.
+
+    Times come in from the caller, in seconds of a clock that does not jump.
+    """
+
+    def __init__(self, settings: BreakerSettings, *, jitter: Callable[[], float] = random.random) -> None:
+        self._settings = settings
+        self._jitter = jitter
+        self._failures = 0
+        self._until_seconds = 0.0
+        self.state = State.CLOSED
+
+    def refused_for(self, now_seconds: float) -> float:
+        """0 when a call may go through (as the probe, when open), else the seconds until one may."""
+        if self.state is State.CLOSED:
+            return 0.0
+        if now_seconds < self._until_seconds:
+            return self._until_seconds - now_seconds
+        # A probe that never reports back must not keep the storage closed for ever: it has a time of its own.
+        self.state = State.PROBING
+        self._until_seconds = now_seconds + self._pause()
+        return 0.0
+
+    def succeeded(self) -> None:
+        """The storage answered, be it with an error of the caller's own making."""
+        self._failures = 0
+        self.state = State.CLOSED
+
+    def failed(self, now_seconds: float) -> None:
+        """The storage did not answer."""
+        self._failures += 1
+        if self.state is State.PROBING or self._failures >= self._settings.failures:
+            self.state = State.OPEN
+            self._until_seconds = now_seconds + self._pause()
+
+    def _pause(self) -> float:
+        return self._settings.open_seconds * (0.75 + self._jitter() / 2)
+
+
+class StorageCalls:
+    """The threads, the queue and the breaker of one storage."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: BreakerSettings,
+        *,
+        now_seconds: Callable[[], float],
+        is_fault: Callable[[BaseException], bool],
+    ) -> None:
+        self.name = name
+        self.breaker = Breaker(settings)
+        self._now_seconds = now_seconds
+        self._is_fault = is_fault
+        self._admission = Admission(
+            settings.concurrent_calls,
+            queue_length=settings.queued_calls,
+            queue_seconds=settings.queue_seconds,
+        )
+        self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"storage-{name}")
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call in a thread of this storage. Raises StorageDown, or what the call raises."""
+        refused_seconds = self.breaker.refused_for(self._now_seconds())
+        if refused_seconds:
+            raise StorageDown(refused_seconds)
+        if not await self._admission.enter():
+            raise StorageDown(1.0)
+        return await self._called(lambda: call(*args, **kwargs))
+
+    def close(self) -> None:
+        """Take no more calls; those that run end by their own time-outs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _called(self, call: Callable[[], T]) -> T:
+        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        # The thread's place is given back when the thread is done, not when its caller stops waiting.
+        running.add_done_callback(self._ended)
+        return await asyncio.shield(running)
+
+    def _ended(self, running: asyncio.Future[T]) -> None:
+        self._admission.leave()
+        if running.cancelled():
+            return
+        error = running.exception()
+        if error is not None and self._is_fault(error):
+            self.breaker.failed(self._now_seconds())
+        else:
+            self.breaker.succeeded()

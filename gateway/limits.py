@@ -1,0 +1,347 @@
+"""What protects everyone: how much one recipient, and all together, may ask for at a time.
+
+In: the clock in seconds, costs, and frozen settings. Out: let in, let in after a short wait, or refused
+with the seconds after which to come again. Waiting is bounded in time and in number, and no refusal asks
+for more than `RETRY_AFTER_CEILING_SECONDS`: the Spark client gives up after 7 s. Nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+RETRY_AFTER_CEILING_SECONDS = 6
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientLimits:
+    """What one recipient may do. None: without a limit."""
+
+    requests_per_second: float | None = None
+    burst_requests: int = 50
+    concurrent_streams: int | None = None
+    files_per_minute: int | None = None
+    queue_seconds: float = 3.0
+    queue_length: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse limits that would let nobody in, and waits that clients do not survive."""
+        for name in ("requests_per_second", "concurrent_streams", "files_per_minute", "burst_requests"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}: more than 0, or left out for no limit")
+        if not 0 <= self.queue_seconds < RETRY_AFTER_CEILING_SECONDS:
+            raise ValueError(f"queue_seconds: 0 or more and below {RETRY_AFTER_CEILING_SECONDS}")
+        if self.queue_length < 0:
+            raise ValueError("queue_length: 0 or more")
+
+    def share_of(self, workers: int) -> RecipientLimits:
+        """The part of one of several workers; together they allow about what one would."""
+
+        def part(value: int | None) -> int | None:
+            return None if value is None else max(1, math.ceil(value / workers))
+
+        return RecipientLimits(
+            requests_per_second=None
+            if self.requests_per_second is None
+            else self.requests_per_second / workers,
+            burst_requests=max(1, math.ceil(self.burst_requests / workers)),
+            concurrent_streams=part(self.concurrent_streams),
+            files_per_minute=part(self.files_per_minute),
+            queue_seconds=self.queue_seconds,
+            queue_length=self.queue_length,
+        )
+
+
+class Excess(StrEnum):
+    """Which limit was met."""
+
+    REQUESTS = "requests"
+    STREAMS = "streams"
+    FILES = "files"
+    MEMORY = "memory"
+
+
+class Exceeded(Exception):
+    """A limit was met; `retry_after_seconds` is when to come again."""
+
+    def __init__(self, excess: Excess, retry_after_seconds: float) -> None:
+        super().__init__(f"over the limit of {excess}")
+        self.excess = excess
+        self.retry_after_seconds = max(1, min(RETRY_AFTER_CEILING_SECONDS, math.ceil(retry_after_seconds)))
+
+
+class TokenBucket:
+    """Tokens flow in at `rate` a second, up to `capacity`; who waits or pays afterwards may overdraw it.
+
+    A clock that goes backwards gives nothing and takes nothing.
+    """
+
+    def __init__(self, rate: float, capacity: float, now_seconds: float) -> None:
+        self._rate = rate
+        self._capacity = capacity
+        self._tokens = capacity
+        self._at_seconds = now_seconds
+
+    def balance(self, now_seconds: float) -> float:
+        """Tokens there; below zero when overdrawn."""
+        elapsed = max(0.0, now_seconds - self._at_seconds)
+        self._tokens = min(self._capacity, self._tokens + elapsed * self._rate)
+        self._at_seconds = now_seconds
+        return self._tokens
+
+    def wait_seconds(self, tokens: float, now_seconds: float) -> float:
+        """How long until that many tokens are there."""
+        return max(0.0, (tokens - self.balance(now_seconds)) / self._rate)
+
+    def take(self, tokens: float, now_seconds: float) -> None:
+        """Take tokens, whether they are there or not."""
+        self.balance(now_seconds)
+        self._tokens -= tokens
+
+
+class Admission:
+    """A capacity shared by those who are inside; others wait in order, a bounded number for a bounded time.
+
+    A cost above the capacity is let in alone. Whoever waits first is served first, so a large one is not
+    starved.
+    """
+
+    def __init__(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self._queue_length = queue_length
+        self._queue_seconds = queue_seconds
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def enter(self, cost: int = 1) -> bool:
+        """Take `cost` of the capacity, waiting for it if need be. False: refused, nothing is taken."""
+        cost = min(cost, self.capacity)
+        if not self._waiting and self.used + cost <= self.capacity:
+            self.used += cost
+            return True
+        if len(self._waiting) >= self._queue_length:
+            return False
+        return await self._wait(cost)
+
+    def leave(self, cost: int = 1) -> None:
+        """Give back what `enter` took."""
+        self.used -= min(cost, self.capacity)
+        self._admit()
+
+    async def _wait(self, cost: int) -> bool:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        place = (cost, turn)
+        self._waiting.append(place)
+        try:
+            async with asyncio.timeout(self._queue_seconds):
+                await turn
+        except TimeoutError:
+            # The turn may have come in the very tick in which the time ran out.
+            if turn.done() and not turn.cancelled():
+                return True
+            self._forget(place)
+            return False
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(cost)
+            else:
+                self._forget(place)
+            raise
+        return True
+
+    def _forget(self, place: tuple[int, asyncio.Future[None]]) -> None:
+        if place in self._waiting:
+            self._waiting.remove(place)
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            cost, turn = self._waiting[0]
+            if turn.done():
+                self._waiting.popleft()
+                continue
+            if self.used + cost > self.capacity:
+                return
+            self._waiting.popleft()
+            self.used += cost
+            turn.set_result(None)
+
+
+class RecipientGate:
+    """One recipient's buckets and slots."""
+
+    def __init__(self, limits: RecipientLimits, now_seconds: Callable[[], float]) -> None:
+        self._limits = limits
+        self._now_seconds = now_seconds
+        now = now_seconds()
+        self._requests = (
+            None
+            if limits.requests_per_second is None
+            else TokenBucket(limits.requests_per_second, limits.burst_requests, now)
+        )
+        self._files = (
+            None
+            if limits.files_per_minute is None
+            else TokenBucket(limits.files_per_minute / 60, limits.files_per_minute, now)
+        )
+        self._streams = (
+            None
+            if limits.concurrent_streams is None
+            else Admission(
+                limits.concurrent_streams,
+                queue_length=limits.queue_length,
+                queue_seconds=limits.queue_seconds,
+            )
+        )
+        self._queued = 0
+
+    async def request(self) -> None:
+        """Let one request in, after a short wait when they come too fast. Raises Exceeded."""
+        if self._requests is None:
+            return
+        wait_seconds = self._requests.wait_seconds(1, self._now_seconds())
+        crowded = wait_seconds > 0 and self._queued >= self._limits.queue_length
+        if crowded or wait_seconds > self._limits.queue_seconds:
+            raise Exceeded(Excess.REQUESTS, wait_seconds)
+        self._requests.take(1, self._now_seconds())
+        if wait_seconds:
+            self._queued += 1
+            try:
+                await asyncio.sleep(wait_seconds)
+            finally:
+                self._queued -= 1
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[None]:
+        """Hold a stream's place. Raises Exceeded: none free in time, or earlier files not paid."""
+        if self._files is not None:
+            wait_seconds = self._files.wait_seconds(0, self._now_seconds())
+            if wait_seconds > 0:
+                raise Exceeded(Excess.FILES, wait_seconds)
+        if self._streams is None:
+            yield
+            return
+        if not await self._streams.enter():
+            raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
+        try:
+            yield
+        finally:
+            self._streams.leave()
+
+    def signed(self, files: int) -> None:
+        """Charge the files that a stream signed; a stream that began is never cut for it."""
+        if self._files is not None:
+            self._files.take(files, self._now_seconds())
+
+
+class RecipientGates:
+    """The gate of each recipient, made when it first knocks."""
+
+    def __init__(
+        self,
+        default: RecipientLimits,
+        named: Mapping[str, RecipientLimits],
+        now_seconds: Callable[[], float],
+    ) -> None:
+        self._default = default
+        self._named = {name.lower(): limits for name, limits in named.items()}
+        self._now_seconds = now_seconds
+        self._gates: dict[str, RecipientGate] = {}
+
+    def gate(self, recipient: str) -> RecipientGate:
+        """The gate of a recipient that was let in by its token (so their number is bounded)."""
+        key = recipient.lower()
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = RecipientGate(self._named.get(key, self._default), self._now_seconds)
+            self._gates[key] = gate
+        return gate
+
+
+class MemoryGate:
+    """Global admission: what streams may need together, and what the process really holds.
+
+    `stream_bytes` is what one stream keeps in flight (its chunks and row groups). When the process itself is
+    above `limit_bytes`, nobody new is let in until it is not.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        *,
+        stream_bytes: int,
+        queue_length: int,
+        queue_seconds: float,
+        resident_bytes: Callable[[], int],
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self._stream_bytes = stream_bytes
+        self._queue_seconds = queue_seconds
+        self._resident_bytes = resident_bytes
+        self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+
+    @property
+    def used_bytes(self) -> int:
+        """What is promised to running streams."""
+        return self._admission.used
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[None]:
+        """Hold a stream's memory. Raises Exceeded when there is none in time."""
+        if self._resident_bytes() > self.limit_bytes or not await self._admission.enter(self._stream_bytes):
+            raise Exceeded(Excess.MEMORY, self._queue_seconds)
+        try:
+            yield
+        finally:
+            self._admission.leave(self._stream_bytes)
+
+
+def resident_bytes() -> int:
+    """What the process holds in memory; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def machine_bytes() -> int | None:
+    """What the container, else the machine, has; None where neither says."""
+    for path, parse in (
+        ("/sys/fs/cgroup/memory.max", int),
+        ("/proc/meminfo", lambda text: int(text.split()[1]) * 1024),
+    ):
+        try:
+            return parse(Path(path).read_text(encoding="ascii"))
+        except (OSError, ValueError, IndexError):
+            continue
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRate:
+    """The slowest reader that is borne."""
+
+    minimum_bytes_per_second: int = 1024
+    grace_seconds: float = 30.0
+
+    def write_seconds(self, chunk_bytes: int) -> float:
+        """How long writing a chunk may take before its reader is cut off."""
+        if self.minimum_bytes_per_second <= 0:
+            return math.inf
+        return self.grace_seconds + chunk_bytes / self.minimum_bytes_per_second

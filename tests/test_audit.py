@@ -1,0 +1,142 @@
+"""The audit log: whole lines, off the loop, counted when they cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.audit import Action, AuditLog, AuditRecord
+
+
+def record(**changes):
+    values = {
+        "at_ms": 1_700_000_000_000,
+        "action": Action.QUERY_TABLE,
+        "request_id": "r-1",
+        "recipient": "alice",
+        "source_address": "192.0.2.1",
+        "user_agent": "Delta-Sharing-Spark/3.1",
+        "status": 200,
+        "error_code": None,
+        "details": {"share": "sales", "limitHint": 10},
+        "result": {"files": 7},
+    }
+    return AuditRecord(**(values | changes))
+
+
+def wait_until(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+def test_a_record_is_one_versioned_line():
+    line = record(user_agent="two\nlines\u2028").line()
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {
+        "version": "1.0",
+        "timestamp": 1_700_000_000_000,
+        "serviceName": "deltaSharingGateway",
+        "actionName": "deltaSharingQueryTable",
+        "requestId": "r-1",
+        "recipientName": "alice",
+        "sourceIPAddress": "192.0.2.1",
+        "userAgent": "two\nlines\u2028",
+        "requestParams": {"share": "sales", "limitHint": 10},
+        "response": {"statusCode": 200, "errorCode": None, "result": {"files": 7}},
+    }
+
+
+def test_closing_writes_what_is_queued_in_order(tmp_path):
+    log = AuditLog(tmp_path / "audit.jsonl")
+    for number in range(2000):
+        assert log.put(record(request_id=str(number)).line())
+    log.close()
+    lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["requestId"] for line in lines] == [str(number) for number in range(2000)]
+    assert (log.counts.written, log.counts.dropped, log.counts.failures) == (2000, 0, 0)
+
+
+def test_a_renamed_file_is_left_and_a_new_one_begun(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.put(record(request_id="before").line())
+    wait_until(lambda: log.counts.written == 1)
+    path.rename(tmp_path / "audit.1")
+    log.put(record(request_id="after").line())
+    log.close()
+    assert b"before" in (tmp_path / "audit.1").read_bytes()
+    assert b"after" in path.read_bytes()
+
+
+def test_a_full_disk_is_said_once_and_what_overflows_is_counted():
+    said = []
+    log = AuditLog(Path("/dev/full"), queue_records=5, on_trouble=said.append)
+    taken = [log.put(record().line()) for _ in range(20)]
+    wait_until(lambda: log.counts.failures)
+    assert taken.count(True) == 5
+    assert not log.healthy
+    log.close()
+    assert log.counts.written == 0
+    assert log.counts.dropped == 20
+    assert said == ["the audit log cannot be written: No space left on device"]
+
+
+async def test_waiting_for_a_record_ends_in_time_on_a_full_disk_and_succeeds_on_a_good_one(tmp_path):
+    full = AuditLog(Path("/dev/full"))
+    assert not await full.written(record().line(), timeout_seconds=0.05)
+    full.close()
+    good = AuditLog(tmp_path / "audit.jsonl")
+    answers = await asyncio.gather(*(good.written(record().line(), timeout_seconds=5) for _ in range(50)))
+    assert answers == [True] * 50
+    assert (tmp_path / "audit.jsonl").read_bytes().count(b"\n") == 50
+    good.close()
+
+
+@pytest.mark.timeout(30)
+def test_a_disk_that_was_full_for_a_while_loses_no_queued_record_and_glues_no_lines(tmp_path):
+    path, said = tmp_path / "audit.jsonl", []
+    line = record().line()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The limit falls into the third line: the system takes a part of the write and refuses the rest.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(line) * 2 + 40, hard))
+    try:
+        log = AuditLog(path, on_trouble=said.append)
+        for _ in range(10):
+            log.put(line)
+        wait_until(lambda: log.counts.failures)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    wait_until(lambda: log.counts.written == 10)
+    log.close()
+    whole = [text for text in path.read_bytes().split(b"\n") if text == line.rstrip()]
+    assert len(whole) >= 10
+    assert said[-1] == "the audit log is written again"
+
+
+def test_several_writers_share_a_file_without_tearing_lines(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    logs = [AuditLog(path) for _ in range(4)]
+    for number in range(500):
+        for log in logs:
+            log.put(record(request_id=str(number), user_agent="x" * 300).line())
+    for log in logs:
+        log.close()
+    lines = path.read_bytes().splitlines()
+    assert len(lines) == 2000
+    assert all(json.loads(line)["version"] == "1.0" for line in lines)
+
+
+def test_no_descriptor_is_left_open(tmp_path):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        log = AuditLog(tmp_path / "audit.jsonl")
+        log.put(record().line())
+        log.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

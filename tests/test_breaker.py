@@ -1,0 +1,125 @@
+"""The breaker: a storage that is down is left alone, probed, and does not hold others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from gateway.breaker import Breaker, BreakerSettings, State, StorageCalls, StorageDown
+
+
+class Unreachable(Exception):
+    pass
+
+
+def breaker(**settings):
+    return Breaker(BreakerSettings(**settings), jitter=lambda: 0.5)
+
+
+def test_failures_in_a_row_open_it_and_a_success_between_does_not():
+    one = breaker(failures=3, open_seconds=10)
+    for outcome in (one.failed, one.failed):
+        outcome(0)
+    one.succeeded()
+    one.failed(0)
+    one.failed(0)
+    assert one.state is State.CLOSED
+    one.failed(0)
+    assert one.state is State.OPEN
+    assert one.refused_for(4) == 6
+
+
+def test_after_a_while_one_call_probes_and_its_success_closes_it():
+    one = breaker(failures=1, open_seconds=10)
+    one.failed(0)
+    assert one.refused_for(10) == 0
+    assert one.refused_for(10) == 10
+    one.succeeded()
+    assert one.refused_for(10) == 0
+
+
+def test_a_failed_probe_opens_it_again():
+    one = breaker(failures=5, open_seconds=10)
+    for _ in range(5):
+        one.failed(0)
+    assert one.refused_for(11) == 0
+    one.failed(11)
+    assert one.state is State.OPEN
+    assert one.refused_for(12) == 9
+
+
+def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
+    one = breaker(failures=1, open_seconds=10)
+    one.failed(0)
+    assert one.refused_for(10) == 0
+    assert one.refused_for(19) == 1
+    assert one.refused_for(20) == 0
+
+
+def calls(name="s", **settings):
+    return StorageCalls(
+        name,
+        BreakerSettings(**settings),
+        now_seconds=asyncio.get_running_loop().time,
+        is_fault=lambda error: isinstance(error, Unreachable),
+    )
+
+
+def fail(error):
+    raise error
+
+
+async def test_results_and_errors_come_through_and_only_faults_count():
+    storage = calls(failures=2, open_seconds=60)
+    assert await storage.run(divmod, 7, 2) == (3, 1)
+    for _ in range(5):
+        with pytest.raises(KeyError):
+            await storage.run(fail, KeyError("of the table"))
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await storage.run(fail, Unreachable())
+    with pytest.raises(StorageDown) as refused:
+        await storage.run(divmod, 7, 2)
+    assert 0 < refused.value.retry_after_seconds <= 75
+    storage.close()
+
+
+async def test_a_storage_that_hangs_refuses_its_own_callers_and_no_others():
+    release = threading.Event()
+    hanging = calls("hanging", concurrent_calls=2, queued_calls=3, queue_seconds=0.05)
+    healthy = calls("healthy", concurrent_calls=2)
+    stuck = [asyncio.ensure_future(hanging.run(release.wait, 20)) for _ in range(2)]
+    await asyncio.sleep(0)
+    refused = await asyncio.gather(*(hanging.run(divmod, 1, 1) for _ in range(10)), return_exceptions=True)
+    assert all(isinstance(error, StorageDown) for error in refused)
+    assert await asyncio.wait_for(healthy.run(divmod, 7, 2), 1) == (3, 1)
+    release.set()
+    assert await asyncio.gather(*stuck) == [True, True]
+    assert await hanging.run(divmod, 7, 2) == (3, 1)
+    hanging.close()
+    healthy.close()
+
+
+async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():
+    release = threading.Event()
+    storage = calls(concurrent_calls=1, queued_calls=0)
+    leaving = asyncio.ensure_future(storage.run(release.wait, 20))
+    await asyncio.sleep(0.01)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    with pytest.raises(StorageDown):
+        await storage.run(divmod, 7, 2)
+    release.set()
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        try:
+            assert await storage.run(divmod, 7, 2) == (3, 1)
+            break
+        except StorageDown:
+            continue
+    else:
+        pytest.fail("the place was never given back")
+    storage.close()

@@ -1,0 +1,242 @@
+"""Limits: buckets against an honest twin, places given back whatever happens, waits that clients survive."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.limits import (
+    RETRY_AFTER_CEILING_SECONDS,
+    Admission,
+    DrainRate,
+    Exceeded,
+    Excess,
+    MemoryGate,
+    RecipientGate,
+    RecipientGates,
+    RecipientLimits,
+    TokenBucket,
+    machine_bytes,
+    resident_bytes,
+)
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=40),
+    st.integers(1, 9),
+    st.integers(1, 20),
+)
+def test_a_bucket_agrees_with_one_that_counts_second_by_second(steps, rate, capacity):
+    bucket, now = TokenBucket(rate, capacity, 0), 0
+    level = capacity
+    for seconds, taken in steps:
+        for _ in range(seconds):
+            level = min(capacity, level + rate)
+        now += seconds
+        assert bucket.balance(now) == level
+        bucket.take(taken, now)
+        level -= taken
+        assert bucket.wait_seconds(1, now) == max(0, (1 - level) / rate)
+
+
+def test_a_clock_that_steps_back_gives_nothing_and_goes_on():
+    bucket = TokenBucket(1, 2, 1000)
+    bucket.take(2, 1000)
+    assert bucket.balance(10) == 0
+    assert bucket.balance(12) == 2
+
+
+async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_its_client_survives():
+    gate = RecipientGate(RecipientLimits(requests_per_second=1, burst_requests=2, queue_seconds=0.0), Clock())
+    await gate.request()
+    await gate.request()
+    with pytest.raises(Exceeded) as refused:
+        await gate.request()
+    assert refused.value.excess is Excess.REQUESTS
+    assert refused.value.retry_after_seconds == 1
+
+
+async def test_waiting_requests_are_let_in_at_the_rate():
+    loop = asyncio.get_running_loop()
+    gate = RecipientGate(
+        RecipientLimits(requests_per_second=50, burst_requests=1, queue_seconds=1), loop.time
+    )
+    start = loop.time()
+    await asyncio.gather(*(gate.request() for _ in range(11)))
+    assert loop.time() - start >= 0.19
+
+
+async def test_the_queue_of_requests_is_bounded_in_number():
+    gate = RecipientGate(
+        RecipientLimits(requests_per_second=1, burst_requests=1, queue_seconds=5, queue_length=2), Clock()
+    )
+    await gate.request()
+    waiting = [asyncio.ensure_future(gate.request()) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Exceeded):
+        await gate.request()
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
+    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
+    order, gates = [], [asyncio.Event() for _ in range(3)]
+
+    async def one(number):
+        async with gate.stream():
+            order.append(number)
+            await gates[number].wait()
+
+    tasks = [asyncio.ensure_future(one(number)) for number in range(3)]
+    for number in range(3):
+        await asyncio.sleep(0.01)
+        assert order == list(range(number + 1))
+        gates[number].set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_stream_that_finds_no_place_in_time_is_refused():
+    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
+    async with gate.stream():
+        with pytest.raises(Exceeded) as refused:
+            async with gate.stream():
+                pytest.fail("let in")
+    assert refused.value.excess is Excess.STREAMS
+    async with gate.stream():
+        pass
+
+
+async def test_files_are_paid_after_they_were_signed():
+    clock = Clock()
+    gate = RecipientGate(RecipientLimits(files_per_minute=60), clock)
+    async with gate.stream():
+        gate.signed(63)
+    with pytest.raises(Exceeded) as refused:
+        async with gate.stream():
+            pytest.fail("let in")
+    assert (refused.value.excess, refused.value.retry_after_seconds) == (Excess.FILES, 3)
+    clock.now += 3
+    async with gate.stream():
+        gate.signed(1_000_000)
+    with pytest.raises(Exceeded) as refused:
+        async with gate.stream():
+            pytest.fail("let in")
+    assert refused.value.retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
+
+
+async def test_recipients_do_not_share_their_limits_and_names_ignore_case():
+    gates = RecipientGates(
+        RecipientLimits(),
+        {"Alice": RecipientLimits(requests_per_second=1, burst_requests=1, queue_seconds=0)},
+        Clock(),
+    )
+    await gates.gate("alice").request()
+    with pytest.raises(Exceeded):
+        await gates.gate("ALICE").request()
+    for _ in range(100):
+        await gates.gate("bob").request()
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 64])
+def test_a_workers_share_is_never_nothing(workers):
+    share = RecipientLimits(
+        requests_per_second=10, burst_requests=3, concurrent_streams=2, files_per_minute=100
+    ).share_of(workers)
+    assert math.isclose(share.requests_per_second, 10 / workers)
+    assert share.burst_requests >= 1
+    assert share.concurrent_streams >= 1
+    assert 100 / workers <= share.files_per_minute <= 100
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"requests_per_second": 0}, {"concurrent_streams": -1}, {"queue_seconds": 7}, {"queue_length": -1}],
+)
+def test_limits_that_nobody_survives_are_refused(values):
+    with pytest.raises(ValueError, match=next(iter(values))):
+        RecipientLimits(**values)
+
+
+async def test_a_large_cost_is_not_starved_by_small_ones():
+    admission = Admission(10, queue_length=10, queue_seconds=5)
+    assert await admission.enter(6)
+    large = asyncio.ensure_future(admission.enter(9))
+    await asyncio.sleep(0)
+    small = asyncio.ensure_future(admission.enter(1))
+    await asyncio.sleep(0)
+    assert not small.done()
+    admission.leave(6)
+    assert await large
+    assert await small
+    assert (admission.used, admission.waiting) == (10, 0)
+
+
+async def test_a_cost_above_the_capacity_goes_alone():
+    admission = Admission(10, queue_length=1, queue_seconds=0.01)
+    assert await admission.enter(100)
+    assert not await admission.enter(1)
+    admission.leave(100)
+    assert admission.used == 0
+
+
+async def test_storms_of_cancelled_and_timed_out_waiters_give_every_place_back():
+    admission = Admission(3, queue_length=1000, queue_seconds=0.05)
+
+    async def one(number):
+        if await admission.enter(1 + number % 3):
+            try:
+                await asyncio.sleep(0.001 * (number % 7))
+            finally:
+                admission.leave(1 + number % 3)
+
+    tasks = [asyncio.ensure_future(one(number)) for number in range(300)]
+    for number, task in enumerate(tasks):
+        if number % 4 == 0:
+            asyncio.get_running_loop().call_later(0.0005 * number, task.cancel)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (admission.used, admission.waiting) == (0, 0)
+    assert await admission.enter(3)
+
+
+async def test_a_query_that_does_not_fit_waits_or_is_refused():
+    resident = [50]
+    gate = MemoryGate(
+        100, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+    )
+    async with gate.stream():
+        assert gate.used_bytes == 60
+        with pytest.raises(Exceeded) as refused:
+            async with gate.stream():
+                pytest.fail("let in")
+        assert refused.value.excess is Excess.MEMORY
+    resident[0] = 101
+    with pytest.raises(Exceeded):
+        async with gate.stream():
+            pytest.fail("let in")
+    resident[0] = 99
+    async with gate.stream():
+        pass
+    assert gate.used_bytes == 0
+
+
+def test_memory_is_read_from_the_system():
+    assert 5_000_000 < resident_bytes() < machine_bytes()
+
+
+def test_a_chunk_may_take_the_grace_and_its_time_at_the_slowest_rate():
+    assert DrainRate(minimum_bytes_per_second=1000, grace_seconds=5).write_seconds(64_000) == 69
+    assert DrainRate(minimum_bytes_per_second=0).write_seconds(1) == math.inf
