@@ -3,8 +3,8 @@
     python bench/make_log.py DIRECTORY --adds 1000000 [--checkpoint classic|multipart|v2|none] [--parsed]
                              [--deletion-vectors 0.1] [--commits 10] [--seed 7]
 
-The table is partitioned by `date` (365 days) and `region` (10), each add carries about 250 bytes of stats over
-four columns. After the checkpoint come commits that add and remove a few files. Beside the log stands
+The table is partitioned by `date` (365 days) and `region` (10), each add carries about 250 bytes of stats
+over four columns. After the checkpoint come commits that add and remove a few files. Beside the log stands
 `expected.json`: what every reader must find (files, bytes, and the sum of the md5 of the live paths modulo
 2**128, which does not depend on order). The same arguments make the same log.
 """

@@ -1,0 +1,101 @@
+//! deltalog's errors as Python exceptions with their values as attributes.
+
+use deltalog::Error;
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+
+create_exception!(gateway._native, LogError, PyException);
+create_exception!(gateway._native, TableNotFound, LogError);
+create_exception!(gateway._native, VersionNotFound, LogError);
+create_exception!(gateway._native, TimestampOutOfRange, LogError);
+create_exception!(gateway._native, CorruptLog, LogError);
+create_exception!(gateway._native, UnsupportedFeature, LogError);
+create_exception!(gateway._native, ChangeDataFeedDisabled, LogError);
+create_exception!(gateway._native, ForbiddenPath, LogError);
+create_exception!(gateway._native, InvalidCursor, LogError);
+create_exception!(gateway._native, StorageDenied, LogError);
+create_exception!(gateway._native, StorageUnavailable, LogError);
+create_exception!(gateway._native, Cancelled, LogError);
+create_exception!(gateway._native, DeadlineExceeded, LogError);
+create_exception!(gateway._native, InvalidArgument, LogError);
+
+/// Puts the exception classes into the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let base = py.get_type::<LogError>();
+    // An instance sets it only where there is something to say.
+    base.setattr("detail", py.None())?;
+    for class in [
+        base,
+        py.get_type::<TableNotFound>(),
+        py.get_type::<VersionNotFound>(),
+        py.get_type::<TimestampOutOfRange>(),
+        py.get_type::<CorruptLog>(),
+        py.get_type::<UnsupportedFeature>(),
+        py.get_type::<ChangeDataFeedDisabled>(),
+        py.get_type::<ForbiddenPath>(),
+        py.get_type::<InvalidCursor>(),
+        py.get_type::<StorageDenied>(),
+        py.get_type::<StorageUnavailable>(),
+        py.get_type::<Cancelled>(),
+        py.get_type::<DeadlineExceeded>(),
+        py.get_type::<InvalidArgument>(),
+    ] {
+        module.add(class.name()?.to_str()?, class)?;
+    }
+    Ok(())
+}
+
+/// The exception that stands for an error.
+pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+    let message = error.to_string();
+    let mapped = match error {
+        Error::TableNotFound => TableNotFound::new_err(message),
+        Error::VersionNotFound { requested, earliest, latest } => {
+            let values = [("requested", requested), ("earliest", earliest), ("latest", latest)];
+            with_values(py, VersionNotFound::new_err(message), &values)
+        }
+        Error::TimestampOutOfRange { requested_ms, earliest_ms, latest_ms } => {
+            let values =
+                [("requested_ms", requested_ms), ("earliest_ms", earliest_ms), ("latest_ms", latest_ms)];
+            with_values(py, TimestampOutOfRange::new_err(message), &values)
+        }
+        Error::CorruptLog { file, .. } => with_text(py, CorruptLog::new_err(message), "file", file),
+        Error::FileNotFound { file } => with_text(py, CorruptLog::new_err(message), "file", file),
+        Error::MissingSchema => with_text(py, CorruptLog::new_err(message), "file", "metaData"),
+        Error::UnsupportedFeature(feature) => {
+            with_text(py, UnsupportedFeature::new_err(message), "feature", feature)
+        }
+        Error::ChangeDataFeedDisabled(version) => {
+            with_values(py, ChangeDataFeedDisabled::new_err(message), &[("version", version)])
+        }
+        Error::ForbiddenPath => ForbiddenPath::new_err(message),
+        Error::InvalidCursor => InvalidCursor::new_err(message),
+        Error::StorageDenied { .. } => StorageDenied::new_err(message),
+        Error::StorageUnavailable { .. } => StorageUnavailable::new_err(message),
+        Error::Cancelled => Cancelled::new_err(message),
+        Error::DeadlineExceeded => DeadlineExceeded::new_err(message),
+        Error::InvalidArgument(_) => InvalidArgument::new_err(message),
+        _ => LogError::new_err(message),
+    };
+    match error.detail() {
+        Some(detail) => with_text(py, mapped, "detail", detail),
+        None => mapped,
+    }
+}
+
+fn with_values(py: Python<'_>, error: PyErr, values: &[(&str, &i64)]) -> PyErr {
+    let set = values.iter().try_for_each(|(name, value)| error.value(py).setattr(*name, **value));
+    set.err().unwrap_or(error)
+}
+
+fn with_text(py: Python<'_>, error: PyErr, name: &str, value: &str) -> PyErr {
+    let set = error.value(py).setattr(name, value);
+    set.err().unwrap_or(error)
+}
+
+/// Runs native work without the GIL and maps its error: the one way from Python into deltalog.
+pub(crate) fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> deltalog::Result<T> + Send) -> PyResult<T> {
+    py.detach(work).map_err(|error| to_python(py, &error))
+}

@@ -1,0 +1,114 @@
+//! `NdjsonChunks`, `Chunk` and `StreamSummary`: an answer in the making, as the event loop sees it.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::{Mutex, PoisonError};
+
+use deltalog::ndjson::chunk::{self, NdjsonStream, Next};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::{run, to_python};
+
+/// A piece of an answer, ends on a line.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct Chunk(chunk::Chunk);
+
+#[pymethods]
+impl Chunk {
+    fn __len__(&self) -> usize {
+        self.0.bytes().len()
+    }
+
+    #[allow(unsafe_code)] // the buffer protocol is a C interface
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no view to fill"));
+        }
+        let bytes = slf.get().0.bytes();
+        let (start, length) = (bytes.as_ptr().cast::<c_void>().cast_mut(), bytes.len() as ffi::Py_ssize_t);
+        // SAFETY: the view keeps a reference to `slf`, whose bytes never move or change while it lives; the
+        // buffer is declared read-only.
+        let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 1, flags) };
+        if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}
+
+/// What a stream did.
+#[pyclass(frozen, get_all, module = "gateway._native")]
+pub(crate) struct StreamSummary {
+    files: u64,
+    next_place: Option<String>,
+    min_url_expiration_ms: Option<i64>,
+    considered: u64,
+    pruned_by_partition: u64,
+    pruned_by_stats: u64,
+    pruned_by_limit: u64,
+}
+
+/// The body of an answer.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct NdjsonChunks {
+    /// Taken only on the event loop; the lock is never contended.
+    stream: Mutex<NdjsonStream>,
+}
+
+impl NdjsonChunks {
+    pub(crate) fn new(stream: NdjsonStream) -> Self {
+        Self { stream: Mutex::new(stream) }
+    }
+
+    fn with<T>(&self, use_stream: impl FnOnce(&mut NdjsonStream) -> T) -> T {
+        use_stream(&mut self.stream.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[pymethods]
+impl NdjsonChunks {
+    fn fileno(&self) -> RawFd {
+        self.with(|stream| stream.wakeup_fd())
+    }
+
+    fn next_chunk(&self, py: Python<'_>) -> PyResult<Option<Chunk>> {
+        // Takes a lock for nanoseconds: giving the GIL away would cost more than it saves.
+        match self.with(NdjsonStream::take) {
+            Ok(Next::Chunk(chunk)) => Ok(Some(Chunk(chunk))),
+            Ok(Next::NotYet | Next::Done) => Ok(None),
+            Err(error) => Err(to_python(py, &error)),
+        }
+    }
+
+    #[getter]
+    fn done(&self) -> bool {
+        self.with(|stream| stream.is_done())
+    }
+
+    #[getter]
+    fn summary(&self) -> StreamSummary {
+        let summary = self.with(|stream| stream.summary());
+        StreamSummary {
+            files: summary.written.files,
+            next_place: summary.outcome.next_place,
+            min_url_expiration_ms: summary.written.min_expiration_ms,
+            considered: summary.outcome.considered,
+            pruned_by_partition: summary.outcome.pruned_by_partition,
+            pruned_by_stats: summary.outcome.pruned_by_stats,
+            pruned_by_limit: summary.outcome.pruned_by_limit,
+        }
+    }
+
+    fn finish<'py>(&self, py: Python<'py>, last_line: Vec<u8>) -> PyResult<Bound<'py, PyBytes>> {
+        let tail = run(py, || self.with(|stream| stream.finish(&last_line)))?;
+        Ok(PyBytes::new(py, &tail))
+    }
+
+    fn cancel(&self) {
+        self.with(|stream| stream.cancel());
+    }
+}
