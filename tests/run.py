@@ -38,11 +38,11 @@ JAVA = range(17, 22)
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]
 
 
-class Missing(Exception):  # noqa: N818 - a state of the machine, not an error of ours
+class Missing(Exception):
     """A toolchain that is not on this machine."""
 
 
-class Failed(Exception):  # noqa: N818
+class Failed(Exception):
     """A command that ended with another code than 0."""
 
 
