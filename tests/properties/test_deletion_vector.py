@@ -1,0 +1,64 @@
+"""Deletion vectors, native against plain Python."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from properties import vectors
+from tables.native import native
+
+rows_of_a_file = st.one_of(
+    st.lists(st.integers(0, 2**34), max_size=60),
+    st.builds(
+        lambda start, count: list(range(start, start + count)), st.integers(0, 2**17), st.integers(0, 9000)
+    ),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_native_module() -> None:
+    native()
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows_of_a_file)
+def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
+    vector = vectors.encode(rows)
+    stored = vectors.file_of(vector)
+    found = native().deletion_vector_rows(stored, offset=1, size_in_bytes=len(vector))
+    assert found == sorted(set(rows))
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows_of_a_file)
+def test_the_twin_reads_what_is_written(rows: list[int]) -> None:
+    stored = native().encode_deletion_vector(rows)
+    size = int.from_bytes(stored[1:5], "big")
+    assert stored[0] == 1
+    assert vectors.decode(stored[5 : 5 + size]) == sorted(set(rows))
+    assert stored == vectors.file_of(stored[5 : 5 + size])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 2**20), min_size=1, max_size=30))
+def test_an_inline_vector_is_read(rows: list[int]) -> None:
+    vector = vectors.encode(rows)
+    padded = vector + bytes(-len(vector) % 4)
+    assert native().inline_deletion_vector_rows(vectors.to_z85(padded)) == sorted(set(rows))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(0, 2**20), max_size=30), st.data())
+def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> None:
+    vector = vectors.encode(rows)
+    stored = bytearray(vectors.file_of(vector))
+    place = data.draw(st.integers(1, len(stored) - 1))
+    stored[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(native().CorruptLog):
+        native().deletion_vector_rows(bytes(stored), offset=1, size_in_bytes=len(vector))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200), st.integers(-5, 300), st.integers(-5, 300))
+def test_noise_is_an_error(noise: bytes, offset: int, size: int) -> None:
+    with pytest.raises(native().CorruptLog):
+        native().deletion_vector_rows(noise, offset=offset, size_in_bytes=size)

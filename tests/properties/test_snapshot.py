@@ -1,0 +1,107 @@
+"""Snapshots against their slow honest twin: the same files in the same order at every version of any log."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from properties import logs, twin
+from tables.native import lines, native, object_key, table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_native_module() -> None:
+    native()
+
+
+@settings(max_examples=150, deadline=None)
+@given(drawn=logs.steps, partitioned=st.booleans())
+def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple], partitioned: bool) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        log = logs.written(Path(directory) / "table", drawn, partitioned=partitioned)
+        compacted = any(log.directory.glob("*.compacted.json"))
+        subject = table(log.root)
+        for version in range(log.next_version):
+            try:
+                expected = twin.replay(log.root, version)
+            except twin.BrokenLog:
+                with pytest.raises(native().VersionNotFound):
+                    subject.snapshot(version=version)
+                continue
+            found = answered(subject.snapshot(version=version))
+            wanted = [described(add) for add in expected.files()]
+            if compacted:  # a compaction file stands for its commits, in an order of its own
+                found, wanted = sorted(found, key=repr), sorted(wanted, key=repr)
+            assert found == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=logs.steps, page_size=st.integers(1, 4), later=logs.steps)
+def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
+    drawn: list[tuple], page_size: int, later: list[tuple]
+) -> None:
+    later = [step for step in later if step[0] != "clean up"]
+    with tempfile.TemporaryDirectory() as directory:
+        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        snapshot = table(log.root).snapshot()
+        whole, _ = lines(snapshot, "delta")
+        pages: list[Any] = []
+        place = None
+        while True:
+            # A new table object: what another replica knows.
+            replica = table(log.root).snapshot(version=snapshot.version)
+            page, summary = lines(replica, "delta", max_files=page_size, place=place)
+            assert page[:2] == whole[:2]
+            assert len(page) - 2 <= page_size
+            pages += page[2:]
+            place = summary.next_place
+            if place is None:
+                break
+            for step in later[:1]:
+                if step[0] == "commit":
+                    log.commit(logs.file_actions(log, step[1], step[2]))
+            later = later[1:]
+        assert pages == whole[2:]
+
+
+def answered(snapshot: Any) -> list[tuple]:
+    """What a delta-format answer says of each file, and that its head is the sum of them."""
+    (_, head, *files), _ = lines(snapshot, "delta")
+    adds = [line["file"]["deltaSingleAction"]["add"] for line in files]
+    assert (head["metaData"]["numFiles"], head["metaData"]["size"]) == (
+        len(adds),
+        sum(add["size"] for add in adds),
+    )
+    return [
+        (
+            object_key(add["path"]),
+            add["size"],
+            values(add),
+            json.loads(add["stats"]) if "stats" in add else None,
+            add["deletionVector"]["cardinality"] if "deletionVector" in add else None,
+            add["deletionVector"].get("offset") if "deletionVector" in add else None,
+        )
+        for add in adds
+    ]
+
+
+def described(add: twin.Action) -> tuple:
+    """The same of an add action in the log."""
+    vector = add.get("deletionVector") or {}
+    return (
+        unquote(add["path"]),
+        add["size"],
+        values(add),
+        json.loads(add["stats"]) if add.get("stats") else None,
+        vector.get("cardinality"),
+        vector.get("offset"),
+    )
+
+
+def values(add: twin.Action) -> dict[str, str | None]:
+    """Partition values; an empty string is null."""
+    return {name: value or None for name, value in add["partitionValues"].items()}
