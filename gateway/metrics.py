@@ -1,0 +1,161 @@
+"""What the gateway tells Prometheus: every metric with its name, type, labels and help, in one place.
+
+In: events from the rooms that see them, each by a typed attribute. Out: one text page. With several workers
+each process writes to files in a shared directory (`PROMETHEUS_MULTIPROC_DIR`, set before the process
+starts) and the page is the sum over them. Labels are routes, outcomes, storages and recipients of the
+configuration: bounded sets, never a path, a table or anything that a client wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+PREFIX = "delta_gateway"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LAG_PROBE_SECONDS = 0.5
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
+_LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+
+class Metrics:
+    """All metrics of one process, on a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Requests answered.", "route", "status")
+        self.request_seconds = self._histogram(
+            "request_seconds", "From a request's head to its end.", "route"
+        )
+        self.first_byte_seconds = self._histogram(
+            "first_byte_seconds", "From a request's head to the answer's.", "route"
+        )
+        self.in_flight = self._gauge("in_flight_requests", "Requests being answered.", "route")
+        self.streams = self._gauge("streams", "Answers being streamed.")
+        self.stream_bytes = self._counter("stream_bytes", "Bytes of streamed answers handed to the sockets.")
+        self.broken_streams = self._counter(
+            "broken_streams", "Streams that did not reach their end.", "reason"
+        )
+        self.files = self._counter("files", "Files of tables, by what became of them in answers.", "outcome")
+        self.snapshot_loads = self._counter("snapshot_loads", "Looks for a table's version.", "outcome")
+        self.snapshot_seconds = self._histogram("snapshot_load_seconds", "Looks for a table's version.")
+        self.stale_answers = self._counter(
+            "stale_answers", "Answers from a kept snapshot while storage was down."
+        )
+        self.storage_calls = self._counter(
+            "storage_calls", "Native calls that read storage.", "storage", "outcome"
+        )
+        self.storage_open = self._gauge(
+            "storage_breaker_open", "1 while a storage is given up.", "storage", mode="livemax"
+        )
+        self.auth_failures = self._counter(
+            "auth_failures", "Requests that no recipient stands for.", "reason"
+        )
+        self.limited = self._counter("limited_requests", "Requests refused by a limit.", "limit")
+        self.token_expiry = self._gauge(
+            "token_expires_timestamp_seconds",
+            "When a recipient's last token ends.",
+            "recipient",
+            mode="mostrecent",
+        )
+        self.credentials_expiry = self._gauge(
+            "storage_credentials_expire_timestamp_seconds",
+            "When a storage's keys end.",
+            "storage",
+            mode="mostrecent",
+        )
+        self.loop_lag = self._histogram(
+            "event_loop_lag_seconds", "How late the event loop comes.", buckets=_LAG_SECONDS
+        )
+        self.resident_bytes = self._gauge("resident_bytes", "Memory held by the serving processes.")
+        self.open_files = self._gauge("open_files", "File descriptors of the serving processes.")
+        self.audit_records = self._counter(
+            "audit_records", "Audit records, by what became of them.", "outcome"
+        )
+        self.audit_waiting = self._gauge("audit_waiting_records", "Audit records not yet in the file.")
+        self.audit_healthy = self._gauge(
+            "audit_healthy", "1 while the audit log can be written.", mode="livemin"
+        )
+        self.reloads = self._counter("config_reloads", "Configurations read anew.", "outcome")
+        self.config_loaded = self._gauge(
+            "config_loaded_timestamp_seconds", "When the running configuration was read.", mode="mostrecent"
+        )
+
+    def page(self) -> bytes:
+        """This process alone, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, told: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", told, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, told: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+    ) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", told, labels, registry=self.registry, buckets=buckets)
+
+    def _gauge(self, name: str, told: str, *labels: str, mode: str = "livesum") -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", told, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+
+class SupervisorMetrics:
+    """What the process that watches the workers adds."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.workers = Gauge(f"{PREFIX}_workers", "Workers that run.", registry=self.registry)
+        self.worker_restarts = Counter(
+            f"{PREFIX}_worker_restarts",
+            "Workers that ended by themselves and were begun anew.",
+            registry=self.registry,
+        )
+
+
+def workers_page(directory: Path, supervisor: SupervisorMetrics) -> bytes:
+    """The sum over all workers, and the supervisor's own. Reads files: call it in a thread."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
+    return generate_latest(registry) + generate_latest(supervisor.registry)
+
+
+def forget_worker(directory: Path, process_id: int) -> None:
+    """Take a dead worker's gauges out of the sum; its counters stay."""
+    with suppress(FileNotFoundError):
+        mark_process_dead(process_id, str(directory))  # type: ignore[no-untyped-call]
+
+
+@asynccontextmanager
+async def probes(metrics: Metrics, resident_bytes: Callable[[], int]) -> AsyncIterator[None]:
+    """Measure the event loop's lag and the process's size for as long as the context lives."""
+    task = asyncio.ensure_future(_probe(metrics, resident_bytes))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _probe(metrics: Metrics, resident_bytes: Callable[[], int]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LAG_PROBE_SECONDS
+        await asyncio.sleep(LAG_PROBE_SECONDS)
+        metrics.loop_lag.observe(max(0.0, loop.time() - due))
+        metrics.resident_bytes.set(resident_bytes())
+        metrics.open_files.set(_open_files())
+
+
+def _open_files() -> int:
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:
+        return 0

@@ -1,0 +1,104 @@
+"""Reading the configuration anew: on SIGHUP and when its files change, validated, then swapped whole.
+
+In: which files, how to read them, and what to do with what was read. Out: `apply` is called with a whole
+new value or not at all; when reading fails the old one goes on and `refused` is told why, once for each
+state of the files. Files are looked at by polling: editors, ConfigMaps and secrets that are swapped by
+symbolic links all look alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
+
+log = logging.getLogger("gateway.reload")
+
+POLL_SECONDS = 0.5
+
+T = TypeVar("T")
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+def stamp(paths: Sequence[Path]) -> Stamp:
+    """What tells one state of the files from another; a missing file is a state too."""
+    return tuple(_stamp(path) for path in paths)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+class Reloader(Generic[T]):
+    """Watches files and swaps what is read from them."""
+
+    def __init__(
+        self,
+        paths: Callable[[], Sequence[Path]],
+        load: Callable[[], T],
+        apply: Callable[[T], Awaitable[None]],
+        *,
+        outcome: Callable[[bool], None] = lambda _ok: None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """`load` runs in a thread and may raise anything; `paths` is asked anew after each reading."""
+        self._paths = paths
+        self._load = load
+        self._apply = apply
+        self._outcome = outcome
+        self._poll_seconds = poll_seconds
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """Read anew even if no file changed (SIGHUP). From the event loop."""
+        self._asked.set()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch for as long as the context lives. The state at its beginning counts as read."""
+        task = asyncio.ensure_future(self._watch(stamp(self._paths())))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _watch(self, seen: Stamp) -> None:
+        while True:
+            asked = await self._asked_within(self._poll_seconds)
+            found = stamp(self._paths())
+            if asked or found != seen:
+                # The stamp is from before the reading: a change during it is read again.
+                seen = found
+                await self.reload()
+
+    async def _asked_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asked.wait()
+        asked = self._asked.is_set()
+        self._asked.clear()
+        return asked
+
+    async def reload(self) -> bool:
+        """Read and swap; False when what was read is refused and the old one goes on."""
+        try:
+            loaded = await asyncio.to_thread(self._load)
+            await self._apply(loaded)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the old state goes on
+            log.error("the changed configuration is refused, the old one goes on: %s", error)  # noqa: TRY400
+            self._outcome(False)
+            return False
+        log.info("the configuration was read anew")
+        self._outcome(True)
+        return True

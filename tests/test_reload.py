@@ -1,0 +1,117 @@
+"""Reading the configuration anew: whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+
+import pytest
+
+from gateway.reload import Reloader
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """A file, what was taken from it so far, and its reloader."""
+    file = tmp_path / "config.json"
+    file.write_text('{"n": 1}')
+    taken, outcomes = [], []
+
+    async def apply(value):
+        taken.append(value)
+
+    reloader = Reloader(
+        lambda: [file],
+        lambda: json.loads(file.read_text()),
+        apply,
+        outcome=outcomes.append,
+        poll_seconds=0.02,
+    )
+    return file, taken, outcomes, reloader
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_changed_file_is_taken_once(watched):
+    file, taken, outcomes, reloader = watched
+    async with reloader.watching():
+        file.write_text('{"n": 22}')
+        await until(lambda: taken)
+        await asyncio.sleep(0.1)
+    assert (taken, outcomes) == ([{"n": 22}], [True])
+
+
+async def test_an_untouched_file_is_left_alone(watched):
+    _, taken, outcomes, reloader = watched
+    async with reloader.watching():
+        await asyncio.sleep(0.1)
+    assert (taken, outcomes) == ([], [])
+
+
+async def test_a_bad_file_leaves_the_old_one_says_so_once_and_a_good_one_is_taken_after(watched, caplog):
+    file, taken, outcomes, reloader = watched
+    async with reloader.watching():
+        with caplog.at_level(logging.ERROR, "gateway.reload"):
+            file.write_text('{"n": ')
+            await until(lambda: outcomes)
+            await asyncio.sleep(0.1)
+        assert (taken, outcomes) == ([], [False])
+        assert [record.message.partition(":")[0] for record in caplog.records] == [
+            "the changed configuration is refused, the old one goes on"
+        ]
+        file.write_text('{"n": 333}')
+        await until(lambda: taken)
+    assert taken == [{"n": 333}]
+
+
+async def test_a_missing_file_leaves_the_old_one(watched):
+    file, taken, outcomes, reloader = watched
+    async with reloader.watching():
+        file.unlink()
+        await until(lambda: outcomes)
+    assert (taken, outcomes) == ([], [False])
+
+
+async def test_a_file_swapped_by_a_link_is_seen(watched, tmp_path):
+    file, taken, _, reloader = watched
+    other = tmp_path / "other.json"
+    other.write_text('{"n": 1}')
+    stat = file.stat()
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    async with reloader.watching():
+        other.replace(file)
+        await until(lambda: taken)
+    assert taken == [{"n": 1}]
+
+
+async def test_sighup_reads_anew_without_any_change(watched):
+    _, taken, _, reloader = watched
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
+    try:
+        async with reloader.watching():
+            os.kill(os.getpid(), signal.SIGHUP)
+            await until(lambda: taken)
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+    assert taken == [{"n": 1}]
+
+
+async def test_what_cannot_be_applied_leaves_the_old_one(tmp_path):
+    file = tmp_path / "config"
+    file.write_text("1")
+
+    async def apply(_value):
+        raise RuntimeError("no")
+
+    outcomes = []
+    reloader = Reloader(lambda: [file], file.read_text, apply, outcome=outcomes.append, poll_seconds=0.02)
+    assert not await reloader.reload()
+    assert outcomes == [False]
