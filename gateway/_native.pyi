@@ -205,8 +205,11 @@ class Snapshot:
 class Signers:
     """The signer of the table's own root, and those of other roots that absolute paths may point to."""
 
-    def __new__(cls, root: Signer, others: Sequence[tuple[str, Signer]] = ()) -> Signers:
-        """`others`: (URL prefix ending in '/', signer of keys below it)."""
+    def __new__(cls, root: str, signer: Signer, others: Sequence[tuple[str, Signer]] = ()) -> Signers:
+        """`root` and the first of each of `others`: `s3://bucket/prefix`, `file:///directory` or `/directory`.
+
+        An S3 signer must be that of the location's bucket; the keys of a local one are relative to the location.
+        """
 
 @final
 class Table:
