@@ -9,8 +9,11 @@
 
 pub mod actions;
 pub mod error;
+pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 pub mod pool;
+pub mod segment;
+pub mod storage;
 
 pub use error::{Error, Result};

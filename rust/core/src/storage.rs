@@ -1,0 +1,241 @@
+//! Where table roots are read from: the local file system or one S3-compatible bucket.
+//!
+//! In: a [`Storage`], table roots and names. Out: listings, bytes and [`StoredFile`]s, by plain blocking calls
+//! from any thread. Nothing outside of this room knows of tokio or of `object_store`. Errors name the file
+//! without its directory; the store's own words travel in `detail`.
+
+mod remote;
+mod runtime;
+mod stored_file;
+mod window;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::log_path::{self, LOG_DIRECTORY};
+
+pub use remote::{S3Credentials, S3Options};
+pub use stored_file::{StoredFile, StoredFileReader};
+
+/// Log files read whole (JSON, checksums) are smaller than this; Arrow's views address 4 GiB at most.
+const MAX_WHOLE_FILE_BYTES: u64 = 2 << 30;
+
+/// A file in a listing of `_delta_log/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFileEntry {
+    /// Without its directory.
+    pub name: String,
+    /// In bytes.
+    pub size: u64,
+    /// When the store says it was written, milliseconds since the epoch.
+    pub modified_ms: i64,
+}
+
+/// A place that table roots are read from. Cheap to clone; `Debug` shows no secret.
+#[derive(Clone)]
+pub struct Storage(Inner);
+
+#[derive(Clone)]
+enum Inner {
+    Local,
+    Remote(Arc<remote::Remote>),
+}
+
+impl Storage {
+    /// The local file system: roots are directories.
+    #[must_use]
+    pub fn local() -> Self {
+        Self(Inner::Local)
+    }
+
+    /// A bucket: roots are key prefixes. Nothing is sent yet; only options that cannot work are an
+    /// [`Error::InvalidArgument`].
+    pub fn s3(options: &S3Options) -> Result<Self> {
+        Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
+    }
+
+    /// The files in `root/_delta_log/` whose names are not before `from_name`, by name. A directory that is not
+    /// there is empty, as it is in a bucket.
+    pub fn list_log(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+        let directory = log_path::join(root, LOG_DIRECTORY);
+        let mut entries = match &self.0 {
+            Inner::Local => list_local(&directory, from_name)?,
+            Inner::Remote(remote) => remote.list(&directory, from_name)?,
+        };
+        entries.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        Ok(entries)
+    }
+
+    /// A whole file.
+    pub fn read(&self, path: &str) -> Result<Bytes> {
+        match &self.0 {
+            Inner::Local => read_local(path),
+            Inner::Remote(remote) => remote.read(path),
+        }
+    }
+
+    /// Whole files, a bounded number of them in flight, in the order of `paths`.
+    #[must_use]
+    pub fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
+        match &self.0 {
+            Inner::Local => paths.iter().map(|path| read_local(path)).collect(),
+            Inner::Remote(remote) => remote.read_many(paths),
+        }
+    }
+
+    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet.
+    pub fn open(&self, path: &str, size_hint: Option<u64>) -> Result<StoredFile> {
+        match &self.0 {
+            Inner::Local => StoredFile::local(path),
+            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint),
+        }
+    }
+}
+
+impl fmt::Debug for Storage {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Local => formatter.write_str("Storage::local()"),
+            Inner::Remote(remote) => fmt::Debug::fmt(remote, formatter),
+        }
+    }
+}
+
+fn list_local(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+    let failed = |error: &std::io::Error| local_error(directory, error);
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| failed(&error))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.as_str() < from_name {
+            continue;
+        }
+        // Follows links, as a read would. A file deleted since it was listed is not there.
+        let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
+        if metadata.is_file() {
+            found.push(LogFileEntry { name, size: metadata.len(), modified_ms: modified_ms(&metadata) });
+        }
+    }
+    Ok(found)
+}
+
+fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
+    let Ok(modified) = metadata.modified() else { return 0 };
+    match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+    }
+}
+
+fn read_local(path: &str) -> Result<Bytes> {
+    let failed = |error: &std::io::Error| local_error(path, error);
+    let size = std::fs::metadata(Path::new(path)).map_err(|error| failed(&error))?.len();
+    check_whole_file_size(path, size)?;
+    std::fs::read(path).map(Bytes::from).map_err(|error| failed(&error))
+}
+
+fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
+    if size > MAX_WHOLE_FILE_BYTES {
+        return Err(Error::corrupt(log_path::file_name(path), "the file is too large to be part of a log"));
+    }
+    Ok(())
+}
+
+fn local_error(path: &str, error: &std::io::Error) -> Error {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            Error::FileNotFound { file: log_path::file_name(path).to_owned() }
+        }
+        ErrorKind::PermissionDenied => Error::StorageDenied { detail: format!("{path}: {error}") },
+        _ => Error::StorageUnavailable { detail: format!("{path}: {error}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(path: &Path) -> String {
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_local_listing_starts_at_the_name_asked_for_and_is_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join(LOG_DIRECTORY);
+        std::fs::create_dir_all(log.join("00000000000000000002.json")).unwrap();
+        for name in [
+            "00000000000000000010.json",
+            "_last_checkpoint",
+            "00000000000000000009.json",
+            "00000000000000000001.crc",
+        ] {
+            std::fs::write(log.join(name), name).unwrap();
+        }
+        let listed = Storage::local().list_log(&text(root.path()), &log_path::first_name_of(2)).unwrap();
+        let names: Vec<_> = listed.iter().map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names, ["00000000000000000009.json", "00000000000000000010.json", "_last_checkpoint"]);
+        assert_eq!(listed[0].size, 25);
+        assert!(listed[0].modified_ms > 1_600_000_000_000);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_empty() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(Storage::local().list_log(&text(root.path()), "").unwrap(), []);
+        assert_eq!(Storage::local().list_log(&text(&root.path().join("nowhere")), "").unwrap(), []);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named_without_its_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = text(&root.path().join("secret-place").join("00000000000000000000.json"));
+        let here = text(&root.path().join("here"));
+        std::fs::write(&here, "bytes").unwrap();
+        let storage = Storage::local();
+        let results = storage.read_many(&[missing.clone(), here]);
+        for error in [storage.read(&missing).unwrap_err(), storage.open(&missing, Some(3)).unwrap_err()] {
+            assert_eq!(error.to_string(), "00000000000000000000.json is missing from the table's storage");
+        }
+        assert!(matches!(&results[0], Err(Error::FileNotFound { .. })));
+        assert_eq!(results[1].as_deref().unwrap(), b"bytes");
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let storage = Storage::s3(&S3Options {
+            credentials: Some(S3Credentials {
+                access_key_id: "AKIAVISIBLE".into(),
+                secret_access_key: "hush-secret".into(),
+                session_token: Some("hush-token".into()),
+            }),
+            ..S3Options::new("bucket", "us-east-1")
+        })
+        .unwrap();
+        let shown = format!("{storage:?}");
+        assert!(shown.contains("bucket") && !shown.contains("hush"), "{shown}");
+    }
+
+    #[test]
+    fn options_that_cannot_work_are_refused_by_name() {
+        let options =
+            S3Options { endpoint: Some("not a url".into()), ..S3Options::new("bucket", "us-east-1") };
+        assert!(matches!(Storage::s3(&options), Err(Error::InvalidArgument(_))));
+        assert!(matches!(Storage::s3(&S3Options::new("", "us-east-1")), Err(Error::InvalidArgument(_))));
+    }
+}

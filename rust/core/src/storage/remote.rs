@@ -1,0 +1,254 @@
+//! One S3-compatible bucket.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
+};
+
+use super::{LogFileEntry, check_whole_file_size, runtime};
+use crate::error::{Error, Result};
+use crate::log_path;
+
+/// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
+const READS_IN_FLIGHT: usize = 48;
+
+/// How to reach a bucket.
+#[derive(Debug, Clone)]
+pub struct S3Options {
+    /// The bucket's name.
+    pub bucket: String,
+    /// Its region.
+    pub region: String,
+    /// The URL of a store that is not AWS, such as `http://127.0.0.1:9000`.
+    pub endpoint: Option<String>,
+    /// Whether the bucket is a part of the path; otherwise it is a part of the host.
+    pub path_style: bool,
+    /// `None` asks the default chain of the environment (variables, web identity, instance role).
+    pub credentials: Option<S3Credentials>,
+    /// Longest wait for one request's answer.
+    pub timeout: Duration,
+    /// How long one request is retried in all.
+    pub retry_budget: Duration,
+}
+
+impl S3Options {
+    /// AWS by the default credential chain; 30 seconds for a request, 20 seconds of retries.
+    #[must_use]
+    pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
+        Self {
+            bucket: bucket.into(),
+            region: region.into(),
+            endpoint: None,
+            path_style: false,
+            credentials: None,
+            timeout: Duration::from_secs(30),
+            retry_budget: Duration::from_secs(20),
+        }
+    }
+}
+
+/// A key pair. `Debug` shows no secret.
+#[derive(Clone)]
+pub struct S3Credentials {
+    /// The public half.
+    pub access_key_id: String,
+    /// The secret half.
+    pub secret_access_key: String,
+    /// Of temporary credentials.
+    pub session_token: Option<String>,
+}
+
+impl fmt::Debug for S3Credentials {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("S3Credentials")
+            .field("access_key_id", &self.access_key_id)
+            .field("secret_access_key", &"***")
+            .field("session_token", &self.session_token.as_ref().map(|_| "***"))
+            .finish()
+    }
+}
+
+pub(super) struct Remote {
+    store: Arc<dyn ObjectStore>,
+    bucket: String,
+    /// Whether listings come in the order of names, so that one may stop at the first name that is no version.
+    ordered_listings: bool,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Storage::s3({:?})", self.bucket)
+    }
+}
+
+impl Remote {
+    pub(super) fn s3(options: &S3Options) -> Result<Self> {
+        if options.bucket.is_empty() {
+            return Err(Error::InvalidArgument("the bucket's name is empty".into()));
+        }
+        let store = build_s3(options)
+            .map_err(|error| Error::InvalidArgument(format!("the storage's options cannot work: {error}")))?;
+        // Directory buckets (S3 Express) list in no order.
+        let ordered_listings = !options.bucket.ends_with("--x-s3");
+        Ok(Self { store: Arc::new(store), bucket: options.bucket.clone(), ordered_listings })
+    }
+
+    pub(super) fn list(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+        let prefix = key(directory)?;
+        // `start-after` leaves its own key out; all but the last letter of a name sorts before the name.
+        let mut before = from_name.to_owned();
+        before.pop();
+        let listing = if before.is_empty() {
+            self.store.list(Some(&prefix))
+        } else {
+            self.store.list_with_offset(Some(&prefix), &key(&format!("{directory}/{before}"))?)
+        };
+        let prefix_length = prefix.as_ref().len();
+        let name_of = move |meta: &ObjectMeta| {
+            meta.location.as_ref().get(prefix_length..).unwrap_or_default().trim_start_matches('/').to_owned()
+        };
+        let stops_at_words = self.ordered_listings;
+        let entries = listing
+            .map_ok(move |meta| (name_of(&meta), meta))
+            .try_take_while(move |(name, _)| {
+                // The names of versions sort before `_last_checkpoint`, `_sidecars/..` and `_staged_commits/..`.
+                let is_past_versions = name.bytes().next().is_some_and(|first| first > b'9');
+                futures::future::ready(Ok(!(stops_at_words && is_past_versions)))
+            })
+            .try_filter_map(|(name, meta)| {
+                let is_direct = !name.is_empty() && !name.contains('/');
+                futures::future::ready(Ok(is_direct.then(|| LogFileEntry {
+                    name,
+                    size: meta.size,
+                    modified_ms: meta.last_modified.timestamp_millis(),
+                })))
+            })
+            .try_collect::<Vec<_>>();
+        let entries = runtime::block_on(entries)?.map_err(|error| store_error(directory, &error))?;
+        Ok(entries.into_iter().filter(|entry| entry.name.as_str() >= from_name).collect())
+    }
+
+    pub(super) fn read(&self, path: &str) -> Result<Bytes> {
+        runtime::block_on(self.read_whole(path))?
+    }
+
+    pub(super) fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
+        let reads = futures::stream::iter(paths.iter().map(|path| self.read_whole(path)))
+            .buffered(READS_IN_FLIGHT)
+            .collect::<Vec<_>>();
+        match runtime::block_on(reads) {
+            Ok(results) => results,
+            Err(error) => paths.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    pub(super) fn size(&self, path: &str) -> Result<u64> {
+        let location = key(path)?;
+        let meta =
+            runtime::block_on(self.store.head(&location))?.map_err(|error| store_error(path, &error))?;
+        Ok(meta.size)
+    }
+
+    /// A range, and the entity tag of the object that it was cut from. With `same_as` the object must still be
+    /// that one.
+    pub(super) async fn read_range(
+        &self,
+        path: &str,
+        range: std::ops::Range<u64>,
+        same_as: Option<String>,
+    ) -> Result<(Bytes, Option<String>)> {
+        let options =
+            GetOptions { range: Some(GetRange::Bounded(range)), if_match: same_as, ..GetOptions::default() };
+        let failed = |error: &object_store::Error| store_error(path, error);
+        let answer = self.store.get_opts(&key(path)?, options).await.map_err(|error| failed(&error))?;
+        let tag = answer.meta.e_tag.clone();
+        Ok((answer.bytes().await.map_err(|error| failed(&error))?, tag))
+    }
+
+    async fn read_whole(&self, path: &str) -> Result<Bytes> {
+        let failed = |error: &object_store::Error| store_error(path, error);
+        let answer = self.store.get(&key(path)?).await.map_err(|error| failed(&error))?;
+        check_whole_file_size(path, answer.meta.size)?;
+        answer.bytes().await.map_err(|error| failed(&error))
+    }
+}
+
+fn build_s3(options: &S3Options) -> object_store::Result<AmazonS3> {
+    let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+    // With given keys the environment is not asked: a session token found there would not belong to them.
+    let mut builder = match &options.credentials {
+        None => AmazonS3Builder::from_env(),
+        Some(given) => {
+            let builder = AmazonS3Builder::new()
+                .with_access_key_id(&given.access_key_id)
+                .with_secret_access_key(&given.secret_access_key);
+            match &given.session_token {
+                Some(token) => builder.with_token(token),
+                None => builder,
+            }
+        }
+    };
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
+    }
+    builder
+        .with_bucket_name(&options.bucket)
+        .with_region(&options.region)
+        .with_virtual_hosted_style_request(!options.path_style)
+        .with_client_options(
+            ClientOptions::new()
+                .with_allow_http(is_plain_http)
+                .with_connect_timeout(options.timeout.min(Duration::from_secs(5)))
+                .with_timeout(options.timeout),
+        )
+        .with_retry(RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                max_backoff: Duration::from_secs(5),
+                base: 2.0,
+            },
+            max_retries: 10,
+            retry_timeout: options.retry_budget,
+        })
+        .build()
+}
+
+/// `object_store` takes the endpoint of a virtual-hosted bucket with the bucket in it, ours are without.
+fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result<String> {
+    let invalid = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
+    let url =
+        url::Url::parse(endpoint).map_err(|error| invalid(format!("the endpoint is no URL: {error}")))?;
+    let host = url.host_str().ok_or_else(|| invalid("the endpoint has no host".into()))?;
+    let endpoint = endpoint.trim_end_matches('/');
+    if options.path_style || host.starts_with(&format!("{}.", options.bucket)) {
+        return Ok(endpoint.to_owned());
+    }
+    Ok(endpoint.replacen("://", &format!("://{}.", options.bucket), 1))
+}
+
+fn key(path: &str) -> Result<Path> {
+    Path::parse(path)
+        .map_err(|_| Error::InvalidArgument("a table's root has an empty or relative part".into()))
+}
+
+/// What S3 answers with status 400 when credentials are at fault.
+const CREDENTIAL_CODES: [&str; 3] = ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId"];
+
+fn store_error(path: &str, error: &object_store::Error) -> Error {
+    use object_store::Error as Store;
+    let detail = error.to_string();
+    match error {
+        Store::NotFound { .. } => Error::FileNotFound { file: log_path::file_name(path).to_owned() },
+        Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Error::StorageDenied { detail },
+        _ if CREDENTIAL_CODES.iter().any(|code| detail.contains(code)) => Error::StorageDenied { detail },
+        _ => Error::StorageUnavailable { detail },
+    }
+}

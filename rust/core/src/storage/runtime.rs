@@ -1,0 +1,59 @@
+//! The one tokio runtime behind the blocking calls, built when a remote store is first asked.
+//!
+//! A runtime's threads do not survive `fork()`: a child that inherited it would wait for ever, so it is refused
+//! with words that say what to do instead.
+
+use std::future::Future;
+use std::sync::OnceLock;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::error::{Error, Result};
+
+/// Network I/O and TLS only; decoding happens on the callers' threads.
+const WORKER_THREADS: usize = 2;
+
+static RUNTIME: OnceLock<(u32, Runtime)> = OnceLock::new();
+
+/// Runs a future to its end on the calling thread.
+pub(super) fn block_on<F: Future>(future: F) -> Result<F::Output> {
+    if Handle::try_current().is_ok() {
+        return Err(Error::Internal { detail: "a blocking storage call was made on an async thread".into() });
+    }
+    Ok(handle()?.block_on(future))
+}
+
+/// Starts a future in the background.
+pub(super) fn spawn<F>(future: F) -> Result<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    handle()?.spawn(future);
+    Ok(())
+}
+
+fn handle() -> Result<&'static Handle> {
+    let process_id = std::process::id();
+    let (owner, runtime) = if let Some(built) = RUNTIME.get() {
+        built
+    } else {
+        let runtime = build()?;
+        RUNTIME.get_or_init(|| (process_id, runtime))
+    };
+    if *owner != process_id {
+        return Err(Error::Internal {
+            detail: "the process was forked after storage was used; start workers by spawn, not by fork"
+                .into(),
+        });
+    }
+    Ok(runtime.handle())
+}
+
+fn build() -> Result<Runtime> {
+    Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("deltalog-storage")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Internal { detail: format!("no runtime for storage: {error}") })
+}

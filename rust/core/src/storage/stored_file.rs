@@ -1,0 +1,160 @@
+//! A file read in pieces, as Parquet is.
+//!
+//! A local file is read in place by position, so that threads share it without a cursor. A remote one is read
+//! in windows with the next window on its way ([`super::window`]), so that decoding a row group never holds
+//! the row group's bytes.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::local_error;
+use super::remote::Remote;
+use super::window::Windows;
+use crate::error::{Error, Result};
+use crate::log_path;
+
+/// Page headers are small and are read byte by byte.
+const HEADER_BUFFER_BYTES: usize = 2048;
+
+/// An open file. Cheap to clone, shared by threads.
+#[derive(Debug, Clone)]
+pub struct StoredFile {
+    source: Source,
+    size: u64,
+    name: Arc<str>,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Local(Arc<File>),
+    Remote(Arc<Windows>),
+}
+
+impl StoredFile {
+    pub(super) fn local(path: &str) -> Result<Self> {
+        let failed = |error: std::io::Error| local_error(path, &error);
+        let file = File::open(path).map_err(failed)?;
+        let size = file.metadata().map_err(failed)?.len();
+        Ok(Self { source: Source::Local(Arc::new(file)), size, name: log_path::file_name(path).into() })
+    }
+
+    pub(super) fn remote(remote: &Arc<Remote>, path: &str, size_hint: Option<u64>) -> Result<Self> {
+        let size = match size_hint {
+            Some(size) => size,
+            None => remote.size(path)?,
+        };
+        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size);
+        Ok(Self { source: Source::Remote(Arc::new(windows)), size, name: log_path::file_name(path).into() })
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Without its directory.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The bytes from `start` on; a range past the file's end means that the file was cut or its own offsets
+    /// are wrong.
+    pub fn read_range(&self, start: u64, length: usize) -> Result<Bytes> {
+        if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            return Err(Error::corrupt(&*self.name, "it refers to bytes behind its own end"));
+        }
+        match &self.source {
+            Source::Local(file) => {
+                let mut buffer = vec![0; length];
+                file.read_exact_at(&mut buffer, start).map_err(|error| local_error(&self.name, &error))?;
+                Ok(buffer.into())
+            }
+            Source::Remote(windows) => windows.read(start, length),
+        }
+    }
+}
+
+impl Length for StoredFile {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for StoredFile {
+    type T = BufReader<StoredFileReader>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        let reader = StoredFileReader { file: self.clone(), position: start };
+        Ok(BufReader::with_capacity(HEADER_BUFFER_BYTES, reader))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        self.read_range(start, length).map_err(|error| ParquetError::External(Box::new(error)))
+    }
+}
+
+/// Reads a [`StoredFile`] from a position on.
+#[derive(Debug)]
+pub struct StoredFileReader {
+    file: StoredFile,
+    position: u64,
+}
+
+impl Read for StoredFileReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.file.size.saturating_sub(self.position);
+        let length = (buffer.len() as u64).min(left) as usize;
+        let read = match &self.file.source {
+            Source::Local(file) => file.read_at(&mut buffer[..length], self.position)?,
+            Source::Remote(windows) => {
+                let bytes = windows.read(self.position, length).map_err(std::io::Error::other)?;
+                buffer[..bytes.len()].copy_from_slice(&bytes);
+                bytes.len()
+            }
+        };
+        self.position += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(content: &[u8]) -> (tempfile::TempDir, StoredFile) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.parquet");
+        std::fs::write(&path, content).unwrap();
+        let file = StoredFile::local(path.to_str().unwrap()).unwrap();
+        (directory, file)
+    }
+
+    #[test]
+    fn pieces_are_those_of_the_file_whatever_is_read_beside_them() {
+        let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
+        let (_directory, file) = stored(&content);
+        let mut reader = file.get_read(5).unwrap();
+        assert_eq!(file.get_bytes(100, 50).unwrap(), content[100..150]);
+        let mut rest = Vec::new();
+        reader.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, content[5..]);
+        assert_eq!(Length::len(&file), content.len() as u64);
+    }
+
+    #[test]
+    fn a_range_behind_the_end_is_a_corrupt_file_and_reserves_no_memory() {
+        let (_directory, file) = stored(b"short");
+        for (start, length) in [(0, usize::MAX), (u64::MAX, 2), (4, 2), (6, 0)] {
+            assert!(matches!(file.read_range(start, length), Err(Error::CorruptLog { .. })));
+        }
+        assert_eq!(file.read_range(5, 0).unwrap(), Bytes::new());
+    }
+}
