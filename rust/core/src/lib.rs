@@ -5,9 +5,11 @@
 //! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`] with
 //! their values coded by [`partition`], `replay` says which are
 //! live, [`snapshot`] answers for one version and [`changes`] for a range, [`scan`] streams live files past a
-//! [`predicate`], [`sign`] makes URLs and [`ndjson`] writes lines.
+//! [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`) and [`ndjson`] writes lines.
 
 pub mod actions;
+pub mod deletion_vector;
+mod digest;
 pub mod error;
 pub mod log_path;
 pub mod ndjson;
@@ -15,5 +17,6 @@ pub mod partition;
 pub mod pool;
 pub mod segment;
 pub mod storage;
+pub mod sign;
 
 pub use error::{Error, Result};

@@ -2,3 +2,11 @@
 
 pub mod chunk;
 pub mod coding;
+mod delta;
+mod escape;
+mod id;
+mod line;
+mod parquet;
+
+pub use id::{FileIds, IdScheme};
+pub use line::{FileAction, LineCounts, LineWriter, ResponseFormat, Stamp};

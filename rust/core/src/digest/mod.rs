@@ -1,0 +1,222 @@
+//! SHA-256 and MD5 of many short messages at once.
+//!
+//! In go groups of at most [`GROUP`] messages, padded to whole blocks; out come their digests. An [`Engine`]
+//! is chosen once for what the CPU has: sixteen or eight messages side by side in wide registers, or one after
+//! another by the `sha2` and `md-5` crates. Every engine gives the same digests for messages of any lengths;
+//! wide ones are quick when the messages of a group have about the same number of blocks.
+
+mod hmac_key;
+
+use md5::block_api::compress as md5_compress;
+use sha2::block_api::compress256;
+
+pub(crate) use hmac_key::{HmacKey, outer_block};
+
+/// How many messages are hashed together at most.
+pub(crate) const GROUP: usize = 16;
+
+/// A block of SHA-256 and of MD5.
+pub(crate) type Block = [u8; BLOCK_BYTES];
+
+/// The size of [`Block`].
+pub(crate) const BLOCK_BYTES: usize = 64;
+
+/// A SHA-256 state between two blocks.
+pub(crate) type Sha256State = [u32; 8];
+
+/// FIPS 180-4, section 5.3.3.
+pub(crate) const SHA256_INITIAL: Sha256State =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+
+/// RFC 1321, section 3.3.
+const MD5_INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+/// What hashes: chosen once, cheap to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// One message after another, by the hashing instructions where the CPU has them.
+    Portable,
+}
+
+impl Engine {
+    /// The quickest engine of this CPU; `portable` never uses wide registers.
+    pub(crate) fn detect(_portable: bool) -> Self {
+        Self::Portable
+    }
+
+    /// Hashes padded `messages` on from `initial`; the digest of `messages[i]` goes to `digests[i]`.
+    pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+        match self {
+            Self::Portable => sha256_one_by_one(initial, messages, digests),
+        }
+    }
+
+    /// Hashes `messages` padded by [`pad_md5`]; the digest of `messages[i]` goes to `digests[i]`.
+    pub(crate) fn md5(self, messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+        match self {
+            Self::Portable => md5_one_by_one(messages, digests),
+        }
+    }
+}
+
+fn sha256_one_by_one(initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+    for (message, digest) in messages.iter().zip(digests) {
+        let mut state = *initial;
+        compress256(&mut state, message);
+        *digest = big_endian(&state);
+    }
+}
+
+fn md5_one_by_one(messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+    for (message, digest) in messages.iter().zip(digests) {
+        let mut state = MD5_INITIAL;
+        md5_compress(&mut state, message);
+        for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+            *bytes = word.to_le_bytes();
+        }
+    }
+}
+
+/// Takes the whole blocks of `text` into `state`; gives the rest back.
+pub(crate) fn absorb_whole_blocks<'text>(state: &mut Sha256State, text: &'text [u8]) -> &'text [u8] {
+    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
+    compress256(state, blocks);
+    rest
+}
+
+/// Ends a SHA-256 message that began with `absorbed_bytes` already in the state.
+pub(crate) fn pad_sha256(message: &mut Vec<u8>, absorbed_bytes: usize) {
+    let bits = ((message.len() + absorbed_bytes) as u64) * 8;
+    pad(message, bits.to_be_bytes());
+}
+
+/// Ends an MD5 message.
+pub(crate) fn pad_md5(message: &mut Vec<u8>) {
+    let bits = (message.len() as u64) * 8;
+    pad(message, bits.to_le_bytes());
+}
+
+fn pad(message: &mut Vec<u8>, length: [u8; 8]) {
+    const PADDING: [u8; BLOCK_BYTES] = {
+        let mut padding = [0; BLOCK_BYTES];
+        padding[0] = 0x80;
+        padding
+    };
+    let to_length = (BLOCK_BYTES + 55 - message.len() % BLOCK_BYTES) % BLOCK_BYTES + 1;
+    message.extend_from_slice(&PADDING[..to_length]);
+    message.extend_from_slice(&length);
+}
+
+/// A padded message as blocks.
+pub(crate) fn blocks(message: &[u8]) -> &[Block] {
+    message.as_chunks().0
+}
+
+fn big_endian(state: &Sha256State) -> [u8; 32] {
+    let mut digest = [0; 32];
+    for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    digest
+}
+
+/// Writes lower-case hex: `text` is twice as long as `bytes`.
+pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
+    for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
+        *pair = [hex_digit(byte >> 4), hex_digit(byte & 15)];
+    }
+}
+
+// Arithmetic and not a table, so that the loop above becomes vector code on every CPU.
+fn hex_digit(nibble: u8) -> u8 {
+    nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 }
+}
+
+/// Slow and honest: what [`write_hex`] writes, digit by digit.
+#[cfg(test)]
+pub(crate) fn slow_hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sha2::Digest;
+
+    use super::*;
+
+    fn engines() -> Vec<Engine> {
+        vec![Engine::Portable, Engine::detect(false)]
+    }
+
+    fn sha256_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
+        let padded: Vec<Vec<u8>> = messages
+            .iter()
+            .map(|message| {
+                let mut message = message.clone();
+                pad_sha256(&mut message, 0);
+                message
+            })
+            .collect();
+        let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
+        let mut digests = vec![[0; 32]; messages.len()];
+        engine.sha256(&SHA256_INITIAL, &messages, &mut digests);
+        digests
+    }
+
+    fn md5_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 16]> {
+        let padded: Vec<Vec<u8>> = messages
+            .iter()
+            .map(|message| {
+                let mut message = message.clone();
+                pad_md5(&mut message);
+                message
+            })
+            .collect();
+        let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
+        let mut digests = vec![[0; 16]; messages.len()];
+        engine.md5(&messages, &mut digests);
+        digests
+    }
+
+    proptest! {
+        #[test]
+        fn every_engine_agrees_with_the_hash_crates_for_messages_of_any_lengths(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..=GROUP),
+        ) {
+            for engine in engines() {
+                for (message, digest) in messages.iter().zip(sha256_of(engine, &messages)) {
+                    prop_assert_eq!(&sha2::Sha256::digest(message)[..], &digest[..]);
+                }
+                for (message, digest) in messages.iter().zip(md5_of(engine, &messages)) {
+                    prop_assert_eq!(&md5::Md5::digest(message)[..], &digest[..]);
+                }
+            }
+        }
+
+        #[test]
+        fn hex_is_lower_case_and_most_significant_first(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut text = vec![0; bytes.len() * 2];
+            write_hex(&bytes, &mut text);
+            prop_assert_eq!(text, slow_hex(&bytes).into_bytes());
+        }
+    }
+
+    #[test]
+    fn messages_around_a_block_boundary_are_padded_right() {
+        for length in 0..200 {
+            let message = vec![b'x'; length];
+            for engine in engines() {
+                assert_eq!(
+                    sha256_of(engine, std::slice::from_ref(&message))[0],
+                    sha2::Sha256::digest(&message)[..]
+                );
+                assert_eq!(md5_of(engine, std::slice::from_ref(&message))[0], md5::Md5::digest(&message)[..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Lines of the delta response format: Delta's own actions, paths replaced by URLs.
+//!
+//! Deletion vectors leave either inline or as an absolute path (`p`), which is what clients can follow.
+
+use arrow_array::{Array, Int64Array};
+
+use super::escape::{append_escaped, append_string};
+use super::id::append_id;
+use super::line::{FileAction, FileRow, LineWriter, append_member};
+use crate::actions::DeletionVectorDescriptor;
+use crate::deletion_vector::append_relative_path;
+use crate::{Error, Result};
+
+/// Appends a file but for the stamp and expiry that end its line; says when the first of its URLs expires.
+pub(super) fn write_file(
+    file: &FileRow<'_>,
+    id: &[u8],
+    writer: &mut LineWriter,
+    out: &mut Vec<u8>,
+) -> Result<i64> {
+    let vector = file.batch.deletion_vector_at(file.row).filter(|_| file.action != FileAction::Cdc);
+    out.extend_from_slice(b"{\"file\":{\"id\":\"");
+    append_id(id, out);
+    if let Some(vector) = vector.filter(|vector| vector.storage_type != b'i') {
+        out.extend_from_slice(b"\",\"deletionVectorFileId\":\"");
+        set_unique_id(vector, &mut writer.name);
+        writer.append_name_id(out);
+    }
+    out.extend_from_slice(match file.action {
+        FileAction::Live | FileAction::Add => b"\",\"deltaSingleAction\":{\"add\":{\"path\":\"".as_slice(),
+        FileAction::Remove => b"\",\"deltaSingleAction\":{\"remove\":{\"path\":\"",
+        FileAction::Cdc => b"\",\"deltaSingleAction\":{\"cdc\":{\"path\":\"",
+    });
+    let expiration_ms = writer.urls.append(file.path(), out)?;
+    out.push(b'"');
+    match file.action {
+        FileAction::Live | FileAction::Add => write_add_members(file, out)?,
+        FileAction::Remove => write_remove_members(file, out)?,
+        FileAction::Cdc => write_cdc_members(file, out)?,
+    }
+    let vector_expiration_ms = match vector {
+        Some(vector) => write_deletion_vector(vector, writer, out)?,
+        None => None,
+    };
+    if file.action != FileAction::Cdc {
+        write_row_tracking(file, out);
+    }
+    out.extend_from_slice(b"}}");
+    Ok(vector_expiration_ms.map_or(expiration_ms, |vector_ms| vector_ms.min(expiration_ms)))
+}
+
+fn write_add_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
+    write_partition_values_and_size(file, out)?;
+    append_member(b",\"modificationTime\":", file.batch.modification_time_ms[file.row], out);
+    write_data_change(file, out);
+    if let Some(stats) = file.stats() {
+        out.extend_from_slice(b",\"stats\":\"");
+        append_escaped(stats, out);
+        out.push(b'"');
+    }
+    Ok(())
+}
+
+fn write_remove_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
+    append_member(b",\"deletionTimestamp\":", file.batch.modification_time_ms[file.row], out);
+    write_data_change(file, out);
+    out.extend_from_slice(b",\"extendedFileMetadata\":true");
+    write_partition_values_and_size(file, out)
+}
+
+fn write_cdc_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
+    write_partition_values_and_size(file, out)?;
+    // PROTOCOL, section Add CDC File: it is always false, because it changes nothing in the table itself.
+    out.extend_from_slice(b",\"dataChange\":false");
+    Ok(())
+}
+
+fn write_partition_values_and_size(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b",\"partitionValues\":");
+    out.extend_from_slice(file.partition_values()?);
+    append_member(b",\"size\":", file.size(), out);
+    Ok(())
+}
+
+fn write_data_change(file: &FileRow<'_>, out: &mut Vec<u8>) {
+    let data_change = file.batch.data_change.as_ref().is_none_or(|values| values[file.row]);
+    out.extend_from_slice(if data_change {
+        b",\"dataChange\":true".as_slice()
+    } else {
+        b",\"dataChange\":false"
+    });
+}
+
+/// Says when the vector's URL expires, if it has one.
+fn write_deletion_vector(
+    vector: &DeletionVectorDescriptor,
+    writer: &mut LineWriter,
+    out: &mut Vec<u8>,
+) -> Result<Option<i64>> {
+    out.extend_from_slice(b",\"deletionVector\":{\"storageType\":\"");
+    let expiration_ms = if vector.storage_type == b'i' {
+        out.extend_from_slice(b"i\",\"pathOrInlineDv\":");
+        append_string(&vector.path_or_inline, out);
+        None
+    } else {
+        out.extend_from_slice(b"p\",\"pathOrInlineDv\":\"");
+        let expiration_ms = append_vector_url(vector, writer, out)?;
+        out.push(b'"');
+        Some(expiration_ms)
+    };
+    if let Some(offset) = vector.offset {
+        append_member(b",\"offset\":", i64::from(offset), out);
+    }
+    append_member(b",\"sizeInBytes\":", i64::from(vector.size_in_bytes), out);
+    append_member(b",\"cardinality\":", vector.cardinality, out);
+    out.push(b'}');
+    Ok(expiration_ms)
+}
+
+fn append_vector_url(
+    vector: &DeletionVectorDescriptor,
+    writer: &mut LineWriter,
+    out: &mut Vec<u8>,
+) -> Result<i64> {
+    match vector.storage_type {
+        b'p' => writer.urls.append(&vector.path_or_inline, out),
+        b'u' => {
+            writer.name.clear();
+            append_relative_path(&vector.path_or_inline, &mut writer.name)?;
+            writer.urls.append_unencoded(&writer.name, out)
+        }
+        _ => Err(Error::corrupt("a deletion vector", "its storage type is none of u, p and i")),
+    }
+}
+
+/// As [`DeletionVectorDescriptor::unique_id`], without a new string.
+fn set_unique_id(vector: &DeletionVectorDescriptor, name: &mut String) {
+    name.clear();
+    name.push(char::from(vector.storage_type));
+    name.push_str(&vector.path_or_inline);
+    if let Some(offset) = vector.offset {
+        name.push('@');
+        name.push_str(itoa::Buffer::new().format(offset));
+    }
+}
+
+fn write_row_tracking(file: &FileRow<'_>, out: &mut Vec<u8>) {
+    let value = |column: &Option<Int64Array>| {
+        column.as_ref().filter(|column| column.is_valid(file.row)).map(|column| column.value(file.row))
+    };
+    if let Some(base_row_id) = value(&file.batch.base_row_id) {
+        append_member(b",\"baseRowId\":", base_row_id, out);
+    }
+    if let Some(version) = value(&file.batch.default_row_commit_version) {
+        append_member(b",\"defaultRowCommitVersion\":", version, out);
+    }
+    if let Some(providers) =
+        file.batch.clustering_provider.as_ref().filter(|column| column.is_valid(file.row))
+    {
+        out.extend_from_slice(b",\"clusteringProvider\":");
+        append_string(providers.value(file.row), out);
+    }
+}

@@ -1,0 +1,167 @@
+//! JSON string escaping of text that is mostly plain, by blocks.
+//!
+//! Escaped are `"`, `\`, control characters, and U+0085, U+2028 and U+2029: clients that split lines as
+//! Unicode does break on those.
+
+/// Text is looked at in blocks of this size.
+const BLOCK_BYTES: usize = 64;
+
+/// Room for a block of which every byte is escaped.
+const ESCAPED_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// Appends `text` as it stands between the quotes of a JSON string.
+pub(crate) fn append_escaped(text: &str, out: &mut Vec<u8>) {
+    let text = text.as_bytes();
+    let mut at = 0;
+    while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<BLOCK_BYTES>()) {
+        if is_simple(block) {
+            append_simple(block, out);
+            at += BLOCK_BYTES;
+        } else {
+            at = append_any(text, at, at + BLOCK_BYTES, out);
+        }
+    }
+    while at < text.len() {
+        at = append_any(text, at, text.len(), out);
+    }
+}
+
+/// Appends `text` as a JSON string with its quotes.
+pub(crate) fn append_string(text: &str, out: &mut Vec<u8>) {
+    out.push(b'"');
+    append_escaped(text, out);
+    out.push(b'"');
+}
+
+/// Whether nothing but quotes and backslashes may need an escape. No early exit, so that it is vector code.
+fn is_simple(block: &[u8; BLOCK_BYTES]) -> bool {
+    let odd = |byte: &u8| {
+        u8::from(*byte < 0x20) | u8::from(*byte == NEXT_LINE[0]) | u8::from(*byte == SEPARATOR[0])
+    };
+    block.iter().fold(0, |found, byte| found | odd(byte)) == 0
+}
+
+/// Writes a backslash before every byte and overwrites it where none is needed: no branch to mispredict.
+fn append_simple(block: &[u8; BLOCK_BYTES], out: &mut Vec<u8>) {
+    let mut escaped = [b'\\'; ESCAPED_BYTES];
+    let mut length = 0;
+    for byte in block {
+        let needs_escape = usize::from(*byte == b'"') | usize::from(*byte == b'\\');
+        escaped[length % ESCAPED_BYTES] = b'\\';
+        escaped[(length + needs_escape) % ESCAPED_BYTES] = *byte;
+        length += 1 + needs_escape;
+    }
+    out.extend_from_slice(&escaped[..length]);
+}
+
+/// U+0085 in UTF-8.
+const NEXT_LINE: [u8; 2] = [0xc2, 0x85];
+/// The first two bytes of U+2028 and U+2029 in UTF-8.
+const SEPARATOR: [u8; 2] = [0xe2, 0x80];
+
+/// Appends `text[at..end]`, and past `end` what belongs to a character that begins before it; says where it
+/// stopped.
+fn append_any(text: &[u8], mut at: usize, end: usize, out: &mut Vec<u8>) -> usize {
+    while at < end {
+        let rest = &text[at..];
+        let run = rest.iter().take(end - at).take_while(|byte| !NEEDS_A_LOOK[usize::from(**byte)]).count();
+        out.extend_from_slice(&rest[..run]);
+        at += run;
+        if at < end {
+            at += append_escape(&text[at..], out);
+        }
+    }
+    at
+}
+
+/// Appends the escaped form of what stands at the beginning of `text`; gives the number of bytes it took.
+fn append_escape(text: &[u8], out: &mut Vec<u8>) -> usize {
+    match *text {
+        [b'"', ..] => out.extend_from_slice(b"\\\""),
+        [b'\\', ..] => out.extend_from_slice(b"\\\\"),
+        [b'\n', ..] => out.extend_from_slice(b"\\n"),
+        [b'\r', ..] => out.extend_from_slice(b"\\r"),
+        [b'\t', ..] => out.extend_from_slice(b"\\t"),
+        [0x08, ..] => out.extend_from_slice(b"\\b"),
+        [0x0c, ..] => out.extend_from_slice(b"\\f"),
+        [byte, ..] if byte < 0x20 => {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        [first, second, ..] if [first, second] == NEXT_LINE => {
+            out.extend_from_slice(b"\\u0085");
+            return 2;
+        }
+        [first, second, third @ (0xa8 | 0xa9), ..] if [first, second] == SEPARATOR => {
+            out.extend_from_slice(if third == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+            return 3;
+        }
+        [byte, ..] => out.push(byte),
+        [] => {}
+    }
+    1
+}
+
+const NEEDS_A_LOOK: [bool; 256] = {
+    let mut needs = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        needs[byte] = byte < 0x20
+            || matches!(byte as u8, b'"' | b'\\')
+            || byte as u8 == NEXT_LINE[0]
+            || byte as u8 == SEPARATOR[0];
+        byte += 1;
+    }
+    needs
+};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn string(text: &str) -> String {
+        let mut out = Vec::new();
+        append_string(text, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Slow and honest: the crate's escaping, and the line separators replaced afterwards.
+    fn slow_string(text: &str) -> String {
+        serde_json::to_string(text)
+            .unwrap()
+            .replace('\u{85}', "\\u0085")
+            .replace('\u{2028}', "\\u2028")
+            .replace('\u{2029}', "\\u2029")
+    }
+
+    #[test]
+    fn every_character_that_clients_break_lines_on_is_escaped_wherever_it_stands() {
+        for character in ['"', '\\', '\n', '\r', '\t', '\0', '\u{1f}', '\u{85}', '\u{2028}', '\u{2029}'] {
+            for before in 0..=130 {
+                let text = format!("{}{character}{}", "a".repeat(before), "b".repeat(70));
+                let escaped = string(&text);
+                assert!(!escaped[1..escaped.len() - 1].contains(character) || "\"\\".contains(character));
+                assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
+                assert_eq!(escaped, slow_string(&text));
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_of_quotes_as_long_as_a_block_fits() {
+        let text = "\"".repeat(200);
+        assert_eq!(string(&text), format!("\"{}\"", "\\\"".repeat(200)));
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_serde_json(
+            text in "([a-z{}:,]{0,20}|[\"\\\\]|[\u{80}-\u{8f}]|[\u{2020}-\u{202f}]|[éß€😀]|[\\x00-\\x07\\x0e-\\x1f\n\r\t]){0,60}",
+        ) {
+            prop_assert_eq!(string(&text), slow_string(&text));
+        }
+    }
+}

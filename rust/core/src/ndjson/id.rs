@@ -1,0 +1,152 @@
+//! File ids: the hex digest of a file's path as the log spells it, so that they outlive URLs and servers.
+
+use arrow_array::{Array, StringViewArray};
+
+use crate::digest::{Engine, GROUP, SHA256_INITIAL, blocks, pad_md5, pad_sha256, write_hex};
+
+/// How ids are made. These are the schemes of the reference server, so that clients' caches stay good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdScheme {
+    /// MD5, the one of the parquet format.
+    Parquet,
+    /// SHA-256, the one of the delta format.
+    Delta,
+}
+
+impl IdScheme {
+    /// The size of an id in bytes; its text is twice as long.
+    #[must_use]
+    pub const fn id_bytes(self) -> usize {
+        match self {
+            Self::Parquet => 16,
+            Self::Delta => 32,
+        }
+    }
+}
+
+/// The ids of a batch, for those who keep them beside hot columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileIds {
+    scheme: IdScheme,
+    bytes: Vec<u8>,
+}
+
+impl FileIds {
+    /// The ids of all `paths`.
+    #[must_use]
+    pub fn of(scheme: IdScheme, paths: &StringViewArray) -> Self {
+        let mut hasher = IdHasher::new(scheme, Engine::detect(false));
+        let mut bytes = Vec::with_capacity(paths.len() * scheme.id_bytes());
+        for start in (0..paths.len()).step_by(GROUP) {
+            let group = start..paths.len().min(start + GROUP);
+            let digests = hasher.digests(group.clone().map(|index| paths.value(index)));
+            for digest in &digests[..group.len()] {
+                bytes.extend_from_slice(&digest[..scheme.id_bytes()]);
+            }
+        }
+        Self { scheme, bytes }
+    }
+
+    /// How they were made.
+    #[must_use]
+    pub fn scheme(&self) -> IdScheme {
+        self.scheme
+    }
+
+    /// The id of file `index`: 16 or 32 bytes.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let size = self.scheme.id_bytes();
+        self.bytes.get(index * size..(index + 1) * size)
+    }
+
+    /// What they take of memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+/// Hashes names in groups, without allocation once its buffers have grown.
+#[derive(Debug)]
+pub(crate) struct IdHasher {
+    scheme: IdScheme,
+    engine: Engine,
+    messages: [Vec<u8>; GROUP],
+}
+
+/// One digest of a group; an MD5 digest is its first half.
+pub(crate) type Digest = [u8; 32];
+
+impl IdHasher {
+    pub(crate) fn new(scheme: IdScheme, engine: Engine) -> Self {
+        Self { scheme, engine, messages: Default::default() }
+    }
+
+    pub(crate) fn scheme(&self) -> IdScheme {
+        self.scheme
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// The digests of at most [`GROUP`] names.
+    pub(crate) fn digests<'name>(&mut self, names: impl Iterator<Item = &'name str>) -> [Digest; GROUP] {
+        let mut count = 0;
+        for (message, name) in self.messages.iter_mut().zip(names) {
+            message.clear();
+            message.extend_from_slice(name.as_bytes());
+            match self.scheme {
+                IdScheme::Parquet => pad_md5(message),
+                IdScheme::Delta => pad_sha256(message, 0),
+            }
+            count += 1;
+        }
+        let mut texts: [&[_]; GROUP] = [&[]; GROUP];
+        for (text, message) in texts.iter_mut().zip(&self.messages[..count]) {
+            *text = blocks(message);
+        }
+        let mut digests = [[0; 32]; GROUP];
+        match self.scheme {
+            IdScheme::Delta => self.engine.sha256(&SHA256_INITIAL, &texts[..count], &mut digests),
+            IdScheme::Parquet => {
+                let mut short = [[0; 16]; GROUP];
+                self.engine.md5(&texts[..count], &mut short);
+                for (digest, short) in digests.iter_mut().zip(&short) {
+                    digest[..16].copy_from_slice(short);
+                }
+            }
+        }
+        digests
+    }
+}
+
+/// Appends an id's text.
+pub(crate) fn append_id(id: &[u8], out: &mut Vec<u8>) {
+    let mut text = [0; 64];
+    let text = &mut text[..2 * id.len().min(32)];
+    write_hex(id, text);
+    out.extend_from_slice(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_the_digests_of_the_raw_path() {
+        let paths: Vec<String> =
+            (0..40).map(|index| format!("d=%C3%A9/{}part-{index}", "x".repeat(index * 3))).collect();
+        let array = StringViewArray::from_iter_values(&paths);
+        let md5 = FileIds::of(IdScheme::Parquet, &array);
+        let sha256 = FileIds::of(IdScheme::Delta, &array);
+        for (index, path) in paths.iter().enumerate() {
+            use sha2::Digest;
+            assert_eq!(md5.get(index).unwrap(), &md5::Md5::digest(path)[..]);
+            assert_eq!(sha256.get(index).unwrap(), &sha2::Sha256::digest(path)[..]);
+        }
+        assert_eq!(md5.get(40), None);
+        assert_eq!(md5.memory_bytes(), 40 * 16);
+    }
+}

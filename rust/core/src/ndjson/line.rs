@@ -1,0 +1,269 @@
+//! A line for each file: the part of a stream's answer that is as long as its table.
+//!
+//! In go batches of file actions and the rows chosen from them; out come whole NDJSON lines with signed URLs.
+//! What the lines of a stream share is prepared once, ids and signatures are hashed in groups, and nothing is
+//! allocated per file.
+
+use super::id::{Digest, FileIds, IdHasher, IdScheme, append_id};
+use super::{delta, parquet};
+use crate::actions::FileBatch;
+use crate::digest::GROUP;
+use crate::sign::UrlStream;
+use crate::{Error, Result};
+
+/// The two response formats of Delta Sharing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ResponseFormat {
+    /// `file`, `add`, `cdf` and `remove` lines.
+    Parquet,
+    /// Delta actions, wrapped.
+    Delta,
+}
+
+impl ResponseFormat {
+    /// The id scheme that belongs to the format.
+    #[must_use]
+    pub fn id_scheme(self) -> IdScheme {
+        match self {
+            Self::Parquet => IdScheme::Parquet,
+            Self::Delta => IdScheme::Delta,
+        }
+    }
+}
+
+/// What the files of a batch are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileAction {
+    /// A live file of a snapshot: `file` in the parquet format, an add in the delta format.
+    Live,
+    /// A file that a commit added.
+    Add,
+    /// A file that a commit removed; the batch's modification times are the deletion timestamps.
+    Remove,
+    /// A change data file of a commit.
+    Cdc,
+}
+
+/// The version and time that a line is stamped with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    /// The table's version, or that of the commit.
+    pub version: i64,
+    /// The version's timestamp, milliseconds since the epoch.
+    pub timestamp_ms: i64,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineCounts {
+    /// Lines, each with a URL.
+    pub files: u64,
+    /// The earliest expiry of all URLs, milliseconds since the epoch; `None` if there is none.
+    pub min_expiration_ms: Option<i64>,
+}
+
+impl LineCounts {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let min_expiration_ms = match (self.min_expiration_ms, other.min_expiration_ms) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        Self { files: self.files + other.files, min_expiration_ms }
+    }
+}
+
+/// Writes lines. One per thread: a clone shares what was prepared.
+#[derive(Debug)]
+pub struct LineWriter {
+    format: ResponseFormat,
+    action: FileAction,
+    stamp: Option<Stamp>,
+    ids: IdHasher,
+    pub(super) urls: UrlStream,
+    /// What all lines end in whose URLs expire at the same time.
+    tail: Vec<u8>,
+    tail_expiration_ms: Option<i64>,
+    /// A path or id that is not in the batch.
+    pub(super) name: String,
+}
+
+impl LineWriter {
+    /// Lines of live files, without a stamp.
+    #[must_use]
+    pub fn new(format: ResponseFormat, scheme: IdScheme, urls: UrlStream) -> Self {
+        Self {
+            format,
+            action: FileAction::Live,
+            stamp: None,
+            ids: IdHasher::new(scheme, urls.engine()),
+            urls,
+            tail: Vec::new(),
+            tail_expiration_ms: None,
+            name: String::new(),
+        }
+    }
+
+    /// The lines that follow are of `action`, stamped with `stamp`; changes need one.
+    pub fn set_action(&mut self, action: FileAction, stamp: Option<Stamp>) {
+        self.action = action;
+        self.stamp = stamp;
+        self.tail_expiration_ms = None;
+    }
+
+    /// Appends a line for each of `rows` to `out`.
+    ///
+    /// After an error `out` holds the whole lines that were written before it.
+    pub fn write(&mut self, batch: &FileBatch, rows: &[u32], out: &mut Vec<u8>) -> Result<LineCounts> {
+        self.write_rows(batch, None, rows, out)
+    }
+
+    /// As [`Self::write`], with ids that were made earlier. Those of another scheme are not used.
+    pub fn write_with_ids(
+        &mut self,
+        batch: &FileBatch,
+        ids: &FileIds,
+        rows: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<LineCounts> {
+        self.write_rows(batch, Some(ids).filter(|ids| ids.scheme() == self.ids.scheme()), rows, out)
+    }
+
+    fn write_rows(
+        &mut self,
+        batch: &FileBatch,
+        ids: Option<&FileIds>,
+        rows: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<LineCounts> {
+        let mut counts = LineCounts::default();
+        let mut written = Ok(());
+        'groups: for group in rows.chunks(GROUP) {
+            let digests = self.digests(batch, ids, group);
+            for (row, digest) in group.iter().zip(&digests) {
+                let start = out.len();
+                match self.write_line(batch, *row as usize, digest, out) {
+                    Ok(expiration_ms) => {
+                        counts = counts.plus(LineCounts { files: 1, min_expiration_ms: Some(expiration_ms) });
+                    }
+                    Err(error) => {
+                        self.urls.truncate(start, out);
+                        written = Err(error);
+                        break 'groups;
+                    }
+                }
+            }
+        }
+        self.urls.finish(out);
+        written.map(|()| counts)
+    }
+
+    fn digests(&mut self, batch: &FileBatch, ids: Option<&FileIds>, rows: &[u32]) -> [Digest; GROUP] {
+        let Some(ids) = ids else {
+            return self.ids.digests(rows.iter().map(|row| batch.path.value(*row as usize)));
+        };
+        let mut digests = [[0; 32]; GROUP];
+        for (digest, row) in digests.iter_mut().zip(rows) {
+            if let Some(id) = ids.get(*row as usize) {
+                digest[..id.len()].copy_from_slice(id);
+            }
+        }
+        digests
+    }
+
+    fn write_line(
+        &mut self,
+        batch: &FileBatch,
+        row: usize,
+        digest: &Digest,
+        out: &mut Vec<u8>,
+    ) -> Result<i64> {
+        let id = &digest[..self.ids.scheme().id_bytes()];
+        let file = FileRow { batch, row, action: self.action };
+        let expiration_ms = match self.format {
+            ResponseFormat::Parquet => parquet::write_file(&file, id, &mut self.urls, out)?,
+            ResponseFormat::Delta => delta::write_file(&file, id, self, out)?,
+        };
+        self.write_tail(expiration_ms, out);
+        Ok(expiration_ms)
+    }
+
+    /// The stamp and the expiry stand last in both formats: by then it is known how long every URL of the line
+    /// lives.
+    fn write_tail(&mut self, expiration_ms: i64, out: &mut Vec<u8>) {
+        if self.tail_expiration_ms != Some(expiration_ms) {
+            self.tail.clear();
+            if let Some(stamp) = self.stamp {
+                append_member(b",\"version\":", stamp.version, &mut self.tail);
+                append_member(b",\"timestamp\":", stamp.timestamp_ms, &mut self.tail);
+            }
+            append_member(b",\"expirationTimestamp\":", expiration_ms, &mut self.tail);
+            self.tail.extend_from_slice(b"}}\n");
+            self.tail_expiration_ms = Some(expiration_ms);
+        }
+        out.extend_from_slice(&self.tail);
+    }
+
+    /// The id of a name that is not in the batch: `self.name`.
+    pub(super) fn append_name_id(&mut self, out: &mut Vec<u8>) {
+        let digests = self.ids.digests(std::iter::once(self.name.as_str()));
+        append_id(&digests[0][..self.ids.scheme().id_bytes()], out);
+    }
+}
+
+impl Clone for LineWriter {
+    fn clone(&self) -> Self {
+        Self {
+            format: self.format,
+            action: self.action,
+            stamp: self.stamp,
+            ids: IdHasher::new(self.ids.scheme(), self.ids.engine()),
+            urls: self.urls.clone(),
+            tail: self.tail.clone(),
+            tail_expiration_ms: self.tail_expiration_ms,
+            name: String::new(),
+        }
+    }
+}
+
+/// One file of a batch.
+pub(super) struct FileRow<'batch> {
+    pub(super) batch: &'batch FileBatch,
+    pub(super) row: usize,
+    pub(super) action: FileAction,
+}
+
+impl<'batch> FileRow<'batch> {
+    pub(super) fn path(&self) -> &'batch str {
+        self.batch.path.value(self.row)
+    }
+
+    pub(super) fn size(&self) -> i64 {
+        self.batch.size[self.row]
+    }
+
+    /// Ready JSON.
+    pub(super) fn partition_values(&self) -> Result<&'batch [u8]> {
+        let partitions = &self.batch.partitions;
+        let tuple = partitions.keys.get(self.row).and_then(|key| partitions.dictionary.get(*key as usize));
+        let tuple =
+            tuple.ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })?;
+        Ok(&tuple.json)
+    }
+
+    pub(super) fn stats(&self) -> Option<&'batch str> {
+        use arrow_array::Array;
+        let stats = self.batch.stats.as_ref().filter(|stats| stats.is_valid(self.row))?;
+        Some(stats.value(self.row)).filter(|stats| !stats.is_empty())
+    }
+}
+
+/// Appends a number after the text that introduces it.
+pub(super) fn append_member(name: &[u8], value: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

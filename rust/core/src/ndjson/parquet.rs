@@ -1,0 +1,38 @@
+//! Lines of the parquet response format: `file`, `add`, `cdf` and `remove`.
+
+use super::escape::append_escaped;
+use super::id::append_id;
+use super::line::{FileAction, FileRow, append_member};
+use crate::sign::UrlStream;
+use crate::{Error, Result};
+
+/// Appends a file but for the stamp and expiry that end its line; says when its URL expires.
+pub(super) fn write_file(
+    file: &FileRow<'_>,
+    id: &[u8],
+    urls: &mut UrlStream,
+    out: &mut Vec<u8>,
+) -> Result<i64> {
+    if file.batch.deletion_vector_at(file.row).is_some() {
+        // A client of this format would read the deleted rows.
+        return Err(Error::UnsupportedFeature("deletionVectors".to_owned()));
+    }
+    out.extend_from_slice(match file.action {
+        FileAction::Live => b"{\"file\":{\"url\":\"".as_slice(),
+        FileAction::Add => b"{\"add\":{\"url\":\"",
+        FileAction::Remove => b"{\"remove\":{\"url\":\"",
+        FileAction::Cdc => b"{\"cdf\":{\"url\":\"",
+    });
+    let expiration_ms = urls.append(file.path(), out)?;
+    out.extend_from_slice(b"\",\"id\":\"");
+    append_id(id, out);
+    out.extend_from_slice(b"\",\"partitionValues\":");
+    out.extend_from_slice(file.partition_values()?);
+    append_member(b",\"size\":", file.size(), out);
+    if let (FileAction::Live | FileAction::Add, Some(stats)) = (file.action, file.stats()) {
+        out.extend_from_slice(b",\"stats\":\"");
+        append_escaped(stats, out);
+        out.push(b'"');
+    }
+    Ok(expiration_ms)
+}

@@ -1,0 +1,72 @@
+//! Makes URLs that open one object each, for a limited time.
+//!
+//! A [`Signer`] signs for one bucket or one local table. A [`SignerSet`] says which signer opens which
+//! location, and refuses whatever lies outside of all of them. A [`UrlStream`] is what a stream works with: it
+//! appends URLs for the paths of a log to an output and fills in their signatures in groups.
+
+mod local;
+mod percent;
+mod roots;
+mod sigv4;
+mod stream;
+mod template;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use local::verify_local_url;
+pub use roots::{SignerSet, SigningRoot};
+pub use sigv4::S3Options;
+pub use stream::UrlStream;
+
+use crate::{Error, Result};
+use local::LocalSigner;
+use sigv4::S3Signer;
+use template::{Group, UrlTemplate};
+
+/// Signs for one bucket or one local table. Cheap to clone; `Debug` shows no secret.
+#[derive(Clone)]
+pub struct Signer(Arc<Scheme>);
+
+enum Scheme {
+    S3(Box<S3Signer>),
+    Local(LocalSigner),
+}
+
+impl Signer {
+    /// `SigV4` query presigning.
+    pub fn s3(options: S3Options) -> Result<Self> {
+        Ok(Self(Arc::new(Scheme::S3(Box::new(S3Signer::new(options)?)))))
+    }
+
+    /// URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?expires={s}&signature={hex}`.
+    pub fn local(base_url: &str, key: &[u8]) -> Result<Self> {
+        Ok(Self(Arc::new(Scheme::Local(LocalSigner::new(base_url, key)?))))
+    }
+
+    /// One URL for the object `key` (not encoded), and when it expires in milliseconds since the epoch.
+    pub fn sign(&self, key: &str, now_ms: i64, lifetime_seconds: i64) -> Result<(String, i64)> {
+        let template = self.template("", now_ms, lifetime_seconds)?;
+        let (mut group, mut url) = (Group::default(), Vec::new());
+        group.append(&template, &mut url, |out| percent::append_key(key.as_bytes(), out));
+        group.sign(&template, &mut url);
+        let url = String::from_utf8(url).map_err(|error| Error::Internal { detail: error.to_string() })?;
+        Ok((url, template.expires_ms))
+    }
+
+    fn template(&self, prefix: &str, now_ms: i64, lifetime_seconds: i64) -> Result<UrlTemplate> {
+        match &*self.0 {
+            Scheme::S3(signer) => signer.template(prefix, now_ms, lifetime_seconds),
+            Scheme::Local(signer) => signer.template(prefix, now_ms, lifetime_seconds),
+        }
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Scheme::S3(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
+            Scheme::Local(_) => f.write_str("Signer(local, key: ***)"),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! From the path of a log to the path of a URL: percent-decoded exactly once, then encoded once.
+//!
+//! Delta writes `add.path` as a URI on top of Hive's own escaping, so one path may hold a raw `é`, `%20` and
+//! `%253D` (PROTOCOL, section Add File). The object's key is one decoding of it, and the URL holds one encoding
+//! of the key by the rules of `SigV4`: unreserved characters and `/` stand as they are, every other byte is `%XX`
+//! in upper case. A `%` that two hex digits do not follow stands for itself, as in deltalake and
+//! `delta_kernel`, because a writer that does not encode at all may put one in a file's name.
+
+/// For each byte whether a URL's path holds it as it is.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        plain[byte] =
+            matches!(byte as u8, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/');
+        byte += 1;
+    }
+    plain
+};
+
+/// Appends the URL form of a log's path, which is a URI already.
+pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) {
+    let mut rest = path;
+    while let Some((byte, after)) = append_plain_run(rest, out) {
+        let (byte, after) = if byte == b'%' { decode_escape(after) } else { (byte, after) };
+        append_byte(byte, out);
+        rest = after;
+    }
+}
+
+/// Appends the URL form of an object's key, which is not encoded.
+pub(crate) fn append_key(key: &[u8], out: &mut Vec<u8>) {
+    let mut rest = key;
+    while let Some((byte, after)) = append_plain_run(rest, out) {
+        append_byte(byte, out);
+        rest = after;
+    }
+}
+
+/// The form of one value in a query: `/` is encoded too.
+pub(crate) fn query_value(value: &str) -> String {
+    let mut out = Vec::with_capacity(value.len());
+    append_key(value.as_bytes(), &mut out);
+    String::from_utf8_lossy(&out).replace('/', "%2F")
+}
+
+/// Appends the bytes that a log's path stands for.
+pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
+    let mut rest = path;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        out.extend_from_slice(&rest[..at]);
+        let (byte, after) = decode_escape(&rest[at + 1..]);
+        out.push(byte);
+        rest = after;
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Whether one of the segments of a decoded or URL path is `..`.
+pub(crate) fn has_parent_segment(path: &[u8]) -> bool {
+    // Most names have no two dots in a row: this loop has no early exit so that it becomes vector code.
+    let two_dots = path.windows(2).fold(0, |found, pair| found | u8::from(pair == b".."));
+    two_dots != 0 && path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+}
+
+/// Appends what stands for itself at the beginning of `text`; gives the byte that does not, and what follows.
+fn append_plain_run<'text>(text: &'text [u8], out: &mut Vec<u8>) -> Option<(u8, &'text [u8])> {
+    let run = text.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(text.len());
+    out.extend_from_slice(&text[..run]);
+    text[run..].split_first().map(|(byte, after)| (*byte, after))
+}
+
+fn append_byte(byte: u8, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    if PLAIN[usize::from(byte)] {
+        out.push(byte);
+    } else {
+        out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+}
+
+/// The byte of the escape whose `%` stands before `text`, and what follows it.
+fn decode_escape(text: &[u8]) -> (u8, &[u8]) {
+    if let [high, low, after @ ..] = text
+        && let (Some(high), Some(low)) = (hex_value(*high), hex_value(*low))
+    {
+        return (high << 4 | low, after);
+    }
+    (b'%', text)
+}
+
+fn hex_value(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn uri(path: &str) -> String {
+        let mut out = Vec::new();
+        append_uri(path.as_bytes(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn raw_once_and_twice_encoded_characters_stand_in_one_path() {
+        assert_eq!(uri("é/a%20b/c%253D/d=e+f"), "%C3%A9/a%20b/c%253D/d%3De%2Bf");
+        assert_eq!(
+            uri("date=2021-04-28%2010%253A30/part-0~._.parquet"),
+            "date%3D2021-04-28%2010%253A30/part-0~._.parquet"
+        );
+    }
+
+    #[test]
+    fn an_unreserved_character_that_was_encoded_is_not_encoded_again() {
+        assert_eq!(uri("%41%2f%7e"), "A/~");
+    }
+
+    #[test]
+    fn a_percent_sign_without_two_hex_digits_stands_for_itself() {
+        for (path, expected) in
+            [("100%", "100%25"), ("a%2", "a%252"), ("%zz%4", "%25zz%254"), ("%%41", "%25A")]
+        {
+            assert_eq!(uri(path), expected);
+        }
+    }
+
+    #[test]
+    fn parent_segments_are_found_only_as_whole_segments() {
+        for path in ["..", "../a", "a/..", "a/../b"] {
+            assert!(has_parent_segment(path.as_bytes()), "{path}");
+        }
+        for path in ["", "a..b", "...", "a/..b/c..", "./a", "a.b/.c"] {
+            assert!(!has_parent_segment(path.as_bytes()), "{path}");
+        }
+    }
+
+    /// Slow and honest: bytes, one at a time, to a list and back to text.
+    fn slow_uri(path: &[u8]) -> String {
+        let mut decoded = Vec::new();
+        let mut index = 0;
+        while index < path.len() {
+            let escape = path.get(index + 1..index + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+            match escape.filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+                Some(digits) if path[index] == b'%' => {
+                    decoded.push(u8::from_str_radix(digits, 16).unwrap());
+                    index += 3;
+                }
+                _ => {
+                    decoded.push(path[index]);
+                    index += 1;
+                }
+            }
+        }
+        decoded
+            .iter()
+            .map(|byte| match char::from(*byte) {
+                plain if plain.is_ascii_alphanumeric() || "-._~/".contains(plain) => plain.to_string(),
+                _ => format!("%{byte:02X}"),
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_slow_twin(path in "([%a-fA-F0-9=/. é\\x00-\\x7f]|%[0-9a-fA-F]{2}){0,60}") {
+            prop_assert_eq!(uri(&path), slow_uri(path.as_bytes()));
+        }
+
+        #[test]
+        fn encoding_what_was_decoded_is_the_same_as_both_at_once(path in "([%a-f0-9=/.é]|%[0-9a-fA-F]{2}){0,60}") {
+            let (mut decoded, mut encoded) = (Vec::new(), Vec::new());
+            append_decoded(path.as_bytes(), &mut decoded);
+            append_key(&decoded, &mut encoded);
+            prop_assert_eq!(uri(&path), String::from_utf8(encoded).unwrap());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Which signer opens which location.
+//!
+//! A log names a file by a relative path, which lies under the table's root, or by an absolute one, which must
+//! lie under the root or under a location that the configuration allows. `s3a:` and `s3n:` are `s3:`, and
+//! `file:/p`, `file:///p` and `/p` are one file.
+
+use super::Signer;
+use super::percent;
+use super::stream::UrlStream;
+use super::template::UrlTemplate;
+use super::{Error, Result, Scheme};
+
+/// A location and the signer of the keys below it.
+#[derive(Debug, Clone)]
+pub struct SigningRoot {
+    /// The location in one spelling, ends in `/`.
+    location: Vec<u8>,
+    key_prefix: String,
+    signer: Signer,
+}
+
+impl SigningRoot {
+    /// `location`: `s3://bucket/prefix`, `file:///directory` or `/directory`, not percent-encoded.
+    ///
+    /// A signer of S3 must be that of the location's bucket; keys are `prefix/...`. Those of a local signer
+    /// are relative to the location.
+    pub fn new(location: &str, signer: Signer) -> Result<Self> {
+        let mut canonical = Vec::with_capacity(location.len() + 1);
+        append_canonical(location.as_bytes(), &mut canonical);
+        if canonical.last() != Some(&b'/') {
+            canonical.push(b'/');
+        }
+        if percent::has_parent_segment(&canonical) {
+            return Err(Error::InvalidArgument("a storage location must not contain '..'".to_owned()));
+        }
+        let key_prefix = match &*signer.0 {
+            Scheme::Local(_) => String::new(),
+            Scheme::S3(s3) => s3_key_prefix(&canonical, &s3.options().bucket)?,
+        };
+        Ok(Self { location: canonical, key_prefix, signer })
+    }
+}
+
+fn s3_key_prefix(location: &[u8], bucket: &str) -> Result<String> {
+    let prefix = location.strip_prefix(b"s3://").and_then(|rest| rest.strip_prefix(bucket.as_bytes()));
+    match prefix.and_then(|rest| rest.strip_prefix(b"/")).map(|prefix| String::from_utf8(prefix.to_vec())) {
+        Some(Ok(prefix)) => Ok(prefix),
+        _ => Err(Error::InvalidArgument("a storage location is not in the bucket of its signer".to_owned())),
+    }
+}
+
+/// The table's root and the other locations that absolute paths may point to. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SignerSet {
+    roots: Vec<SigningRoot>,
+}
+
+impl SignerSet {
+    /// The longest of all locations that hold a path is the one that signs it.
+    #[must_use]
+    pub fn new(root: SigningRoot, others: Vec<SigningRoot>) -> Self {
+        let mut roots = vec![root];
+        roots.extend(others);
+        Self { roots }
+    }
+
+    /// Prepares what all URLs of a stream share. `now_ms` is the clock of all of them.
+    ///
+    /// Fails if the root's signer cannot sign; another location's signer fails only when it is needed.
+    pub fn stream(&self, now_ms: i64, lifetime_seconds: i64) -> Result<UrlStream> {
+        let template = |root: &SigningRoot| root.signer.template(&root.key_prefix, now_ms, lifetime_seconds);
+        let roots: Vec<StreamRoot> = self
+            .roots
+            .iter()
+            .map(|root| StreamRoot { location: root.location.clone(), template: template(root) })
+            .collect();
+        if let Some(StreamRoot { template: Err(error), .. }) = roots.first() {
+            return Err(error.clone());
+        }
+        Ok(UrlStream::new(roots))
+    }
+}
+
+/// A location as a stream needs it.
+pub(super) struct StreamRoot {
+    pub(super) location: Vec<u8>,
+    pub(super) template: Result<UrlTemplate>,
+}
+
+/// Whether a log's path is absolute: it begins with `/` or with a URI's scheme.
+pub(super) fn is_absolute(path: &[u8]) -> bool {
+    path.first() == Some(&b'/') || scheme(path).is_some()
+}
+
+/// The scheme of a URI and what follows the colon (RFC 3986, section 3.1).
+fn scheme(uri: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = memchr::memchr(b':', uri)?;
+    let (scheme, rest) = (&uri[..colon], &uri[colon + 1..]);
+    let is_scheme = scheme.first()?.is_ascii_alphabetic()
+        && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    is_scheme.then_some((scheme, rest))
+}
+
+/// Appends the one spelling of an absolute location.
+pub(super) fn append_canonical(location: &[u8], out: &mut Vec<u8>) {
+    let Some((scheme, rest)) = scheme(location) else {
+        out.extend_from_slice(b"file://");
+        out.extend_from_slice(location);
+        return;
+    };
+    let is = |name: &str| scheme.eq_ignore_ascii_case(name.as_bytes());
+    if is("file") {
+        let path = rest.strip_prefix(b"//localhost/").or_else(|| rest.strip_prefix(b"///"));
+        out.extend_from_slice(b"file:///");
+        out.extend_from_slice(path.or_else(|| rest.strip_prefix(b"/")).unwrap_or(rest));
+    } else if is("s3") || is("s3a") || is("s3n") {
+        out.extend_from_slice(b"s3:");
+        out.extend_from_slice(rest);
+    } else {
+        out.extend(scheme.iter().map(u8::to_ascii_lowercase));
+        out.push(b':');
+        out.extend_from_slice(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! The URLs of one stream: appended to an output at once, signed in groups.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::percent;
+use super::roots::{StreamRoot, append_canonical, is_absolute};
+use super::template::{Group, UrlTemplate};
+use crate::digest::Engine;
+use crate::{Error, Result};
+
+/// Appends signed URLs. One per thread: a clone shares what was prepared and has its own unfinished groups.
+pub struct UrlStream {
+    roots: Arc<[StreamRoot]>,
+    /// For each root the URLs that wait for their signatures.
+    groups: Vec<Group>,
+    /// An absolute path in one spelling.
+    location: Vec<u8>,
+    decoded: Vec<u8>,
+}
+
+impl UrlStream {
+    pub(super) fn new(roots: Vec<StreamRoot>) -> Self {
+        Self::over(roots.into())
+    }
+
+    fn over(roots: Arc<[StreamRoot]>) -> Self {
+        let groups = roots.iter().map(|_| Group::default()).collect();
+        Self { roots, groups, location: Vec::new(), decoded: Vec::new() }
+    }
+
+    /// Appends the URL of the file that the log calls `path` (a URI, relative or absolute), and says when it
+    /// expires in milliseconds since the epoch.
+    ///
+    /// Its signature is not there before [`Self::finish`]; until then `out` may only grow. After an error `out`
+    /// may hold a piece of a URL: see [`Self::truncate`].
+    pub fn append(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
+        if is_absolute(path.as_bytes()) {
+            return self.append_absolute(path, out);
+        }
+        self.append_below_root(path, out, percent::append_uri)
+    }
+
+    /// Appends the URL of the object at `path` under the table's root, which is not percent-encoded.
+    pub fn append_unencoded(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
+        self.append_below_root(path, out, percent::append_key)
+    }
+
+    /// Fills in all signatures that `out` still misses.
+    pub fn finish(&mut self, out: &mut [u8]) {
+        for (root, group) in self.roots.iter().zip(&mut self.groups) {
+            if let Ok(template) = &root.template {
+                group.sign(template, out);
+            }
+        }
+    }
+
+    /// Takes the output back to `length`, an earlier length of it.
+    pub fn truncate(&mut self, length: usize, out: &mut Vec<u8>) {
+        out.truncate(length);
+        for group in &mut self.groups {
+            group.truncate(length);
+        }
+    }
+
+    /// What hashes, for the ids beside the URLs.
+    pub(crate) fn engine(&self) -> Engine {
+        match self.roots.first().map(|root| &root.template) {
+            Some(Ok(template)) => template.engine,
+            _ => Engine::Portable,
+        }
+    }
+
+    fn append_below_root(
+        &mut self,
+        path: &str,
+        out: &mut Vec<u8>,
+        encode: fn(&[u8], &mut Vec<u8>),
+    ) -> Result<i64> {
+        match (self.roots.first(), self.groups.first_mut()) {
+            (Some(root), Some(group)) => append_checked(root, group, path.as_bytes(), out, encode),
+            _ => Err(Error::ForbiddenPath),
+        }
+    }
+
+    fn append_absolute(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
+        self.decoded.clear();
+        percent::append_decoded(path.as_bytes(), &mut self.decoded);
+        self.location.clear();
+        append_canonical(&self.decoded, &mut self.location);
+        let holds = |root: &StreamRoot| self.location.starts_with(&root.location);
+        let index = (0..self.roots.len())
+            .filter(|index| holds(&self.roots[*index]))
+            .max_by_key(|index| self.roots[*index].location.len())
+            .ok_or(Error::ForbiddenPath)?;
+        let root = &self.roots[index];
+        append_checked(
+            root,
+            &mut self.groups[index],
+            &self.location[root.location.len()..],
+            out,
+            percent::append_key,
+        )
+    }
+}
+
+fn append_checked(
+    root: &StreamRoot,
+    group: &mut Group,
+    path: &[u8],
+    out: &mut Vec<u8>,
+    encode: fn(&[u8], &mut Vec<u8>),
+) -> Result<i64> {
+    let template: &UrlTemplate = root.template.as_ref().map_err(Clone::clone)?;
+    if path.is_empty() {
+        return Err(Error::ForbiddenPath);
+    }
+    let mut is_allowed = true;
+    group.append(template, out, |out| {
+        let path_at = out.len();
+        encode(path, out);
+        // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
+        is_allowed = !percent::has_parent_segment(&out[path_at..]);
+    });
+    if is_allowed { Ok(template.expires_ms) } else { Err(Error::ForbiddenPath) }
+}
+
+impl Clone for UrlStream {
+    fn clone(&self) -> Self {
+        Self::over(Arc::clone(&self.roots))
+    }
+}
+
+impl fmt::Debug for UrlStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UrlStream").field("roots", &self.roots.len()).finish_non_exhaustive()
+    }
+}
