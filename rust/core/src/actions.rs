@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, StringViewArray};
+use arrow_array::{Array as _, Int64Array, StringViewArray};
 
 /// The `protocol` action (PROTOCOL, section Protocol Evolution).
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
@@ -149,6 +149,31 @@ impl FileBatch {
         self.row.is_empty()
     }
 
+    /// What the batch holds in memory, in bytes. Buffers that batches share count for each of them.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let views = |column: &Option<StringViewArray>| {
+            column.as_ref().map_or(0, StringViewArray::get_array_memory_size)
+        };
+        let numbers =
+            |column: &Option<Int64Array>| column.as_ref().map_or(0, Int64Array::get_array_memory_size);
+        let vectors = self.deletion_vector.iter().flatten().flatten();
+        let vector_bytes: usize = vectors
+            .map(|vector| size_of::<DeletionVectorDescriptor>() + vector.path_or_inline.capacity())
+            .sum();
+        self.path.get_array_memory_size()
+            + views(&self.stats)
+            + views(&self.clustering_provider)
+            + numbers(&self.base_row_id)
+            + numbers(&self.default_row_commit_version)
+            + self.row.capacity() * size_of::<u32>()
+            + self.partitions.keys.capacity() * size_of::<u32>()
+            + (self.size.capacity() + self.modification_time_ms.capacity()) * size_of::<i64>()
+            + self.data_change.as_ref().map_or(0, Vec::capacity)
+            + self.deletion_vector.as_ref().map_or(0, |column| column.capacity() * size_of::<usize>())
+            + vector_bytes
+    }
+
     /// The deletion vector of file `index`, if it has one.
     #[must_use]
     pub fn deletion_vector_at(&self, index: usize) -> Option<&DeletionVectorDescriptor> {
@@ -158,3 +183,31 @@ impl FileBatch {
 
 /// Files chosen from a batch: ascending indexes into its columns.
 pub type Rows = Vec<u32>;
+
+/// Small batches for tests of other rooms.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Files of an unpartitioned table that have nothing but a path; each is one byte long.
+    pub(crate) fn files_named<P: AsRef<str>>(paths: &[P]) -> FileBatch {
+        let tuple = PartitionTuple { values: Box::default(), json: b"{}".as_slice().into() };
+        FileBatch {
+            source: SourceId(0),
+            row: (0..paths.len() as u32).collect(),
+            path: StringViewArray::from_iter_values(paths),
+            size: vec![1; paths.len()],
+            modification_time_ms: vec![0; paths.len()],
+            data_change: None,
+            partitions: PartitionColumn {
+                dictionary: Arc::new(vec![Arc::new(tuple)]),
+                keys: vec![0; paths.len()],
+            },
+            stats: None,
+            deletion_vector: None,
+            base_row_id: None,
+            default_row_commit_version: None,
+            clustering_provider: None,
+        }
+    }
+}

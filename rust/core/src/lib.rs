@@ -16,7 +16,7 @@ pub mod ndjson;
 pub mod partition;
 pub mod pool;
 pub mod segment;
-pub mod storage;
 pub mod sign;
+pub mod storage;
 
 pub use error::{Error, Result};

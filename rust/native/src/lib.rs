@@ -1,8 +1,23 @@
 //! `gateway._native`: converts, maps errors, releases the GIL; decides nothing.
+//!
+//! `gateway/_native.pyi` documents what Python sees; its signatures are held against this crate by stubtest.
+
+mod errors;
+mod signers;
+mod storage;
+mod stream;
 
 use pyo3::prelude::*;
 
 #[pymodule]
-fn _native(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::register(module)?;
+    module.add_class::<storage::Storage>()?;
+    module.add_class::<signers::Signer>()?;
+    module.add_class::<signers::Signers>()?;
+    module.add_class::<stream::Chunk>()?;
+    module.add_class::<stream::NdjsonChunks>()?;
+    module.add_class::<stream::StreamSummary>()?;
+    module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
     Ok(())
 }

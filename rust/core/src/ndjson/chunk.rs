@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::coding::{Checksum, ContentCoding, Trailer, encode};
+use super::line::LineCounts;
 use crate::pool::{Pool, Task};
 use crate::{Error, Result};
 
@@ -26,16 +27,7 @@ const CHUNKS_AHEAD: usize = 3;
 const SPARE_BUFFERS: usize = 24;
 
 /// Lines to be written: does its work on some thread, appends whole lines.
-pub type Work = Box<dyn FnOnce(&mut Vec<u8>) -> Result<Written> + Send>;
-
-/// What a piece of work has written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Lines that carry a URL.
-    pub files: u64,
-    /// The earliest expiry of their URLs, milliseconds since the epoch.
-    pub min_expiration_ms: Option<i64>,
-}
+pub type Work = Box<dyn FnOnce(&mut Vec<u8>) -> Result<LineCounts> + Send>;
 
 /// The pieces of an answer, in order. Each should make a chunk of 64 to 256 KiB.
 pub trait LineSource: Send {
@@ -65,7 +57,7 @@ pub struct Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// What was written.
-    pub written: Written,
+    pub written: LineCounts,
     /// What was looked at.
     pub outcome: Outcome,
 }
@@ -180,7 +172,7 @@ struct Made {
     bytes: Vec<u8>,
     plain_bytes: usize,
     checksum: Checksum,
-    written: Written,
+    written: LineCounts,
 }
 
 impl std::fmt::Debug for Inner {
@@ -328,16 +320,6 @@ impl State {
     }
 }
 
-impl Written {
-    fn plus(self, other: Self) -> Self {
-        let min_expiration_ms = match (self.min_expiration_ms, other.min_expiration_ms) {
-            (Some(one), Some(two)) => Some(one.min(two)),
-            (one, two) => one.or(two),
-        };
-        Self { files: self.files + other.files, min_expiration_ms }
-    }
-}
-
 impl Inner {
     fn fail(&self, error: Error) {
         let mut state = lock(&self.state);
@@ -479,7 +461,7 @@ mod tests {
                         thread::sleep(Duration::from_millis(2));
                     }
                     writeln!(out, "{number}").unwrap();
-                    Ok(Written { files: 1, min_expiration_ms: Some(1000 - number as i64) })
+                    Ok(LineCounts { files: 1, min_expiration_ms: Some(1000 - number as i64) })
                 })
             }))
         }
@@ -523,7 +505,7 @@ mod tests {
         end.unwrap();
         assert_eq!(body, lines(60));
         let summary = stream.summary();
-        assert_eq!(summary.written, Written { files: 60, min_expiration_ms: Some(941) });
+        assert_eq!(summary.written, LineCounts { files: 60, min_expiration_ms: Some(941) });
         assert_eq!(summary.outcome.considered, 60);
     }
 
@@ -606,7 +588,7 @@ mod tests {
                         lock(&seen).push(thread::current().id());
                         thread::sleep(Duration::from_millis(1));
                         out.push(b'\n');
-                        Ok(Written::default())
+                        Ok(LineCounts::default())
                     })
                 }))
             }

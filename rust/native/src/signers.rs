@@ -1,0 +1,87 @@
+//! `Signer` and `Signers`: who signs URLs, and for which locations.
+
+use deltalog::sign::{S3Options, SignerSet, SigningRoot, verify_local_url as verify};
+use pyo3::prelude::*;
+
+use crate::errors::run;
+
+/// Makes URLs for objects under one root.
+#[pyclass(frozen, from_py_object, module = "gateway._native")]
+#[derive(Clone)]
+pub(crate) struct Signer(deltalog::sign::Signer);
+
+#[pymethods]
+impl Signer {
+    #[staticmethod]
+    #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id, secret_access_key,
+        session_token=None, credentials_expire_ms=None, portable=false))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn s3(
+        py: Python<'_>,
+        bucket: String,
+        region: String,
+        endpoint: Option<String>,
+        path_style: bool,
+        access_key_id: String,
+        secret_access_key: String,
+        session_token: Option<String>,
+        credentials_expire_ms: Option<i64>,
+        portable: bool,
+    ) -> PyResult<Self> {
+        let options = S3Options {
+            bucket,
+            region,
+            endpoint,
+            path_style,
+            access_key_id,
+            secret_access_key,
+            session_token,
+            credentials_expire_ms,
+            portable,
+        };
+        run(py, || deltalog::sign::Signer::s3(options)).map(Self)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (base_url, *, key))]
+    fn local(py: Python<'_>, base_url: &str, key: &[u8]) -> PyResult<Self> {
+        run(py, || deltalog::sign::Signer::local(base_url, key)).map(Self)
+    }
+
+    #[pyo3(signature = (key, *, now_ms, lifetime_seconds))]
+    fn sign(&self, py: Python<'_>, key: &str, now_ms: i64, lifetime_seconds: i64) -> PyResult<(String, i64)> {
+        run(py, || self.0.sign(key, now_ms, lifetime_seconds))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// The signer of a table's own root, and those of other roots that absolute paths may point to.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct Signers(pub(crate) SignerSet);
+
+#[pymethods]
+impl Signers {
+    #[new]
+    #[pyo3(signature = (root, signer, others=Vec::new()))]
+    fn new(py: Python<'_>, root: &str, signer: Signer, others: Vec<(String, Signer)>) -> PyResult<Self> {
+        run(py, || {
+            let others = others.into_iter().map(|(location, signer)| SigningRoot::new(&location, signer.0));
+            Ok(SignerSet::new(SigningRoot::new(root, signer.0)?, others.collect::<Result<_, _>>()?))
+        })
+        .map(Self)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+/// Whether the files route may answer this URL path.
+#[pyfunction]
+#[pyo3(signature = (path, expires, signature, *, key, now_ms))]
+pub(crate) fn verify_local_url(path: &str, expires: &str, signature: &str, key: &[u8], now_ms: i64) -> bool {
+    verify(path, expires, signature, key, now_ms)
+}

@@ -1,0 +1,65 @@
+//! `Storage`: where logs are read from.
+
+use std::time::Duration;
+
+use deltalog::Error;
+use deltalog::storage::{S3Credentials, S3Options};
+use pyo3::prelude::*;
+
+use crate::errors::run;
+
+/// The local file system or one S3-compatible bucket.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct Storage(pub(crate) deltalog::storage::Storage);
+
+#[pymethods]
+impl Storage {
+    #[staticmethod]
+    fn local() -> Self {
+        Self(deltalog::storage::Storage::local())
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id=None,
+        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=20.0))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn s3(
+        py: Python<'_>,
+        bucket: String,
+        region: String,
+        endpoint: Option<String>,
+        path_style: bool,
+        access_key_id: Option<String>,
+        secret_access_key: Option<String>,
+        session_token: Option<String>,
+        timeout_seconds: f64,
+        retry_seconds: f64,
+    ) -> PyResult<Self> {
+        run(py, || {
+            let credentials =
+                access_key_id.zip(secret_access_key).map(|(access_key_id, secret_access_key)| {
+                    S3Credentials { access_key_id, secret_access_key, session_token }
+                });
+            let options = S3Options {
+                bucket,
+                region,
+                endpoint,
+                path_style,
+                credentials,
+                timeout: seconds(timeout_seconds)?,
+                retry_budget: seconds(retry_seconds)?,
+            };
+            deltalog::storage::Storage::s3(&options)
+        })
+        .map(Self)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+fn seconds(seconds: f64) -> deltalog::Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Error::InvalidArgument("a time limit must be a positive number of seconds".into()))
+}
