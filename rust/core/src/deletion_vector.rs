@@ -1,6 +1,82 @@
 //! Deletion vectors: where one is stored and which rows it deletes (PROTOCOL, section Deletion Vectors).
+//!
+//! In goes a piece of a deletion vector file or the text of an inline vector, whoever wrote it; out come row
+//! indexes, or [`Error::CorruptLog`]. What is read is never taken for a size to allocate.
+
+use roaring::RoaringTreemap;
 
 use crate::{Error, Result};
+
+/// The version of a deletion vector file, its first byte.
+const FILE_VERSION: u8 = 1;
+
+/// Before a vector in a file: its size. After it: its checksum.
+const SIZE_BYTES: usize = 4;
+
+/// The first word of a vector: a treemap of roaring bitmaps follows.
+const MAGIC: u32 = 1_681_511_377;
+
+/// The vector in a deletion vector file at `offset`, checked by its checksum.
+pub fn decode_file(data: &[u8], offset: usize, size_in_bytes: usize) -> Result<RoaringTreemap> {
+    if data.first() != Some(&FILE_VERSION) {
+        return Err(corrupt("the file's version is not supported"));
+    }
+    let too_short = || corrupt("the file ends before the vector does");
+    let (size, rest) =
+        data.get(offset..).and_then(|rest| rest.split_first_chunk::<SIZE_BYTES>()).ok_or_else(too_short)?;
+    if u32::from_be_bytes(*size) as usize != size_in_bytes {
+        return Err(corrupt("the vector has another size than the log says"));
+    }
+    let (vector, rest) = rest.split_at_checked(size_in_bytes).ok_or_else(too_short)?;
+    let checksum = rest.first_chunk().ok_or_else(too_short)?;
+    if crc32fast::hash(vector) != u32::from_be_bytes(*checksum) {
+        return Err(corrupt("the vector's checksum is wrong"));
+    }
+    decode_vector(vector)
+}
+
+/// The vector that stands in the log itself as z85 text.
+pub fn decode_inline(z85: &str) -> Result<RoaringTreemap> {
+    let (words, rest) = z85.as_bytes().as_chunks::<5>();
+    if !rest.is_empty() {
+        return Err(corrupt("a vector's text is not z85"));
+    }
+    let words = words.iter().map(|word| decode_z85_word(*word)).collect::<Result<Vec<_>>>()?;
+    decode_vector(words.as_flattened())
+}
+
+/// A deletion vector file that holds one vector, at offset 1.
+pub fn encode_file(rows: &RoaringTreemap) -> Result<Vec<u8>> {
+    let mut vector = MAGIC.to_le_bytes().to_vec();
+    rows.serialize_into(&mut vector).map_err(|error| Error::Internal { detail: error.to_string() })?;
+    let too_large = |_| Error::InvalidArgument("a deletion vector must be smaller than 4 GiB".to_owned());
+    let size = u32::try_from(vector.len()).map_err(too_large)?;
+    let checksum = crc32fast::hash(&vector);
+    Ok([&[FILE_VERSION], size.to_be_bytes().as_slice(), &vector, &checksum.to_be_bytes()].concat())
+}
+
+/// The rows of `vector` in ascending order, unless there are more than `limit`: a few bytes may stand for
+/// thousands of millions of rows.
+pub fn rows(vector: &RoaringTreemap, limit: u64) -> Result<Vec<u64>> {
+    if vector.len() > limit {
+        return Err(corrupt("the vector deletes more rows than a file holds"));
+    }
+    Ok(vector.iter().collect())
+}
+
+fn decode_vector(vector: &[u8]) -> Result<RoaringTreemap> {
+    let (magic, rest) = vector.split_first_chunk().ok_or_else(|| corrupt("the vector is empty"))?;
+    if u32::from_le_bytes(*magic) != MAGIC {
+        return Err(corrupt("the vector's format is not supported"));
+    }
+    let count = rest.first_chunk().map(|count| u64::from_le_bytes(*count));
+    let treemap =
+        RoaringTreemap::deserialize_from(rest).map_err(|_| corrupt("the vector's bitmaps are broken"))?;
+    if count != Some(treemap.bitmaps().count() as u64) {
+        return Err(corrupt("the vector has two bitmaps for the same rows"));
+    }
+    Ok(treemap)
+}
 
 /// The z85 text of a uuid.
 const UUID_TEXT_BYTES: usize = 20;
@@ -66,3 +142,6 @@ fn decode_z85_word(text: [u8; 5]) -> Result<[u8; 4]> {
 fn corrupt(reason: &str) -> Error {
     Error::corrupt("a deletion vector", reason)
 }
+
+#[cfg(test)]
+mod tests;

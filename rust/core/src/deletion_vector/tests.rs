@@ -1,0 +1,181 @@
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Golden tables of other implementations.
+fn tables() -> PathBuf {
+    match std::env::var_os("DELTA_GATEWAY_SHARED") {
+        Some(shared) => PathBuf::from(shared).join("tables"),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/tables"),
+    }
+}
+
+fn is_corrupt<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::CorruptLog { .. }))
+}
+
+/// The descriptors in the JSON commits of a table: (storage type, path or inline, offset, size, cardinality).
+fn descriptors(table: &Path) -> Vec<(String, String, usize, usize, u64)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(table.join("_delta_log")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        for line in std::fs::read_to_string(path).unwrap().lines() {
+            let action: serde_json::Value = serde_json::from_str(line).unwrap();
+            let vector = &action["add"]["deletionVector"];
+            if vector.is_object() {
+                let number = |name: &str| vector[name].as_u64().unwrap_or_default();
+                found.push((
+                    vector["storageType"].as_str().unwrap().to_owned(),
+                    vector["pathOrInlineDv"].as_str().unwrap().to_owned(),
+                    number("offset") as usize,
+                    number("sizeInBytes") as usize,
+                    number("cardinality"),
+                ));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn vectors_of_other_writers_delete_as_many_rows_as_the_log_says() {
+    let names = [
+        "dat/deletion_vectors/delta",
+        "delta-rs/table-with-dv-small",
+        "delta-rs/cdf-table-with-cdc-and-dvs",
+        "kernel-rs/cdf-table-with-dv",
+    ];
+    let (mut in_files, mut inline) = (0, 0);
+    for name in names {
+        let table = tables().join(name);
+        for (storage_type, path_or_inline, offset, size, cardinality) in descriptors(&table) {
+            let vector = match storage_type.as_str() {
+                // More than a word of 32 bits can hold.
+                "i" if path_or_inline.ends_with("##093") => {
+                    assert!(is_corrupt(&decode_inline(&path_or_inline)));
+                    continue;
+                }
+                "i" => {
+                    inline += 1;
+                    decode_inline(&path_or_inline).unwrap()
+                }
+                "u" => {
+                    in_files += 1;
+                    let mut path = String::new();
+                    append_relative_path(&path_or_inline, &mut path).unwrap();
+                    let data = std::fs::read(table.join(path)).unwrap();
+                    assert!(is_corrupt(&decode_file(&data, offset, size + 1)));
+                    decode_file(&data, offset, size).unwrap()
+                }
+                other => panic!("{name} has a vector of type {other}"),
+            };
+            assert_eq!(vector.len(), cardinality, "{name}");
+        }
+    }
+    assert!(in_files >= 4 && inline >= 1, "the tables hold {in_files} vectors in files and {inline} inline");
+}
+
+#[test]
+fn the_rows_of_a_known_vector() {
+    let data = std::fs::read(
+        tables()
+            .join("delta-rs/table-with-dv-small/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"),
+    )
+    .unwrap();
+    assert_eq!(rows(&decode_file(&data, 1, 36).unwrap(), 2).unwrap(), [0, 9]);
+}
+
+#[test]
+fn the_rows_of_a_known_inline_vector() {
+    let vector = decode_inline("^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L").unwrap();
+    assert_eq!(rows(&vector, 100).unwrap(), [3, 4, 7, 11, 18, 29]);
+}
+
+/// PROTOCOL's own example has the magic number of a format that no reader knows.
+#[test]
+fn a_vector_of_another_format_is_refused() {
+    assert!(is_corrupt(&decode_inline("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")));
+}
+
+#[test]
+fn an_altered_file_is_corrupt_wherever_it_was_altered() {
+    let file = encode_file(&RoaringTreemap::from([1, 2, 1 << 40])).unwrap();
+    let size = file.len() - 1 - 2 * SIZE_BYTES;
+    assert_eq!(rows(&decode_file(&file, 1, size).unwrap(), 3).unwrap(), [1, 2, 1 << 40]);
+    for at in 0..file.len() {
+        let mut altered = file.clone();
+        altered[at] ^= 1;
+        assert!(is_corrupt(&decode_file(&altered, 1, size)), "byte {at}");
+        assert!(is_corrupt(&decode_file(&file[..at], 1, size)), "cut at {at}");
+    }
+    assert!(is_corrupt(&decode_file(&file, usize::MAX, size)));
+    assert!(is_corrupt(&decode_file(&file, 1, usize::MAX)));
+}
+
+#[test]
+fn a_vector_of_thousands_of_millions_of_rows_is_not_listed() {
+    let mut vector = RoaringTreemap::new();
+    vector.insert_range(0..1 << 33);
+    assert!(is_corrupt(&rows(&vector, 1_000_000)));
+}
+
+#[test]
+fn text_that_is_not_z85_is_corrupt() {
+    for text in ["", "0", "00000", "0000~", "#####", "é000", "wi5b=00001"] {
+        assert!(is_corrupt(&decode_inline(text)), "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_was_encoded_is_decoded(
+        few in prop::collection::btree_set(any::<u64>(), 0..50),
+        start in 0_u64..1 << 34,
+        length in 0_u64..100_000,
+    ) {
+        let mut expected: RoaringTreemap = few.into_iter().collect();
+        expected.insert_range(start..start + length);
+        let file = encode_file(&expected).unwrap();
+        prop_assert_eq!(decode_file(&file, 1, file.len() - 9).unwrap(), expected);
+    }
+
+    #[test]
+    fn hostile_bytes_are_an_error_or_a_vector_and_never_a_panic(
+        rows in prop::collection::btree_set(0_u64..1 << 33, 0..40),
+        noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        run in any::<bool>(),
+    ) {
+        let mut vector: RoaringTreemap = rows.into_iter().collect();
+        if run {
+            let mut runs = (5..50_000).collect::<roaring::RoaringBitmap>();
+            runs.optimize();
+            vector.extend([1 << 33]);
+            vector |= RoaringTreemap::from_bitmaps([(0, runs)]);
+        }
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        vector.serialize_into(&mut bytes).unwrap();
+        for (index, byte) in noise {
+            let at = index.index(bytes.len() - 4) + 4;
+            bytes[at] = byte;
+        }
+        if let Ok(vector) = decode_vector(&bytes) {
+            prop_assert!(super::rows(&vector, 100_000).is_ok_and(|rows| rows.is_sorted()) || vector.len() > 100_000);
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_path_or_an_error(text in ".{0,40}") {
+        let mut path = String::new();
+        if append_relative_path(&text, &mut path).is_ok() {
+            prop_assert!(path.contains("deletion_vector_"));
+        }
+        let _ = decode_inline(&text).is_ok();
+    }
+}

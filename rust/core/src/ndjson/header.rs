@@ -1,0 +1,284 @@
+//! The protocol and metaData lines that begin an answer.
+//!
+//! Their keys stand in a fixed order, so that they are the same bytes on every page and on every replica:
+//! clients compare them.
+
+use super::escape::append_string;
+use super::line::{ResponseFormat, append_member};
+use crate::actions::{Metadata, Protocol};
+use crate::{Error, Result};
+
+/// Features of the log alone: the files of an answer are complete without them.
+const LOG_ONLY_FEATURES: [&str; 2] = ["v2Checkpoint", "vacuumProtocolCheck"];
+
+/// The files of the answered version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// How many.
+    pub num_files: i64,
+    /// Their size in bytes.
+    pub size_bytes: i64,
+}
+
+/// What a metaData line says beside the log's metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetadataFacts {
+    /// Whether the table's change data feed can be read.
+    pub change_data_feed: bool,
+    /// The version that the metadata belongs to, where the line names it.
+    pub version: Option<i64>,
+    /// Absent only in metadata of later versions in an answer of changes.
+    pub totals: Option<Totals>,
+}
+
+/// Appends the protocol line; `version` only where a client asked for historical protocols.
+pub fn append_protocol(format: ResponseFormat, protocol: &Protocol, version: Option<i64>, out: &mut Vec<u8>) {
+    match format {
+        // A table that needs more of its readers is not answered in the parquet format at all.
+        ResponseFormat::Parquet => out.extend_from_slice(b"{\"protocol\":{\"minReaderVersion\":1"),
+        ResponseFormat::Delta => {
+            out.extend_from_slice(b"{\"protocol\":{\"deltaProtocol\":");
+            append_delta_protocol(protocol, out);
+        }
+    }
+    if let Some(version) = version {
+        append_member(b",\"version\":", version, out);
+    }
+    out.extend_from_slice(b"}}\n");
+}
+
+/// Appends the metaData line. Fails with [`Error::MissingSchema`].
+pub fn append_metadata(
+    format: ResponseFormat,
+    metadata: &Metadata,
+    facts: MetadataFacts,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let schema_string = metadata.schema_string.as_deref().ok_or(Error::MissingSchema)?;
+    match format {
+        ResponseFormat::Parquet => {
+            append_parquet_metadata(metadata, schema_string, facts.change_data_feed, out);
+        }
+        ResponseFormat::Delta => append_delta_metadata(metadata, schema_string, out),
+    }
+    if let Some(version) = facts.version {
+        append_member(b",\"version\":", version, out);
+    }
+    if let Some(totals) = facts.totals {
+        append_member(b",\"size\":", totals.size_bytes, out);
+        append_member(b",\"numFiles\":", totals.num_files, out);
+    }
+    out.extend_from_slice(b"}}\n");
+    Ok(())
+}
+
+fn append_delta_protocol(protocol: &Protocol, out: &mut Vec<u8>) {
+    append_member(b"{\"minReaderVersion\":", i64::from(protocol.min_reader_version), out);
+    append_member(b",\"minWriterVersion\":", i64::from(protocol.min_writer_version), out);
+    for (name, features) in [
+        (b",\"readerFeatures\":", &protocol.reader_features),
+        (b",\"writerFeatures\":", &protocol.writer_features),
+    ] {
+        // An empty list stays: reader version 3 and writer version 7 demand one.
+        if let Some(features) = features {
+            out.extend_from_slice(name);
+            append_strings(
+                features.iter().filter(|feature| !LOG_ONLY_FEATURES.contains(&feature.as_str())),
+                out,
+            );
+        }
+    }
+    out.push(b'}');
+}
+
+fn append_parquet_metadata(
+    metadata: &Metadata,
+    schema_string: &str,
+    change_data_feed: bool,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"{\"metaData\":{\"id\":");
+    append_string(&metadata.id, out);
+    append_names(metadata, out);
+    out.extend_from_slice(b",\"format\":{\"provider\":\"parquet\"},\"schemaString\":");
+    append_string(schema_string, out);
+    out.extend_from_slice(b",\"partitionColumns\":");
+    append_strings(metadata.partition_columns.iter(), out);
+    out.extend_from_slice(b",\"configuration\":{");
+    if change_data_feed {
+        out.extend_from_slice(b"\"enableChangeDataFeed\":\"true\"");
+    }
+    out.push(b'}');
+}
+
+fn append_delta_metadata(metadata: &Metadata, schema_string: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"metaData\":{\"deltaMetadata\":{\"id\":");
+    append_string(&metadata.id, out);
+    append_names(metadata, out);
+    out.extend_from_slice(b",\"format\":{\"provider\":");
+    append_string(&metadata.format_provider, out);
+    out.extend_from_slice(b",\"options\":");
+    append_map(&metadata.format_options, out);
+    out.extend_from_slice(b"},\"schemaString\":");
+    append_string(schema_string, out);
+    out.extend_from_slice(b",\"partitionColumns\":");
+    append_strings(metadata.partition_columns.iter(), out);
+    out.extend_from_slice(b",\"configuration\":");
+    append_map(&metadata.configuration, out);
+    if let Some(created_time_ms) = metadata.created_time_ms {
+        append_member(b",\"createdTime\":", created_time_ms, out);
+    }
+    out.push(b'}');
+}
+
+fn append_names(metadata: &Metadata, out: &mut Vec<u8>) {
+    for (name, value) in
+        [(b",\"name\":".as_slice(), &metadata.name), (b",\"description\":".as_slice(), &metadata.description)]
+    {
+        if let Some(value) = value {
+            out.extend_from_slice(name);
+            append_string(value, out);
+        }
+    }
+}
+
+fn append_strings<'text>(values: impl Iterator<Item = &'text String>, out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (index, value) in values.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        append_string(value, out);
+    }
+    out.push(b']');
+}
+
+fn append_map(entries: &[(String, String)], out: &mut Vec<u8>) {
+    out.push(b'{');
+    for (index, (key, value)) in entries.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        append_string(key, out);
+        out.push(b':');
+        append_string(value, out);
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: MetadataFacts = MetadataFacts {
+        change_data_feed: true,
+        version: Some(7),
+        totals: Some(Totals { num_files: 2, size_bytes: 300 }),
+    };
+
+    fn metadata() -> Metadata {
+        Metadata {
+            id: "t-1".to_owned(),
+            name: Some("n\u{2028}".to_owned()),
+            description: None,
+            format_provider: "parquet".to_owned(),
+            format_options: vec![],
+            schema_string: Some("{\"type\":\"struct\",\"fields\":[]} ".to_owned()),
+            partition_columns: vec!["a".to_owned(), "b\"".to_owned()],
+            configuration: vec![("z".to_owned(), "1".to_owned()), ("delta.x".to_owned(), "true".to_owned())],
+            created_time_ms: Some(5),
+        }
+    }
+
+    fn protocol_line(format: ResponseFormat, protocol: &Protocol, version: Option<i64>) -> String {
+        let mut out = Vec::new();
+        append_protocol(format, protocol, version, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn metadata_line(format: ResponseFormat, metadata: &Metadata, facts: MetadataFacts) -> String {
+        let mut out = Vec::new();
+        append_metadata(format, metadata, facts, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_parquet_format_says_nothing_of_the_tables_properties_but_its_change_data_feed() {
+        assert_eq!(
+            metadata_line(ResponseFormat::Parquet, &metadata(), FACTS),
+            "{\"metaData\":{\"id\":\"t-1\",\"name\":\"n\\u2028\",\"format\":{\"provider\":\"parquet\"},\
+             \"schemaString\":\"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]} \",\"partitionColumns\":[\"a\",\"b\\\"\"],\
+             \"configuration\":{\"enableChangeDataFeed\":\"true\"},\"version\":7,\"size\":300,\"numFiles\":2}}\n"
+        );
+        let facts = MetadataFacts { change_data_feed: false, version: None, totals: None };
+        let line = metadata_line(ResponseFormat::Parquet, &metadata(), facts);
+        assert!(line.ends_with("\"configuration\":{}}}\n"), "{line}");
+    }
+
+    #[test]
+    fn the_delta_format_carries_the_logs_metadata_unchanged() {
+        assert_eq!(
+            metadata_line(ResponseFormat::Delta, &metadata(), FACTS),
+            "{\"metaData\":{\"deltaMetadata\":{\"id\":\"t-1\",\"name\":\"n\\u2028\",\"format\":{\"provider\":\"parquet\",\
+             \"options\":{}},\"schemaString\":\"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]} \",\
+             \"partitionColumns\":[\"a\",\"b\\\"\"],\"configuration\":{\"z\":\"1\",\"delta.x\":\"true\"},\
+             \"createdTime\":5},\"version\":7,\"size\":300,\"numFiles\":2}}\n"
+        );
+    }
+
+    #[test]
+    fn metadata_without_a_schema_is_an_error() {
+        for format in [ResponseFormat::Parquet, ResponseFormat::Delta] {
+            let metadata = Metadata { schema_string: None, ..metadata() };
+            let refused = append_metadata(format, &metadata, FACTS, &mut Vec::new());
+            assert!(matches!(refused, Err(Error::MissingSchema)));
+        }
+    }
+
+    #[test]
+    fn features_of_the_log_alone_leave_both_lists_of_the_protocol() {
+        let features = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
+        let protocol = Protocol {
+            min_reader_version: 3,
+            min_writer_version: 7,
+            reader_features: features(&["v2Checkpoint", "deletionVectors", "vacuumProtocolCheck"]),
+            writer_features: features(&[
+                "v2Checkpoint",
+                "appendOnly",
+                "deletionVectors",
+                "vacuumProtocolCheck",
+            ]),
+        };
+        assert_eq!(
+            protocol_line(ResponseFormat::Delta, &protocol, Some(4)),
+            "{\"protocol\":{\"deltaProtocol\":{\"minReaderVersion\":3,\"minWriterVersion\":7,\
+             \"readerFeatures\":[\"deletionVectors\"],\"writerFeatures\":[\"appendOnly\",\"deletionVectors\"]},\
+             \"version\":4}}\n"
+        );
+        assert_eq!(
+            protocol_line(ResponseFormat::Parquet, &protocol, None),
+            "{\"protocol\":{\"minReaderVersion\":1}}\n"
+        );
+    }
+
+    #[test]
+    fn a_protocol_without_features_has_no_lists_and_one_whose_features_all_left_has_empty_ones() {
+        let old = Protocol { min_reader_version: 1, min_writer_version: 2, ..Protocol::default() };
+        assert_eq!(
+            protocol_line(ResponseFormat::Delta, &old, None),
+            "{\"protocol\":{\"deltaProtocol\":{\"minReaderVersion\":1,\"minWriterVersion\":2}}}\n"
+        );
+        let features = Some(vec!["v2Checkpoint".to_owned()]);
+        let new = Protocol {
+            min_reader_version: 3,
+            min_writer_version: 7,
+            reader_features: features.clone(),
+            writer_features: features,
+        };
+        assert_eq!(
+            protocol_line(ResponseFormat::Delta, &new, None),
+            "{\"protocol\":{\"deltaProtocol\":{\"minReaderVersion\":3,\"minWriterVersion\":7,\
+             \"readerFeatures\":[],\"writerFeatures\":[]}}}\n"
+        );
+    }
+}
