@@ -104,7 +104,7 @@ pub struct PartitionColumn {
 
 /// Where a batch comes from, in the fixed order of a snapshot: the commits newest first, then the
 /// checkpoint's parts (or sidecars).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
 /// Add actions of a piece of one log file, as columns of equal length.

@@ -8,6 +8,7 @@
 //! [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`) and [`ndjson`] writes lines.
 
 pub mod actions;
+pub mod checkpoint;
 pub mod deletion_vector;
 mod digest;
 pub mod error;

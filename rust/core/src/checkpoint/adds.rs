@@ -1,0 +1,219 @@
+//! From Arrow columns of `add` to a [`FileBatch`].
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int32Type, Int64Type};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringViewArray,
+    StructArray,
+};
+use arrow_select::filter::{FilterBuilder, FilterPredicate};
+
+use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
+use crate::partition::PartitionInterner;
+use crate::{Error, Result};
+
+/// Builds the batch of the adds among `rows`, which are the places of `batch`'s rows in the file.
+pub(super) fn file_batch(
+    name: &str,
+    source: SourceId,
+    mut rows: Vec<u32>,
+    batch: &RecordBatch,
+    interner: &mut PartitionInterner,
+) -> Result<FileBatch> {
+    let adds = Adds::new(name, batch)?;
+    adds.retain(&mut rows);
+    Ok(FileBatch {
+        source,
+        path: adds.required_strings("path")?,
+        size: adds.required_longs("size")?,
+        modification_time_ms: adds.required_longs("modificationTime")?,
+        data_change: adds.data_change()?,
+        partitions: adds.partitions(interner, rows.len())?,
+        stats: adds.strings("stats")?,
+        deletion_vector: adds.deletion_vectors()?,
+        base_row_id: adds.longs("baseRowId")?,
+        default_row_commit_version: adds.longs("defaultRowCommitVersion")?,
+        clustering_provider: adds.strings("clusteringProvider")?,
+        row: rows,
+    })
+}
+
+/// The children of `add`, without the rows that are other actions.
+pub(super) struct Adds<'a> {
+    name: &'a str,
+    columns: &'a StructArray,
+    /// Present only where some rows are not adds.
+    filter: Option<FilterPredicate>,
+}
+
+impl<'a> Adds<'a> {
+    pub(super) fn new(name: &'a str, batch: &'a RecordBatch) -> Result<Self> {
+        let columns = batch
+            .column_by_name("add")
+            .and_then(|column| column.as_struct_opt())
+            .ok_or_else(|| Error::corrupt(name, "it has no add actions"))?;
+        let filter = columns.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| {
+            let is_add = BooleanArray::new(nulls.inner().clone(), None);
+            FilterBuilder::new(&is_add).optimize().build()
+        });
+        Ok(Self { name, columns, filter })
+    }
+
+    /// Drops the places of rows that are not adds.
+    fn retain(&self, rows: &mut Vec<u32>) {
+        let Some(nulls) = self.columns.nulls() else { return };
+        let mut is_add = nulls.iter();
+        rows.retain(|_| is_add.next().unwrap_or(false));
+    }
+
+    pub(super) fn required_strings(&self, field: &str) -> Result<StringViewArray> {
+        let column = self.column(field)?.ok_or_else(|| self.missing(field))?;
+        let strings = column.as_string_view_opt().ok_or_else(|| self.mistyped(field))?;
+        if strings.null_count() > 0 { Err(self.missing(field)) } else { Ok(strings.clone()) }
+    }
+
+    pub(super) fn required_longs(&self, field: &str) -> Result<Vec<i64>> {
+        let column = self.column(field)?.ok_or_else(|| self.missing(field))?;
+        let longs = column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?;
+        if longs.null_count() > 0 { Err(self.missing(field)) } else { Ok(longs.values().to_vec()) }
+    }
+
+    fn strings(&self, field: &str) -> Result<Option<StringViewArray>> {
+        let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
+        Ok(Some(column.as_string_view_opt().ok_or_else(|| self.mistyped(field))?.clone()))
+    }
+
+    fn longs(&self, field: &str) -> Result<Option<Int64Array>> {
+        let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
+        Ok(Some(column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?.clone()))
+    }
+
+    fn data_change(&self) -> Result<Option<Vec<bool>>> {
+        let Some(column) = self.column("dataChange")? else { return Ok(None) };
+        let flags = column.as_boolean_opt().ok_or_else(|| self.mistyped("dataChange"))?;
+        if flags.null_count() > 0 {
+            return Err(self.missing("dataChange"));
+        }
+        if flags.values().count_set_bits() == flags.len() {
+            return Ok(None);
+        }
+        Ok(Some(flags.values().iter().collect()))
+    }
+
+    /// The partition values alone; `rows` loses those that are not adds.
+    pub(super) fn partitions_of(
+        &self,
+        rows: &mut Vec<u32>,
+        interner: &mut PartitionInterner,
+    ) -> Result<PartitionColumn> {
+        self.retain(rows);
+        self.partitions(interner, rows.len())
+    }
+
+    fn partitions(&self, interner: &mut PartitionInterner, files: usize) -> Result<PartitionColumn> {
+        let field = "partitionValues";
+        let mut column = interner.column(files);
+        let Some(maps) = self.column(field)? else {
+            (0..files).for_each(|_| column.push(&[]));
+            return Ok(column.finish());
+        };
+        let maps = maps.as_map_opt().ok_or_else(|| self.mistyped(field))?;
+        let (keys, values) = string_entries(maps).ok_or_else(|| self.mistyped(field))?;
+        for row in maps.value_offsets().windows(2) {
+            let entries = row[0] as usize..row[1] as usize;
+            column.push_entries(
+                entries.map(|entry| (keys.value(entry), values.is_valid(entry).then(|| values.value(entry)))),
+            );
+        }
+        Ok(column.finish())
+    }
+
+    pub(super) fn deletion_vectors(&self) -> Result<Option<Vec<Option<Box<DeletionVectorDescriptor>>>>> {
+        let field = "deletionVector";
+        let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
+        let columns = column.as_struct_opt().ok_or_else(|| self.mistyped(field))?;
+        let vectors = DeletionVectors::new(columns).ok_or_else(|| self.mistyped(field))?;
+        let vectors: Result<Vec<_>, Incomplete> = (0..columns.len()).map(|row| vectors.at(row)).collect();
+        let vectors = vectors.map_err(|Incomplete| self.missing(field))?;
+        Ok(Some(vectors).filter(|vectors| vectors.iter().any(Option::is_some)))
+    }
+
+    /// A child of `add`, its rows those of the batch.
+    fn column(&self, field: &str) -> Result<Option<ArrayRef>> {
+        let Some(column) = self.columns.column_by_name(field) else { return Ok(None) };
+        let Some(filter) = &self.filter else { return Ok(Some(Arc::clone(column))) };
+        let filtered = filter.filter(column);
+        Ok(Some(filtered.map_err(|error| Error::corrupt(self.name, error.to_string()))?))
+    }
+
+    fn missing(&self, field: &str) -> Error {
+        Error::corrupt(self.name, format!("an add has no {field}"))
+    }
+
+    fn mistyped(&self, field: &str) -> Error {
+        Error::corrupt(self.name, format!("add.{field} has a wrong type"))
+    }
+}
+
+fn has_values(column: &ArrayRef) -> bool {
+    column.null_count() < column.len()
+}
+
+/// The keys and values of maps of strings.
+pub(super) fn string_entries(maps: &MapArray) -> Option<(&StringViewArray, &StringViewArray)> {
+    let keys = maps.keys().as_string_view_opt()?;
+    let values = maps.values().as_string_view_opt()?;
+    (keys.null_count() == 0).then_some((keys, values))
+}
+
+struct DeletionVectors<'a> {
+    columns: &'a StructArray,
+    storage_type: &'a StringViewArray,
+    path_or_inline: &'a StringViewArray,
+    offset: Option<&'a Int32Array>,
+    size_in_bytes: &'a Int32Array,
+    cardinality: &'a Int64Array,
+}
+
+impl<'a> DeletionVectors<'a> {
+    /// `None` where a column is absent or has a wrong type.
+    fn new(columns: &'a StructArray) -> Option<Self> {
+        Some(Self {
+            columns,
+            storage_type: columns.column_by_name("storageType")?.as_string_view_opt()?,
+            path_or_inline: columns.column_by_name("pathOrInlineDv")?.as_string_view_opt()?,
+            offset: match columns.column_by_name("offset") {
+                Some(offset) => Some(offset.as_primitive_opt::<Int32Type>()?),
+                None => None,
+            },
+            size_in_bytes: columns.column_by_name("sizeInBytes")?.as_primitive_opt::<Int32Type>()?,
+            cardinality: columns.column_by_name("cardinality")?.as_primitive_opt::<Int64Type>()?,
+        })
+    }
+
+    /// Writers that cannot write a null struct write a struct of nulls.
+    fn at(&self, row: usize) -> Result<Option<Box<DeletionVectorDescriptor>>, Incomplete> {
+        if self.columns.is_null(row) || self.storage_type.is_null(row) {
+            return Ok(None);
+        }
+        let &[storage_type] = self.storage_type.value(row).as_bytes() else { return Err(Incomplete) };
+        if self.path_or_inline.is_null(row)
+            || self.size_in_bytes.is_null(row)
+            || self.cardinality.is_null(row)
+        {
+            return Err(Incomplete);
+        }
+        Ok(Some(Box::new(DeletionVectorDescriptor {
+            storage_type,
+            path_or_inline: self.path_or_inline.value(row).to_owned(),
+            offset: self.offset.filter(|offset| offset.is_valid(row)).map(|offset| offset.value(row)),
+            size_in_bytes: self.size_in_bytes.value(row),
+            cardinality: self.cardinality.value(row),
+        })))
+    }
+}
+
+/// A deletion vector that lacks a field.
+struct Incomplete;

@@ -1,0 +1,222 @@
+//! One Parquet file of a checkpoint: its footer, and its row groups as Arrow batches of chosen leaf columns.
+//!
+//! Strings come as views into the decompressed pages. Whatever is wrong with the file is an
+//! [`Error::CorruptLog`]; a store that fails keeps its own error.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::column::page::{PageIterator, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::file::statistics::Statistics;
+
+use super::column_bytes::{ColumnBytes, Faults, store_error};
+use crate::{Error, Result};
+
+/// A Parquet file whose footer is read.
+pub(super) struct ParquetFile<R> {
+    name: Arc<str>,
+    source: Arc<R>,
+    metadata: Arc<ParquetMetaData>,
+    /// The file's Arrow schema with strings as views.
+    fields: Fields,
+}
+
+impl<R> Clone for ParquetFile<R> {
+    fn clone(&self) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            source: Arc::clone(&self.source),
+            metadata: Arc::clone(&self.metadata),
+            fields: self.fields.clone(),
+        }
+    }
+}
+
+/// Leaf columns to read, by their places in the file's schema.
+pub(super) struct Projection {
+    levels: FieldLevels,
+}
+
+impl<R: ChunkReader + 'static> ParquetFile<R> {
+    /// `name`: the file's name for errors.
+    pub(super) fn open(source: R, name: &str) -> Result<Self> {
+        let opened = without_panic(|| {
+            let metadata = ParquetMetaDataReader::new().parse_and_finish(&source)?;
+            let schema = metadata.file_metadata().schema_descr();
+            let inferred = parquet_to_arrow_schema(schema, None)?;
+            let fields = with_views(&inferred.fields, false);
+            Ok((metadata, fields))
+        });
+        let (metadata, fields) = opened.map_err(|error| from_parquet(name, &error))?;
+        check_rows(name, &metadata)?;
+        Ok(Self { name: name.into(), source: Arc::new(source), metadata: Arc::new(metadata), fields })
+    }
+
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(super) fn row_groups(&self) -> &[RowGroupMetaData] {
+        self.metadata.row_groups()
+    }
+
+    /// The places of the leaf columns whose paths `wanted` accepts.
+    pub(super) fn leaves(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<usize> {
+        let columns = self.metadata.file_metadata().schema_descr().columns();
+        let is_wanted = |place: &usize| wanted(columns[*place].path().parts());
+        (0..columns.len()).filter(is_wanted).collect()
+    }
+
+    pub(super) fn project(&self, leaves: &[usize]) -> Result<Projection> {
+        let schema = self.metadata.file_metadata().schema_descr();
+        let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
+        let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)));
+        Ok(Projection { levels: levels.map_err(|error| from_parquet(&self.name, &error))? })
+    }
+
+    /// The rows of a row group, or those that `selection` chooses, as batches of at most `batch_rows`.
+    pub(super) fn read(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<RowGroupReader> {
+        let faults = Faults::default();
+        let pages =
+            RowGroupPages { source: &self.source, metadata: &self.metadata, row_group, faults: &faults };
+        let inner = without_panic(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(
+                &projection.levels,
+                &pages,
+                batch_rows,
+                selection,
+            )
+        })
+        .map_err(|error| from_parquet(&self.name, &error))?;
+        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), faults })
+    }
+}
+
+/// The batches of one row group.
+pub(super) struct RowGroupReader {
+    inner: Option<ParquetRecordBatchReader>,
+    name: Arc<str>,
+    faults: Faults,
+}
+
+impl Iterator for RowGroupReader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let inner = self.inner.as_mut()?;
+        let batch = without_panic(|| Ok(inner.next().transpose()?)).transpose()?;
+        Some(batch.map_err(|error| {
+            // What a reader says after its first error, or that it would panic again, is worth nothing.
+            self.inner = None;
+            self.faults.take().unwrap_or_else(|| from_parquet(&self.name, &error))
+        }))
+    }
+}
+
+/// Hands the column chunks of one row group to the Arrow reader.
+struct RowGroupPages<'a, R> {
+    source: &'a Arc<R>,
+    metadata: &'a ParquetMetaData,
+    row_group: usize,
+    faults: &'a Faults,
+}
+
+impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
+    fn num_rows(&self) -> usize {
+        self.metadata.row_group(self.row_group).num_rows() as usize
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
+        let column = self.metadata.row_group(self.row_group).column(leaf);
+        let (start, length) = column.byte_range();
+        let chunk = start..start.saturating_add(length);
+        let bytes = ColumnBytes::new(Arc::clone(self.source), self.faults.clone(), chunk);
+        let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
+        Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.row_group)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        self.metadata
+    }
+}
+
+struct OnePageReader(Option<Box<dyn PageReader>>);
+
+impl Iterator for OnePageReader {
+    type Item = Result<Box<dyn PageReader>, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for OnePageReader {}
+
+/// The Parquet reader asserts what its format promises (offsets that are not negative, levels that fit their
+/// bit width), so a damaged file can make it panic. It only ever sees its own buffers: nothing of ours is
+/// left half changed.
+fn without_panic<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ParquetError::General("it breaks the Parquet format".to_owned())))
+}
+
+fn from_parquet(name: &str, error: &ParquetError) -> Error {
+    store_error(error).unwrap_or_else(|| Error::corrupt(name, error.to_string()))
+}
+
+/// A place in a file is a `u32`.
+fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
+    let rows = metadata
+        .row_groups()
+        .iter()
+        .try_fold(0_u32, |rows, row_group| rows.checked_add(u32::try_from(row_group.num_rows()).ok()?));
+    match rows {
+        Some(_) => Ok(()),
+        None => Err(Error::corrupt(name, "it says that it has an impossible number of rows")),
+    }
+}
+
+/// Whether a column chunk may hold a value, as far as its statistics tell.
+pub(super) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
+    let column = row_group.column(leaf);
+    let nulls = column.statistics().and_then(Statistics::null_count_opt);
+    nulls.is_none_or(|nulls| i64::try_from(nulls).is_ok_and(|nulls| nulls < column.num_values()))
+}
+
+/// Strings as views. Old writers leave out that a column of bytes is a string; outside of the typed columns
+/// every one is. Spark's INT96 timestamps end in 2262 if read as nanoseconds.
+fn with_views(fields: &Fields, typed: bool) -> Fields {
+    fields.iter().map(|field| field_with_views(field, typed)).collect()
+}
+
+fn field_with_views(field: &FieldRef, typed: bool) -> FieldRef {
+    let typed = typed || matches!(field.name().as_str(), "stats_parsed" | "partitionValues_parsed");
+    let data_type = match field.data_type() {
+        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+        DataType::Binary | DataType::LargeBinary if !typed => DataType::Utf8View,
+        DataType::Timestamp(TimeUnit::Nanosecond, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        DataType::Struct(children) => DataType::Struct(with_views(children, typed)),
+        DataType::Map(entries, sorted) => DataType::Map(field_with_views(entries, typed), *sorted),
+        DataType::List(item) => DataType::List(field_with_views(item, typed)),
+        other => other.clone(),
+    };
+    Arc::new(Field::clone(field).with_data_type(data_type))
+}

@@ -1,0 +1,209 @@
+//! The adds of one Parquet part, row group after row group.
+//!
+//! Only the leaf columns that the caller needs and that hold something are read. A row group is skipped whole
+//! where its statistics say that it has no adds or that the caller's filter cannot match; where the caller
+//! filters by partition, the partition columns are read first and the others only for the rows that are kept.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::ChunkReader;
+
+use super::adds::{self, Adds};
+use super::kept_rows::{RowNumbers, Verdicts};
+use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values};
+use super::{BATCH_ROWS, ReadOptions};
+use crate::actions::{FileBatch, SourceId};
+use crate::partition::PartitionInterner;
+use crate::{Error, Result};
+
+const DELTA_FIELDS: [&str; 4] = ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"];
+
+pub(super) struct PartBatches<R> {
+    file: ParquetFile<R>,
+    source: SourceId,
+    options: ReadOptions,
+    /// Rows of the part that are wanted.
+    rows: Range<u32>,
+    next_row_group: usize,
+    next_first_row: u32,
+    columns: Columns,
+    projection: Option<(Vec<usize>, Arc<Projection>)>,
+    current: Option<OpenRowGroup>,
+    /// Apart from the caller's, whose dictionary holds no tuples of files that were dropped.
+    all_tuples: PartitionInterner,
+    verdicts: Verdicts,
+}
+
+struct OpenRowGroup {
+    reader: RowGroupReader,
+    rows: RowNumbers,
+}
+
+impl<R: ChunkReader + 'static> PartBatches<R> {
+    pub(super) fn new(
+        file: ParquetFile<R>,
+        source: SourceId,
+        rows: Range<u32>,
+        options: ReadOptions,
+        log_names: &[Box<str>],
+    ) -> Self {
+        let columns = Columns::new(&file);
+        Self {
+            file,
+            source,
+            options,
+            rows,
+            next_row_group: 0,
+            next_first_row: 0,
+            columns,
+            projection: None,
+            current: None,
+            all_tuples: PartitionInterner::new(log_names),
+            verdicts: Verdicts::default(),
+        }
+    }
+
+    /// The next batch that has a file in it.
+    pub(super) fn next(&mut self, interner: &mut PartitionInterner) -> Result<Option<FileBatch>> {
+        loop {
+            let Some(current) = &mut self.current else {
+                if !self.open_next(interner)? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            let Some(batch) = current.reader.next().transpose()? else {
+                if !current.rows.is_empty() {
+                    return Err(self.corrupt("a row group ends early"));
+                }
+                self.current = None;
+                continue;
+            };
+            let rows = current.rows.take(batch.num_rows());
+            if rows.len() < batch.num_rows() {
+                return Err(self.corrupt("a row group has more rows than it says"));
+            }
+            let batch = adds::file_batch(self.file.name(), self.source, rows, &batch, interner)?;
+            if !batch.is_empty() {
+                return Ok(Some(batch));
+            }
+        }
+    }
+
+    /// Opens the next row group that may have wanted adds; false behind the last one.
+    fn open_next(&mut self, interner: &mut PartitionInterner) -> Result<bool> {
+        while let Some(row_group) = self.file.row_groups().get(self.next_row_group) {
+            let index = self.next_row_group;
+            let all = self.next_first_row..self.next_first_row + row_group.num_rows() as u32;
+            let has_adds = self.columns.has_adds(row_group);
+            let leaves = self.columns.wanted(row_group, &self.options, interner);
+            self.next_row_group += 1;
+            self.next_first_row = all.end;
+            let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
+            if wanted.is_empty() || !has_adds {
+                continue;
+            }
+            let rows = self.kept(index, &all, wanted)?;
+            if rows.is_empty() {
+                continue;
+            }
+            let projection = self.project(leaves)?;
+            let reader = self.file.read(index, &projection, BATCH_ROWS, rows.selection(&all))?;
+            self.current = Some(OpenRowGroup { reader, rows });
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The rows among `wanted` whose partition values the caller keeps.
+    fn kept(&mut self, row_group: usize, all: &Range<u32>, wanted: Range<u32>) -> Result<RowNumbers> {
+        let Some(keep) = self.options.keep_tuple.clone() else { return Ok(RowNumbers::Range(wanted)) };
+        let leaves = &self.columns.partition_values;
+        if leaves.is_empty() || self.all_tuples.log_names().is_empty() {
+            return Ok(RowNumbers::Range(wanted));
+        }
+        let mut left = RowNumbers::Range(wanted.clone());
+        let mut kept = Vec::new();
+        let projection = self.file.project(leaves)?;
+        for batch in self.file.read(row_group, &projection, BATCH_ROWS, left.selection(all))? {
+            let batch = batch?;
+            let mut rows = left.take(batch.num_rows());
+            let column =
+                Adds::new(self.file.name(), &batch)?.partitions_of(&mut rows, &mut self.all_tuples)?;
+            self.verdicts.retain(&mut rows, &column, &keep);
+            kept.append(&mut rows);
+        }
+        Ok(RowNumbers::of(kept, wanted))
+    }
+
+    /// Row groups mostly need the same leaves.
+    fn project(&mut self, leaves: Vec<usize>) -> Result<Arc<Projection>> {
+        if let Some((known, projection)) = &self.projection
+            && *known == leaves
+        {
+            return Ok(Arc::clone(projection));
+        }
+        let projection = Arc::new(self.file.project(&leaves)?);
+        self.projection = Some((leaves, Arc::clone(&projection)));
+        Ok(projection)
+    }
+
+    fn corrupt(&self, reason: &str) -> Error {
+        Error::corrupt(&**self.file.name(), reason)
+    }
+}
+
+/// The places of the leaf columns of `add`.
+struct Columns {
+    path: Vec<usize>,
+    common: Vec<usize>,
+    partition_values: Vec<usize>,
+    stats: Vec<usize>,
+    deletion_vector: Vec<usize>,
+    delta_fields: Vec<usize>,
+}
+
+impl Columns {
+    fn new<R: ChunkReader + 'static>(file: &ParquetFile<R>) -> Self {
+        let of = |fields: &[&str]| {
+            file.leaves(|path| match path {
+                [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
+                _ => false,
+            })
+        };
+        Self {
+            path: of(&["path"]),
+            common: of(&["path", "size", "modificationTime"]),
+            partition_values: of(&["partitionValues"]),
+            stats: of(&["stats"]),
+            deletion_vector: of(&["deletionVector"]),
+            delta_fields: of(&DELTA_FIELDS),
+        }
+    }
+
+    fn has_adds(&self, row_group: &RowGroupMetaData) -> bool {
+        self.path.iter().any(|leaf| has_values(row_group, *leaf))
+    }
+
+    fn wanted(
+        &self,
+        row_group: &RowGroupMetaData,
+        options: &ReadOptions,
+        interner: &PartitionInterner,
+    ) -> Vec<usize> {
+        let mut leaves = self.common.clone();
+        if !interner.log_names().is_empty() {
+            leaves.extend(&self.partition_values);
+        }
+        if options.needs.stats {
+            leaves.extend(self.stats.iter().filter(|leaf| has_values(row_group, **leaf)));
+        }
+        leaves.extend(self.deletion_vector.iter().filter(|leaf| has_values(row_group, **leaf)));
+        if options.needs.delta_fields {
+            leaves.extend(self.delta_fields.iter().filter(|leaf| has_values(row_group, **leaf)));
+        }
+        leaves
+    }
+}

@@ -1,0 +1,221 @@
+//! Every layout a checkpoint may have.
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+
+use super::*;
+use writer::{Log, UUID, parquet, schema, schema_of};
+
+fn rows(count: usize) -> Vec<Value> {
+    let mut rows: Vec<Value> = (0..count).map(add_row).collect();
+    rows.insert(count / 2, metadata_row(&["day", "city"]));
+    rows.insert(count / 3, protocol_row());
+    rows.insert(0, json!({"txn": {"appId": "app", "version": 3}}));
+    rows.push(json!({"remove": {"path": "gone", "deletionTimestamp": 1}}));
+    rows
+}
+
+/// What a reader must find in a part.
+fn expected(source: u32, rows: &[Value]) -> Vec<(u32, u32, Value)> {
+    let adds = rows.iter().enumerate().filter(|(_, row)| row.get("add").is_some());
+    adds.map(|(row, action)| (source, row as u32, action["add"].clone())).collect()
+}
+
+fn small_pages() -> WriterProperties {
+    WriterProperties::builder()
+        .set_max_row_group_row_count(Some(700))
+        .set_data_page_row_count_limit(90)
+        .set_write_batch_size(30)
+        .set_compression(Compression::SNAPPY)
+        .build()
+}
+
+#[test]
+fn a_classic_checkpoint_gives_its_adds_by_their_rows_and_its_protocol_and_metadata() {
+    let log = Log::new();
+    let rows = rows(2000);
+    let files = log.classic(&parquet(&schema(), &rows, small_pages()));
+    let checkpoint = open(log.root(), &files).unwrap();
+    assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), expected(0, &rows));
+    assert_eq!(checkpoint.version(), 7);
+    let protocol = checkpoint.protocol().unwrap();
+    assert_eq!((protocol.min_reader_version, protocol.min_writer_version), (1, 2));
+    assert_eq!(protocol.reader_features, None);
+    let metadata = checkpoint.metadata().unwrap();
+    assert_eq!(metadata.id, "table-id");
+    assert_eq!(metadata.name, None);
+    assert_eq!(metadata.format_provider, "parquet");
+    assert_eq!(metadata.schema_string.as_deref(), Some("{}"));
+    assert_eq!(metadata.partition_columns, ["day", "city"]);
+    assert_eq!(metadata.configuration, [("a".to_owned(), "b".to_owned())]);
+    assert_eq!(metadata.created_time_ms, Some(5));
+}
+
+#[test]
+fn every_codec_and_page_version_gives_the_same_adds() {
+    let rows = rows(300);
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(parquet::basic::GzipLevel::default()),
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::LZ4_RAW,
+        Compression::BROTLI(parquet::basic::BrotliLevel::default()),
+    ] {
+        for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+            for dictionary in [true, false] {
+                let log = Log::new();
+                let properties = WriterProperties::builder()
+                    .set_compression(compression)
+                    .set_writer_version(version)
+                    .set_dictionary_enabled(dictionary)
+                    .build();
+                let files = log.classic(&parquet(&schema(), &rows, properties));
+                let checkpoint = open(log.root(), &files).unwrap();
+                assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), expected(0, &rows));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_a_multi_part_checkpoint_follow_each_other() {
+    let log = Log::new();
+    let parts = [
+        vec![add_row(1), add_row(2)],
+        vec![add_row(3), metadata_row(&["day", "city"]), protocol_row()],
+        vec![add_row(4)],
+    ];
+    let files = parts.iter().zip(1..).map(|(rows, part)| {
+        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000003.parquet");
+        log.write(&name, &parquet(&schema(), rows, small_pages()))
+    });
+    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
+    let checkpoint = open(log.root(), &files).unwrap();
+    assert_eq!(checkpoint.parts(), 3);
+    assert_eq!(checkpoint.metadata().unwrap().id, "table-id");
+    let options = ReadOptions { first_source: SourceId(5), ..everything() };
+    let expected: Vec<_> = (5..).zip(&parts).flat_map(|(source, rows)| expected(source, rows)).collect();
+    assert_eq!(adds(&read(&checkpoint, options).unwrap()), expected);
+}
+
+#[test]
+fn a_v2_top_file_refers_to_sidecars_by_name_or_by_uri_and_may_hold_adds_itself() {
+    let sidecars = [vec![add_row(1), add_row(2)], vec![add_row(3)]];
+    for name in [
+        format!("00000000000000000007.checkpoint.{UUID}.parquet"),
+        "00000000000000000007.checkpoint.parquet".to_owned(),
+    ] {
+        let log = Log::new();
+        for (rows, sidecar) in sidecars.iter().zip(["a b.parquet", "c.parquet"]) {
+            log.write(&format!("_sidecars/{sidecar}"), &parquet(&schema(), rows, small_pages()));
+        }
+        let top = [
+            json!({"sidecar": {"path": "s3://bucket/table/_delta_log/_sidecars/a%20b.parquet", "sizeInBytes": 1}}),
+            add_row(9),
+            json!({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+                "readerFeatures": ["v2Checkpoint"], "writerFeatures": ["v2Checkpoint", "appendOnly"]}}),
+            metadata_row(&["day", "city"]),
+            json!({"sidecar": {"path": "c.parquet", "sizeInBytes": 1}}),
+        ];
+        let files = vec![log.write(&name, &parquet(&schema(), &top, small_pages()))];
+        let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidParquet, files };
+        let checkpoint = open(log.root(), &files).unwrap();
+        let protocol = checkpoint.protocol().unwrap();
+        assert_eq!(protocol.reader_features.as_deref(), Some(&["v2Checkpoint".to_owned()][..]));
+        assert_eq!(protocol.writer_features.as_ref().map(Vec::len), Some(2));
+        let mut all = expected(0, &top);
+        all.extend(expected(1, &sidecars[0]));
+        all.extend(expected(2, &sidecars[1]));
+        assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), all);
+    }
+}
+
+#[test]
+fn a_span_begins_and_ends_at_any_row_of_any_part() {
+    let log = Log::new();
+    let parts = [rows(500), rows(300)];
+    let files = parts.iter().zip(1..).map(|(rows, part)| {
+        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000002.parquet");
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(200))
+            .set_data_page_row_count_limit(20)
+            .set_write_batch_size(10)
+            .build();
+        log.write(&name, &parquet(&schema(), rows, properties))
+    });
+    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
+    let checkpoint = open(log.root(), &files).unwrap();
+    let all: Vec<_> = (0..).zip(&parts).flat_map(|(source, rows)| expected(source, rows)).collect();
+    for start in [0, 1, 19, 20, 21, 199, 200, 201, 333, 503, 504, 600] {
+        for (part, row) in [(0, 0), (0, 200), (0, 391), (1, 0), (1, 1), (1, 250), (2, 0)] {
+            let span = Span { start: Place { part: 0, row: start }, end: Some(Place { part, row }) };
+            let options = ReadOptions { span: Some(span), ..everything() };
+            let in_span = |place: &(u32, u32)| *place >= (0, start) && *place < (part, row);
+            let expected: Vec<_> = all.iter().filter(|add| in_span(&(add.0, add.1))).cloned().collect();
+            assert_eq!(adds(&read(&checkpoint, options).unwrap()), expected, "{start} to {part}/{row}");
+        }
+    }
+    let span = Span { start: Place { part: 1, row: 100 }, end: None };
+    let rest = read(&checkpoint, ReadOptions { span: Some(span), ..everything() }).unwrap();
+    assert_eq!(adds(&rest), all.into_iter().filter(|add| (add.0, add.1) >= (1, 100)).collect::<Vec<_>>());
+}
+
+#[test]
+fn columns_that_nobody_needs_are_absent() {
+    let log = Log::new();
+    let rows = rows(10);
+    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    let batches = read(&checkpoint, ReadOptions::default()).unwrap();
+    assert!(batches.iter().all(|batch| batch.stats.is_none() && batch.base_row_id.is_none()));
+    assert!(batches.iter().all(|batch| batch.data_change.is_none() && batch.clustering_provider.is_none()));
+    assert!(batches.iter().any(|batch| batch.deletion_vector.is_some()));
+}
+
+#[test]
+fn a_checkpoint_of_a_writer_that_knows_few_columns_is_read() {
+    let log = Log::new();
+    let columns: Vec<_> = writer::add_fields()
+        .into_iter()
+        .filter(|(name, _)| {
+            ["path", "size", "modificationTime", "dataChange", "partitionValues"].contains(name)
+        })
+        .collect();
+    let row = json!({"add": {"path": "p", "size": 1, "modificationTime": 2, "dataChange": false, "partitionValues": {}}});
+    let rows = [protocol_row(), metadata_row(&[]), row];
+    let files = log.classic(&parquet(&schema_of(&columns), &rows, small_pages()));
+    let batches = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+    let found = adds(&batches);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].2["path"], "p");
+    assert!(batches[0].stats.is_none() && batches[0].deletion_vector.is_none());
+}
+
+#[test]
+fn files_of_partitions_that_are_not_kept_are_never_seen() {
+    let log = Log::new();
+    let mut rows = rows(1500);
+    // A row group with nothing to keep, and one with nothing else.
+    for row in &mut rows[700..1400] {
+        if row.get("add").is_some() {
+            row["add"]["partitionValues"]["day"] = json!("2024-01-09");
+        }
+    }
+    let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+    for kept in ["2024-01-00", "2024-01-01", "2024-01-09", "never", "2024-01"] {
+        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        let keep = move |tuple: &PartitionTuple| {
+            counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tuple.values[0].as_deref().is_some_and(|day| day.starts_with(kept))
+        };
+        let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
+        let found = adds(&read(&checkpoint, options).unwrap());
+        let is_kept = |add: &(u32, u32, Value)| {
+            add.2["partitionValues"]["day"].as_str().is_some_and(|day| day.starts_with(kept))
+        };
+        let expected: Vec<_> = expected(0, &rows).into_iter().filter(is_kept).collect();
+        assert_eq!(found, expected, "{kept}");
+        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 4, "each tuple is asked about once");
+    }
+}

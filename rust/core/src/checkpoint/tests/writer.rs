@@ -1,0 +1,205 @@
+//! Writes checkpoints from JSON rows by the Arrow writer, and logs around them.
+
+use std::sync::Arc;
+
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
+};
+use arrow_array::{
+    ArrayRef, BinaryArray, BooleanArray, Decimal128Array, Float32Array, Float64Array, ListArray, MapArray,
+    PrimitiveArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use serde_json::Value;
+
+use crate::segment::{CheckpointFiles, CheckpointKind};
+use crate::storage::LogFileEntry;
+
+pub(super) const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
+
+/// A struct type from `name, type` pairs, all nullable.
+pub(super) fn fields<const N: usize>(pairs: [(&str, DataType); N]) -> Fields {
+    pairs.into_iter().map(|(name, data_type)| Field::new(name, data_type, true)).collect()
+}
+
+pub(super) fn struct_of<const N: usize>(pairs: [(&str, DataType); N]) -> DataType {
+    DataType::Struct(fields(pairs))
+}
+
+pub(super) fn string_map() -> DataType {
+    let entries = Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Utf8, true),
+    ]);
+    DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
+}
+
+pub(super) fn string_list() -> DataType {
+    DataType::List(Arc::new(Field::new("element", DataType::Utf8, true)))
+}
+
+/// The columns of `add` that every writer writes.
+pub(super) fn add_fields() -> Vec<(&'static str, DataType)> {
+    vec![
+        ("path", DataType::Utf8),
+        ("partitionValues", string_map()),
+        ("size", DataType::Int64),
+        ("modificationTime", DataType::Int64),
+        ("dataChange", DataType::Boolean),
+        ("stats", DataType::Utf8),
+        (
+            "deletionVector",
+            struct_of([
+                ("storageType", DataType::Utf8),
+                ("pathOrInlineDv", DataType::Utf8),
+                ("offset", DataType::Int32),
+                ("sizeInBytes", DataType::Int32),
+                ("cardinality", DataType::Int64),
+            ]),
+        ),
+        ("baseRowId", DataType::Int64),
+        ("defaultRowCommitVersion", DataType::Int64),
+        ("clusteringProvider", DataType::Utf8),
+    ]
+}
+
+/// A checkpoint's schema with the given columns of `add`.
+pub(super) fn schema_of(add: &[(&str, DataType)]) -> Schema {
+    let add = add.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect();
+    Schema::new(fields([
+        ("txn", struct_of([("appId", DataType::Utf8), ("version", DataType::Int64)])),
+        ("add", DataType::Struct(add)),
+        ("remove", struct_of([("path", DataType::Utf8), ("deletionTimestamp", DataType::Int64)])),
+        (
+            "metaData",
+            struct_of([
+                ("id", DataType::Utf8),
+                ("name", DataType::Utf8),
+                ("description", DataType::Utf8),
+                ("format", struct_of([("provider", DataType::Utf8), ("options", string_map())])),
+                ("schemaString", DataType::Utf8),
+                ("partitionColumns", string_list()),
+                ("configuration", string_map()),
+                ("createdTime", DataType::Int64),
+            ]),
+        ),
+        (
+            "protocol",
+            struct_of([
+                ("minReaderVersion", DataType::Int32),
+                ("minWriterVersion", DataType::Int32),
+                ("readerFeatures", string_list()),
+                ("writerFeatures", string_list()),
+            ]),
+        ),
+        ("sidecar", struct_of([("path", DataType::Utf8), ("sizeInBytes", DataType::Int64)])),
+    ]))
+}
+
+pub(super) fn schema() -> Schema {
+    schema_of(&add_fields())
+}
+
+/// A Parquet file of `rows`, objects such as `{"add": {"path": ...}}`.
+pub(super) fn parquet(schema: &Schema, rows: &[Value], properties: WriterProperties) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut file, Arc::new(schema.clone()), Some(properties)).unwrap();
+    for rows in rows.chunks(1000) {
+        let rows: Vec<_> = rows.iter().collect();
+        let columns = schema.fields().iter().map(|field| array(field.data_type(), &children(&rows, field)));
+        let batch = RecordBatch::try_new(Arc::new(schema.clone()), columns.collect()).unwrap();
+        writer.write(&batch).unwrap();
+    }
+    writer.close().unwrap();
+    file
+}
+
+/// A table's directory with one log file each.
+pub(super) struct Log(tempfile::TempDir);
+
+impl Log {
+    pub(super) fn new() -> Self {
+        let log = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(log.0.path().join("_delta_log/_sidecars")).unwrap();
+        log
+    }
+
+    pub(super) fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    /// Writes a file below `_delta_log`.
+    pub(super) fn write(&self, name: &str, content: &[u8]) -> LogFileEntry {
+        std::fs::write(self.0.path().join("_delta_log").join(name), content).unwrap();
+        LogFileEntry { name: name.to_owned(), size: content.len() as u64, modified_ms: 0 }
+    }
+
+    pub(super) fn classic(&self, content: &[u8]) -> CheckpointFiles {
+        let files = vec![self.write("00000000000000000007.checkpoint.parquet", content)];
+        CheckpointFiles { version: 7, kind: CheckpointKind::Classic, files }
+    }
+}
+
+fn children<'a>(rows: &[&'a Value], field: &Field) -> Vec<&'a Value> {
+    rows.iter().map(|row| row.get(field.name()).unwrap_or(&Value::Null)).collect()
+}
+
+fn longs<T: ArrowPrimitiveType>(values: &[&Value]) -> PrimitiveArray<T>
+where
+    T::Native: TryFrom<i64, Error: std::fmt::Debug>,
+{
+    values.iter().map(|value| value.as_i64().map(|value| value.try_into().unwrap())).collect()
+}
+
+/// Dates are days, timestamps microseconds, decimals strings of digits, floats numbers or `"NaN"`.
+fn array(data_type: &DataType, values: &[&Value]) -> ArrayRef {
+    let nulls: NullBuffer = values.iter().map(|value| !value.is_null()).collect();
+    let text = || values.iter().map(|value| value.as_str());
+    let doubles = || values.iter().map(|value| value.as_f64().or_else(|| value.as_str()?.parse().ok()));
+    match data_type {
+        DataType::Utf8 => Arc::new(text().collect::<StringArray>()),
+        DataType::Binary => Arc::new(text().map(|text| text.map(str::as_bytes)).collect::<BinaryArray>()),
+        DataType::Boolean => Arc::new(values.iter().map(|value| value.as_bool()).collect::<BooleanArray>()),
+        DataType::Int8 => Arc::new(longs::<Int8Type>(values)),
+        DataType::Int16 => Arc::new(longs::<Int16Type>(values)),
+        DataType::Int32 => Arc::new(longs::<Int32Type>(values)),
+        DataType::Int64 => Arc::new(longs::<Int64Type>(values)),
+        DataType::Date32 => Arc::new(longs::<Date32Type>(values)),
+        DataType::Float64 => Arc::new(doubles().collect::<Float64Array>()),
+        DataType::Float32 => Arc::new(doubles().map(|d| d.map(|d| d as f32)).collect::<Float32Array>()),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            Arc::new(longs::<TimestampMicrosecondType>(values).with_timezone_opt(zone.clone()))
+        }
+        DataType::Decimal128(precision, scale) => Arc::new(
+            text()
+                .map(|text| text.map(|text| text.parse().unwrap()))
+                .collect::<Decimal128Array>()
+                .with_precision_and_scale(*precision, *scale)
+                .unwrap(),
+        ),
+        DataType::Struct(fields) => {
+            let columns = fields.iter().map(|field| array(field.data_type(), &children(values, field)));
+            Arc::new(StructArray::new(fields.clone(), columns.collect(), Some(nulls)))
+        }
+        DataType::List(item) => {
+            let items: Vec<&[Value]> = values.iter().map(|v| v.as_array().map_or(&[][..], |v| v)).collect();
+            let offsets = OffsetBuffer::from_lengths(items.iter().map(|items| items.len()));
+            let flat: Vec<&Value> = items.into_iter().flatten().collect();
+            Arc::new(ListArray::new(Arc::clone(item), offsets, array(item.data_type(), &flat), Some(nulls)))
+        }
+        DataType::Map(entries, sorted) => {
+            let objects: Vec<_> = values.iter().map(|v| v.as_object().cloned().unwrap_or_default()).collect();
+            let offsets = OffsetBuffer::from_lengths(objects.iter().map(serde_json::Map::len));
+            let keys: StringArray = objects.iter().flat_map(|object| object.keys().map(Some)).collect();
+            let items: StringArray =
+                objects.iter().flat_map(|object| object.values().map(Value::as_str)).collect();
+            let DataType::Struct(fields) = entries.data_type() else { unreachable!() };
+            let pairs = StructArray::new(fields.clone(), vec![Arc::new(keys), Arc::new(items)], None);
+            Arc::new(MapArray::new(Arc::clone(entries), offsets, pairs, Some(nulls), *sorted))
+        }
+        other => unreachable!("{other}"),
+    }
+}
