@@ -1,0 +1,295 @@
+"""One command: a gateway with a large table, a mix of users against it, and a report with plots.
+
+    python loadtests/run.py                          a million files, 200 users, two minutes, steady
+    python loadtests/run.py --shape spike            or ramp, or soak (with --seconds 3600)
+    python loadtests/run.py --short                  the form for CI: a small table, few users, seconds
+    python loadtests/run.py --workers 2 --report DIRECTORY
+
+Ends with code 1 when an answer was wrong or an error unexpected. The report holds locust's own page, the
+samples of the gateway's memory, CPU and descriptors, its own metrics, and `summary.json`. With `hey` on the
+PATH the ceiling of requests a second is measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import platform
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from baseline import TABLE, Baseline, measure
+from report import write_report
+from samples import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "delta-sharing-gateway" / "loadtests"
+SETTLE_SECONDS = 5.0
+START_SECONDS = 60.0
+
+
+def main() -> int:
+    """Run it; 0 when every answer was right."""
+    options = parse()
+    options.report.mkdir(parents=True, exist_ok=True)
+    table = CACHE / f"{options.adds}-adds"
+    expected = make_table(table, options.adds)
+    token = secrets.token_urlsafe(32)
+    with tempfile.TemporaryDirectory() as temporary:
+        config = write_config(Path(temporary), table, token, free_port())
+        with serving(config, options) as (process, url):
+            baseline = measure(url, token, table, expected)
+            summary = storm(options, process, url, token, baseline)
+    summary["machine"] = machine()
+    (options.report / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    write_report(options.report, summary)
+    print(json.dumps({key: summary[key] for key in ("failures", "requests", "memory", "discovery_p99_ms")}))
+    print(f"report: {options.report / 'index.html'}")
+    return 1 if summary["failures"] or not summary["requests"] else 0
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--adds", type=int, default=1_000_000, help="files of the table")
+    parser.add_argument("--users", type=int, default=200)
+    parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--shape", choices=["steady", "spike", "ramp", "soak"], default="steady")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--report", type=Path, default=Path("loadtest-report"))
+    parser.add_argument("--short", action="store_true", help="20,000 files, 30 users, 12 seconds")
+    options = parser.parse_args()
+    if options.short:
+        options.adds, options.users, options.seconds = 20_000, 30, 12
+    return options
+
+
+def make_table(directory: Path, adds: int) -> dict[str, Any]:
+    """The log, made by the bench's own maker; kept for the next time."""
+    command = [
+        sys.executable,
+        str(HERE.parent / "bench" / "make_log.py"),
+        str(directory),
+        "--adds",
+        str(adds),
+    ]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
+def write_config(directory: Path, table: Path, token: str, port: int) -> Path:
+    """A configuration for one table of this machine and one recipient."""
+    config = {
+        "version": 1,
+        "host": "127.0.0.1",
+        "port": port,
+        "endpoint": "/delta-sharing",
+        "shares": [
+            {
+                "name": "load",
+                "schemas": [
+                    {
+                        "name": "logs",
+                        "tables": [{"name": "events", "location": str(table), "historyShared": True}],
+                    }
+                ],
+            }
+        ],
+        "gateway": {
+            "recipients": [
+                {
+                    "name": "load",
+                    "tokens": [{"sha256": hashlib.sha256(token.encode()).hexdigest()}],
+                    "shares": ["load"],
+                }
+            ],
+            "tokenKeys": [{"id": "k1", "secret": secrets.token_hex(32)}],
+        },
+    }
+    path = directory / "share.yaml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@contextmanager
+def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.Process, str]]:
+    """The gateway as a process of its own, ready to answer."""
+    port = json.loads(config.read_text())["port"]
+    command = [sys.executable, "-m", "gateway", "serve", "-c", str(config)]
+    if options.workers > 1:
+        command += ["--workers", str(options.workers)]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    }
+    with (options.report / "gateway.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_ready(f"http://127.0.0.1:{port}/readyz", process)
+            yield psutil.Process(process.pid), f"http://127.0.0.1:{port}/delta-sharing"
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Return when the gateway is ready."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit(f"the gateway ended with code {process.returncode}; see gateway.log")
+        try:
+            with urllib.request.urlopen(url, timeout=1) as response:
+                if response.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise SystemExit("the gateway was not ready in time")
+
+
+def storm(
+    options: argparse.Namespace, process: psutil.Process, url: str, token: str, baseline: Baseline
+) -> dict[str, Any]:
+    """The load itself, with samples of the gateway before, amid and after."""
+    expectations = options.report / "baseline.json"
+    baseline.save(expectations)
+    time.sleep(SETTLE_SECONDS)
+    with Sampler(process) as sampler:
+        before = sampler.settled(SETTLE_SECONDS)
+        locust_code = run_locust(options, url, token, expectations)
+        ceiling = measure_ceiling(url, token)
+        time.sleep(SETTLE_SECONDS)
+        after = sampler.settled(SETTLE_SECONDS)
+    rows = list(csv.DictReader((options.report / "load_stats.csv").open()))
+    total = next(row for row in rows if row["Name"] == "Aggregated")
+    failures = int(total["Failure Count"])
+    return {
+        "options": {key: str(value) for key, value in vars(options).items()},
+        "requests": int(total["Request Count"]),
+        "failures": failures or (1 if locust_code else 0),
+        "kinds": [kind_of(row) for row in rows if row["Name"] != "Aggregated"],
+        "discovery_p99_ms": max(
+            (float(row["99%"]) for row in rows if row["Name"].startswith("discovery")), default=None
+        ),
+        "memory": {"before_bytes": before.resident_bytes, "after_bytes": after.resident_bytes},
+        "descriptors": {"before": before.descriptors, "after": after.descriptors},
+        "ceiling": ceiling,
+        "samples": [asdict(sample) for sample in sampler.samples],
+        "history": history(options.report / "load_stats_history.csv"),
+    }
+
+
+def kind_of(row: dict[str, str]) -> dict[str, Any]:
+    """One kind of request, for the report."""
+    return {
+        "name": row["Name"],
+        "requests": int(row["Request Count"]),
+        "failures": int(row["Failure Count"]),
+        "p50_ms": row["50%"],
+        "p99_ms": row["99%"],
+        "max_ms": row["Max Response Time"],
+        "per_second": round(float(row["Requests/s"]), 2),
+    }
+
+
+def history(path: Path) -> list[dict[str, float]]:
+    """What locust saw, second by second."""
+
+    def number(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            return 0.0
+
+    return [
+        {
+            "second": number(row["Timestamp"]),
+            "users": number(row["User Count"]),
+            "requests": number(row["Requests/s"]),
+            "p99_ms": number(row["99%"]),
+        }
+        for row in csv.DictReader(path.open())
+        if row["Name"] == "Aggregated"
+    ]
+
+
+def run_locust(options: argparse.Namespace, url: str, token: str, expectations: Path) -> int:
+    """Locust, headless, in a process of its own (it patches the standard library)."""
+    environment = os.environ | {
+        "LOADTEST_BASELINE": str(expectations),
+        "LOADTEST_TOKEN": token,
+        "LOADTEST_USERS": str(options.users),
+        "LOADTEST_SECONDS": str(options.seconds),
+        "LOADTEST_SHAPE": options.shape,
+        "PYTHONPATH": str(HERE),
+    }
+    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--host", url]
+    command += ["--csv", str(options.report / "load"), "--html", str(options.report / "locust.html")]
+    command += ["--only-summary", "--stop-timeout", "60", "--csv-full-history"]
+    with (options.report / "locust.log").open("wb") as log:
+        return subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
+
+
+def measure_ceiling(url: str, token: str) -> dict[str, str] | None:
+    """Requests a second of one discovery route by `hey`, which costs less than a user of locust."""
+    hey = shutil.which("hey") or shutil.which("hey", path=str(Path.home() / "go" / "bin"))
+    if hey is None:
+        return None
+    command = [
+        hey,
+        "-n",
+        "20000",
+        "-c",
+        "64",
+        "-H",
+        f"Authorization: Bearer {token}",
+        f"{url}{TABLE}/version",
+    ]
+    told = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+    figures = [line.split(":", 1) for line in told.splitlines() if ":" in line]
+    wanted = {"Requests/sec", "Slowest", "Average"}
+    return {name.strip(): value.strip() for name, value in figures if name.strip() in wanted}
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured."""
+    return {
+        "cpus": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What a process and its children hold, sampled while others load it."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import psutil
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+EVERY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look, the sum over the processes."""
+
+    second: float
+    resident_bytes: int
+    descriptors: int
+    cpu_seconds: float
+
+
+class Sampler:
+    """Samples from a thread of its own until the block ends."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self._begun = time.monotonic()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="samples")
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+        self._stop.set()
+        self._thread.join()
+
+    def settled(self, seconds: float) -> Sample:
+        """The medians over the next seconds."""
+        begun = len(self.samples)
+        time.sleep(seconds)
+        found = self.samples[begun:] or [self._look()]
+        return Sample(
+            found[-1].second,
+            int(statistics.median(sample.resident_bytes for sample in found)),
+            int(statistics.median(sample.descriptors for sample in found)),
+            found[-1].cpu_seconds,
+        )
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            self.samples.append(self._look())
+
+    def _look(self) -> Sample:
+        resident = descriptors = 0
+        cpu = 0.0
+        for process in [self._process, *self._process.children(recursive=True)]:
+            try:
+                resident += process.memory_info().rss
+                descriptors += process.num_fds()
+                times = process.cpu_times()
+                cpu += times.user + times.system
+            except psutil.Error:
+                continue
+        return Sample(time.monotonic() - self._begun, resident, descriptors, cpu)
