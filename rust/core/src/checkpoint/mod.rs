@@ -15,6 +15,8 @@ mod part_batches;
 #[cfg(test)]
 mod tests;
 mod top_file;
+mod typed_column;
+mod typed_stats;
 
 use std::fmt;
 use std::ops::Range;

@@ -1,5 +1,6 @@
 mod damage;
 mod layouts;
+mod typed;
 mod writer;
 
 use serde_json::{Value, json};
