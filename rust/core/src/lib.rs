@@ -16,6 +16,8 @@ pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 pub mod pool;
+pub mod predicate;
+pub mod schema;
 pub mod segment;
 pub mod sign;
 pub mod storage;
