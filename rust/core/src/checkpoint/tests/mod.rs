@@ -1,5 +1,6 @@
 mod damage;
 mod layouts;
+mod sums;
 mod typed;
 mod writer;
 
