@@ -1,4 +1,4 @@
-"""Three small real Delta tables, laid out without Spark: what `delta-gateway demo` shares.
+"""Three small real Delta tables, laid out without Spark.
 
 In comes an empty directory, out come tables that every Delta reader can read: `cities` is partitioned by
 values that are hard to put into a path, `readings` has a deletion vector, `orders` a change data feed. Log

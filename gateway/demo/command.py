@@ -1,0 +1,155 @@
+"""The demo as a command: lays out the tables, writes configuration and profile, says how to read them.
+
+The gateway itself runs as it does for everyone, by `delta-gateway serve` over the written configuration.
+"""
+
+import hashlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from gateway.demo.reader import read_profile
+from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
+
+HOST = "127.0.0.1"
+PREFIX = "/delta-sharing"
+START_SECONDS = 60.0
+
+Serve = Callable[[Path], int]
+"""Runs the gateway over a configuration file until it is stopped; its exit code."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What stands in the demo's directory."""
+
+    port: int
+    configuration: Path
+    profile: Path
+    token: str = field(repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        """Where recipients begin."""
+        return f"http://{HOST}:{self.port}{PREFIX}"
+
+
+def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
+    """Runs the demo. Returns an exit code.
+
+    `directory` is kept and used again, without one a temporary is; `port` 0 means a free one. With `once` the
+    gateway runs for as long as its own shares are read and printed.
+    """
+    with ExitStack() as stack:
+        if directory is None:
+            temporary = tempfile.TemporaryDirectory(prefix="delta-gateway-demo-", ignore_cleanup_errors=True)
+            directory = Path(stack.enter_context(temporary))
+        demo = prepare(directory, port)
+        if once:
+            return read_once(demo)
+        sys.stdout.write(introduction(demo))
+        sys.stdout.flush()
+        return serve(demo.configuration)
+
+
+def prepare(directory: Path, port: int) -> Demo:
+    """Writes what is not there yet: tables, configuration, and a profile with a new token."""
+    directory = directory.resolve()
+    if not any((directory / table).exists() for table in TABLES):
+        lay_out(directory, now_seconds=time.time())
+    token = secrets.token_urlsafe(32)
+    demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
+    demo.configuration.write_text(configuration(demo, directory), encoding="utf-8")
+    credentials = {"shareCredentialsVersion": 1, "endpoint": demo.endpoint, "bearerToken": token}
+    demo.profile.touch(mode=0o600)
+    demo.profile.write_text(json.dumps(credentials, indent=2) + "\n", encoding="utf-8")
+    return demo
+
+
+def configuration(demo: Demo, directory: Path) -> str:
+    """One share with the three tables, one recipient."""
+    tables = [{"name": table, "location": str(directory / table), "historyShared": True} for table in TABLES]
+    recipient = {
+        "name": "demo",
+        "tokens": [{"sha256": hashlib.sha256(demo.token.encode()).hexdigest()}],
+        "shares": [SHARE],
+    }
+    keys = [{"id": "demo", "secret": secrets.token_urlsafe(32)}]
+    return yaml.safe_dump(
+        {
+            "version": 1,
+            "host": HOST,
+            "port": demo.port,
+            "endpoint": PREFIX,
+            "shares": [{"name": SHARE, "schemas": [{"name": SCHEMA, "tables": tables}]}],
+            "gateway": {"recipients": [recipient], "tokenKeys": keys},
+        },
+        sort_keys=False,
+    )
+
+
+def introduction(demo: Demo) -> str:
+    """What to copy and paste."""
+    table = f"{SHARE}.{SCHEMA}.{TABLES[0]}"
+    return f"""\
+Sharing {", ".join(TABLES)} at {demo.endpoint} until Ctrl-C.
+
+Profile: {demo.profile}
+
+Python (pip install delta-sharing):
+    import delta_sharing
+    print(delta_sharing.load_as_pandas("{demo.profile}#{table}"))
+
+curl:
+    curl -s -H "Authorization: Bearer {demo.token}" {demo.endpoint}/shares/{SHARE}/all-tables
+"""
+
+
+def read_once(demo: Demo) -> int:
+    """Starts a gateway, reads its shares through HTTP, prints the rows and stops it."""
+    with running(demo):
+        for name, rows in read_profile(demo.profile):
+            sys.stdout.write(f"{name}: {rows.height} rows\n{rows}\n")
+    return 0
+
+
+@contextmanager
+def running(demo: Demo) -> Iterator[None]:
+    """A gateway process for the length of a block."""
+    command = [sys.executable, "-m", "gateway", "serve", "-c", str(demo.configuration)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:  # noqa: S603 - our own command
+        try:
+            wait_until_listening(demo.port, process)
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns when the gateway takes connections. Raises RuntimeError when it does not start."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("the gateway did not start; its messages stand above")
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        number: int = listener.getsockname()[1]
+    return number
