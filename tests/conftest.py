@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 import run
 
-pytest_plugins = ["tables.demo", "stores.fixtures", "spark.session"]
+pytest.register_assert_rewrite("clients", "properties", "spark", "stores", "tables", "writers")
+pytest_plugins = [
+    "stores.fixtures",
+    "tables.demo",
+    "tables.golden",
+    "clients.server",
+    "clients.official",
+    "spark.session",
+    "writers.fixtures",
+]
 
 SPARK_TEST_SECONDS = 900
 

@@ -1,7 +1,5 @@
 mod damage;
 mod layouts;
-mod sums;
-mod typed;
 mod writer;
 
 use serde_json::{Value, json};

@@ -1,0 +1,151 @@
+"""A hundred thousand files in a checkpoint: an answer begins before all of it is read."""
+
+import hashlib
+import http.client
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from clients.server import PREFIX, RunningGateway, running_gateway, share, storage, table_path
+from faults.proxy import Fault, FaultProxy, running
+from stores.versitygw import VersityGw
+from tables.golden import EVERY_FEATURE
+
+ADDS = 100_000
+ROWS_PER_GROUP = 10_000
+MOST_MEMORY_BYTES = 200 * 1024 * 1024
+BYTES_PER_SECOND = 4 * 1024 * 1024
+SMALL_BUCKET = "s3://large/"
+
+
+def make_log_module() -> ModuleType:
+    """bench/make_log.py, with row groups of a size that many writers use."""
+    path = Path(__file__).resolve().parents[2] / "bench" / "make_log.py"
+    spec = importlib.util.spec_from_file_location("make_log", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_log"] = module
+    spec.loader.exec_module(module)
+    module.ROWS_PER_GROUP = ROWS_PER_GROUP
+    return module
+
+
+@pytest.fixture(scope="module")
+def large_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The log and what is in it; the last version has a checksum file, as Spark writes it."""
+    root = tmp_path_factory.mktemp("large") / "table"
+    make_log = make_log_module()
+    expected = make_log.make_log(root, make_log.LogOptions(adds=ADDS, commits=3))
+    protocol, metadata = map(json.loads, (root / "_delta_log" / f"{0:020}.json").read_text().splitlines())
+    checksum = {
+        "tableSizeBytes": expected["size"],
+        "numFiles": expected["files"],
+        "numMetadata": 1,
+        "numProtocol": 1,
+    }
+    (root / "_delta_log" / f"{3:020}.crc").write_text(
+        json.dumps({**checksum, **protocol, "metadata": metadata["metaData"]})
+    )
+    return root, expected
+
+
+@pytest.fixture(scope="module")
+def slow_store(versitygw: VersityGw, large_table: tuple[Path, dict[str, Any]]) -> Iterator[FaultProxy]:
+    """The table in S3, behind a line that carries four megabytes a second."""
+    versitygw.upload(large_table[0], "large", "table")
+    with running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
+        proxy.fault = Fault(bytes_per_second=BYTES_PER_SECOND)
+        yield proxy
+
+
+@dataclass
+class Streamed:
+    """An answer as it arrived."""
+
+    first_file_seconds: float
+    last_byte_seconds: float
+    files: int
+    digest: int
+    head: list[dict[str, Any]]
+
+
+def streamed(gateway: RunningGateway, table: str) -> Streamed:
+    """Reads a delta-format answer as it comes."""
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=300)
+    headers = {"Authorization": f"Bearer {gateway.token}", "delta-sharing-capabilities": EVERY_FEATURE}
+    started = time.monotonic()
+    connection.request("POST", f"{PREFIX}{table_path(table)}/query", b"{}", headers)
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    head = [json.loads(response.readline()) for _ in range(2)]
+    found = Streamed(0.0, 0.0, 0, 0, head)
+    while line := response.readline():
+        found.first_file_seconds = found.first_file_seconds or time.monotonic() - started
+        found.files += 1
+        found.digest += path_digest(json.loads(line))
+    found.last_byte_seconds = time.monotonic() - started
+    connection.close()
+    return found
+
+
+def path_digest(line: dict[str, Any]) -> int:
+    """As make_log's: the sum of these over all files does not depend on their order."""
+    path = unquote(urlsplit(line["file"]["deltaSingleAction"]["add"]["path"]).path)
+    return int.from_bytes(hashlib.md5(path[path.index("date=") :].encode()).digest())
+
+
+def peak_memory_bytes(process_id: int) -> int:
+    """The most that a process ever held."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+
+def test_the_first_file_leaves_before_the_checkpoint_is_read(
+    slow_store: FaultProxy,
+    versitygw: VersityGw,
+    large_table: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    root, expected = large_table
+    checkpoint = root / "_delta_log" / f"{0:020}.checkpoint.parquet"
+    entry = {**storage(versitygw, SMALL_BUCKET), "endpoint": slow_store.endpoint}
+    with running_gateway(
+        tmp_path, [share("large", {"table": "s3://large/table"})], {"storages": [entry]}
+    ) as served:
+        found = streamed(served, "large.default.table")
+        memory = peak_memory_bytes(served.process.pid)
+    assert (found.files, found.digest % (1 << 128)) == (expected["files"], int(expected["digest"], 16))
+    assert found.head[1]["metaData"]["numFiles"] == expected["files"]
+    # The line carries the checkpoint in no less than this.
+    assert found.last_byte_seconds > 0.5 * checkpoint.stat().st_size / BYTES_PER_SECOND
+    assert found.first_file_seconds < 0.6 * found.last_byte_seconds
+    assert memory < MOST_MEMORY_BYTES
+
+
+def test_sizes_and_counts_are_right_without_a_checksum(
+    large_table: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    root, expected = large_table
+    checksum = root / "_delta_log" / f"{3:020}.crc"
+    kept = checksum.read_bytes()
+    checksum.unlink()
+    try:
+        with running_gateway(tmp_path, [share("large", {"table": str(root)})]) as served:
+            found = streamed(served, "large.default.table")
+            memory = peak_memory_bytes(served.process.pid)
+    finally:
+        checksum.write_bytes(kept)
+    metadata = found.head[1]["metaData"]
+    assert (metadata["numFiles"], metadata["size"]) == (expected["files"], expected["size"])
+    assert (found.files, found.digest % (1 << 128)) == (expected["files"], int(expected["digest"], 16))
+    assert memory < MOST_MEMORY_BYTES
