@@ -7,6 +7,8 @@
 //! live, [`snapshot`] answers for one version and [`changes`] for a range, [`scan`] streams live files past a
 //! [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`) and [`ndjson`] writes lines.
 
+#![deny(unsafe_code)]
+
 pub mod actions;
 pub mod checkpoint;
 pub mod deletion_vector;
@@ -16,8 +18,12 @@ pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 pub mod pool;
+pub mod predicate;
+pub mod schema;
 pub mod segment;
 pub mod sign;
 pub mod storage;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub use error::{Error, Result};

@@ -10,6 +10,8 @@ use arrow_array::{
 };
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 
+use super::typed_column::TypedColumn;
+use super::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -27,11 +29,11 @@ pub(super) fn file_batch(
     Ok(FileBatch {
         source,
         path: adds.required_strings("path")?,
-        size: adds.required_longs("size")?,
+        size: adds.sizes()?,
         modification_time_ms: adds.required_longs("modificationTime")?,
         data_change: adds.data_change()?,
         partitions: adds.partitions(interner, rows.len())?,
-        stats: adds.strings("stats")?,
+        stats: adds.stats()?,
         deletion_vector: adds.deletion_vectors()?,
         base_row_id: adds.longs("baseRowId")?,
         default_row_commit_version: adds.longs("defaultRowCommitVersion")?,
@@ -74,7 +76,14 @@ impl<'a> Adds<'a> {
         if strings.null_count() > 0 { Err(self.missing(field)) } else { Ok(strings.clone()) }
     }
 
-    pub(super) fn required_longs(&self, field: &str) -> Result<Vec<i64>> {
+    pub(super) fn sizes(&self) -> Result<Vec<i64>> {
+        let sizes = self.required_longs("size")?;
+        // Without a branch for each: this is all that a sum over a table costs.
+        let any_negative = sizes.iter().fold(0, |bits, size| bits | size) < 0;
+        if any_negative { Err(Error::corrupt(self.name, "an add has a negative size")) } else { Ok(sizes) }
+    }
+
+    fn required_longs(&self, field: &str) -> Result<Vec<i64>> {
         let column = self.column(field)?.ok_or_else(|| self.missing(field))?;
         let longs = column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?;
         if longs.null_count() > 0 { Err(self.missing(field)) } else { Ok(longs.values().to_vec()) }
@@ -113,14 +122,26 @@ impl<'a> Adds<'a> {
     }
 
     fn partitions(&self, interner: &mut PartitionInterner, files: usize) -> Result<PartitionColumn> {
-        let field = "partitionValues";
+        if let Some(maps) = self.column("partitionValues")? {
+            let maps = maps.as_map_opt().ok_or_else(|| self.mistyped("partitionValues"))?;
+            return self.partitions_of_maps(maps, interner);
+        }
+        if let Some(typed) = self.column("partitionValues_parsed")? {
+            let typed = typed.as_struct_opt().ok_or_else(|| self.mistyped("partitionValues_parsed"))?;
+            return self.typed_partitions(typed, interner);
+        }
         let mut column = interner.column(files);
-        let Some(maps) = self.column(field)? else {
-            (0..files).for_each(|_| column.push(&[]));
-            return Ok(column.finish());
-        };
-        let maps = maps.as_map_opt().ok_or_else(|| self.mistyped(field))?;
-        let (keys, values) = string_entries(maps).ok_or_else(|| self.mistyped(field))?;
+        (0..files).for_each(|_| column.push(&[]));
+        Ok(column.finish())
+    }
+
+    fn partitions_of_maps(
+        &self,
+        maps: &MapArray,
+        interner: &mut PartitionInterner,
+    ) -> Result<PartitionColumn> {
+        let (keys, values) = string_entries(maps).ok_or_else(|| self.mistyped("partitionValues"))?;
+        let mut column = interner.column(maps.len());
         for row in maps.value_offsets().windows(2) {
             let entries = row[0] as usize..row[1] as usize;
             column.push_entries(
@@ -128,6 +149,48 @@ impl<'a> Adds<'a> {
             );
         }
         Ok(column.finish())
+    }
+
+    fn typed_partitions(
+        &self,
+        typed: &StructArray,
+        interner: &mut PartitionInterner,
+    ) -> Result<PartitionColumn> {
+        let names = Arc::clone(interner.log_names());
+        let mut columns = Vec::with_capacity(names.len());
+        for name in names.iter() {
+            columns.push(match typed.column_by_name(name) {
+                Some(column) => {
+                    let values =
+                        TypedColumn::of(column).ok_or_else(|| self.mistyped("partitionValues_parsed"))?;
+                    Some((column, values))
+                }
+                None => None,
+            });
+        }
+        let mut partitions = interner.column(typed.len());
+        let mut texts = vec![String::new(); columns.len()];
+        for row in 0..typed.len() {
+            for (column, text) in columns.iter().zip(&mut texts) {
+                text.clear();
+                if let Some((column, values)) = column
+                    && column.is_valid(row)
+                {
+                    values.push_partition_value(text, row);
+                }
+            }
+            // What was null is empty, which is null.
+            partitions.push_entries(names.iter().zip(&texts).map(|(name, text)| (&**name, Some(&**text))));
+        }
+        Ok(partitions.finish())
+    }
+
+    /// The text where a file has it, else what the typed columns say, as far as either was read.
+    fn stats(&self) -> Result<Option<StringViewArray>> {
+        let text = self.strings("stats")?;
+        let Some(typed) = self.column("stats_parsed")?.filter(has_values) else { return Ok(text) };
+        let stats = typed_stats::stats(text.as_ref(), &typed).ok_or_else(|| self.mistyped("stats_parsed"))?;
+        Ok(Some(stats))
     }
 
     pub(super) fn deletion_vectors(&self) -> Result<Option<Vec<Option<Box<DeletionVectorDescriptor>>>>> {

@@ -15,12 +15,16 @@ mod part_batches;
 #[cfg(test)]
 mod tests;
 mod top_file;
+mod totals;
+mod typed_column;
+mod typed_stats;
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 pub use batches::Batches;
+pub use totals::{IsDead, Totals};
 
 use crate::actions::{Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path;

@@ -10,12 +10,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{PageIterator, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
-use parquet::file::statistics::Statistics;
+use parquet::schema::types::ColumnDescPtr;
 
 use super::column_bytes::{ColumnBytes, Faults, store_error};
 use crate::{Error, Result};
@@ -52,7 +53,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             let metadata = ParquetMetaDataReader::new().parse_and_finish(&source)?;
             let schema = metadata.file_metadata().schema_descr();
             let inferred = parquet_to_arrow_schema(schema, None)?;
-            let fields = with_views(&inferred.fields, false);
+            let mut types = WantedTypes { leaves: schema.columns().iter() };
+            let fields = types.fields(&inferred.fields, false);
             Ok((metadata, fields))
         });
         let (metadata, fields) = opened.map_err(|error| from_parquet(name, &error))?;
@@ -73,6 +75,10 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let columns = self.metadata.file_metadata().schema_descr().columns();
         let is_wanted = |place: &usize| wanted(columns[*place].path().parts());
         (0..columns.len()).filter(is_wanted).collect()
+    }
+
+    pub(super) fn leaf_path(&self, leaf: usize) -> &[String] {
+        self.metadata.file_metadata().schema_descr().columns()[leaf].path().parts()
     }
 
     pub(super) fn project(&self, leaves: &[usize]) -> Result<Projection> {
@@ -196,27 +202,49 @@ fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
 
 /// Whether a column chunk may hold a value, as far as its statistics tell.
 pub(super) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
-    let column = row_group.column(leaf);
-    let nulls = column.statistics().and_then(Statistics::null_count_opt);
-    nulls.is_none_or(|nulls| i64::try_from(nulls).is_ok_and(|nulls| nulls < column.num_values()))
+    null_count(row_group, leaf).is_none_or(|nulls| nulls < row_group.column(leaf).num_values())
 }
 
-/// Strings as views. Old writers leave out that a column of bytes is a string; outside of the typed columns
-/// every one is. Spark's INT96 timestamps end in 2262 if read as nanoseconds.
-fn with_views(fields: &Fields, typed: bool) -> Fields {
-    fields.iter().map(|field| field_with_views(field, typed)).collect()
+/// How many values of a column chunk are null, if its statistics tell.
+pub(super) fn null_count(row_group: &RowGroupMetaData, leaf: usize) -> Option<i64> {
+    let statistics = row_group.column(leaf).statistics()?;
+    i64::try_from(statistics.null_count_opt()?).ok()
 }
 
-fn field_with_views(field: &FieldRef, typed: bool) -> FieldRef {
-    let typed = typed || matches!(field.name().as_str(), "stats_parsed" | "partitionValues_parsed");
-    let data_type = match field.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
-        DataType::Binary | DataType::LargeBinary if !typed => DataType::Utf8View,
-        DataType::Timestamp(TimeUnit::Nanosecond, None) => DataType::Timestamp(TimeUnit::Microsecond, None),
-        DataType::Struct(children) => DataType::Struct(with_views(children, typed)),
-        DataType::Map(entries, sorted) => DataType::Map(field_with_views(entries, typed), *sorted),
-        DataType::List(item) => DataType::List(field_with_views(item, typed)),
-        other => other.clone(),
-    };
-    Arc::new(Field::clone(field).with_data_type(data_type))
+/// The Arrow types to read a file's columns as.
+struct WantedTypes<'a> {
+    /// The leaves behind the fields, in the same order.
+    leaves: std::slice::Iter<'a, ColumnDescPtr>,
+}
+
+impl WantedTypes<'_> {
+    fn fields(&mut self, fields: &Fields, typed: bool) -> Fields {
+        fields.iter().map(|field| self.field(field, typed)).collect()
+    }
+
+    /// Strings as views. Old writers leave out that a column of bytes is a string; outside of the typed
+    /// columns every one is.
+    fn field(&mut self, field: &FieldRef, typed: bool) -> FieldRef {
+        let typed = typed || matches!(field.name().as_str(), "stats_parsed" | "partitionValues_parsed");
+        let data_type = match field.data_type() {
+            DataType::Struct(children) => DataType::Struct(self.fields(children, typed)),
+            DataType::Map(entries, sorted) => DataType::Map(self.field(entries, typed), *sorted),
+            DataType::List(item) => DataType::List(self.field(item, typed)),
+            leaf => self.leaf(leaf, typed),
+        };
+        Arc::new(Field::clone(field).with_data_type(data_type))
+    }
+
+    fn leaf(&mut self, inferred: &DataType, typed: bool) -> DataType {
+        let physical_type = self.leaves.next().map(|leaf| leaf.physical_type());
+        match inferred {
+            DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+            DataType::Binary | DataType::LargeBinary if !typed => DataType::Utf8View,
+            // Spark's timestamps: instants, and as nanoseconds they would end in 2262.
+            _ if physical_type == Some(PhysicalType::INT96) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
+            other => other.clone(),
+        }
+    }
 }

@@ -12,8 +12,8 @@ use parquet::file::reader::ChunkReader;
 
 use super::adds::{self, Adds};
 use super::kept_rows::{RowNumbers, Verdicts};
-use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values};
-use super::{BATCH_ROWS, ReadOptions};
+use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
+use super::{BATCH_ROWS, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -98,7 +98,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             let index = self.next_row_group;
             let all = self.next_first_row..self.next_first_row + row_group.num_rows() as u32;
             let has_adds = self.columns.has_adds(row_group);
-            let leaves = self.columns.wanted(row_group, &self.options, interner);
+            let leaves = self.columns.wanted(row_group, self.options.needs, interner.log_names());
             self.next_row_group += 1;
             self.next_first_row = all.end;
             let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
@@ -120,13 +120,14 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     /// The rows among `wanted` whose partition values the caller keeps.
     fn kept(&mut self, row_group: usize, all: &Range<u32>, wanted: Range<u32>) -> Result<RowNumbers> {
         let Some(keep) = self.options.keep_tuple.clone() else { return Ok(RowNumbers::Range(wanted)) };
-        let leaves = &self.columns.partition_values;
-        if leaves.is_empty() || self.all_tuples.log_names().is_empty() {
+        let leaves =
+            self.columns.partition_leaves(&self.file.row_groups()[row_group], self.all_tuples.log_names());
+        if leaves.is_empty() {
             return Ok(RowNumbers::Range(wanted));
         }
         let mut left = RowNumbers::Range(wanted.clone());
         let mut kept = Vec::new();
-        let projection = self.file.project(leaves)?;
+        let projection = self.file.project(&leaves)?;
         for batch in self.file.read(row_group, &projection, BATCH_ROWS, left.selection(all))? {
             let batch = batch?;
             let mut rows = left.take(batch.num_rows());
@@ -160,7 +161,10 @@ struct Columns {
     path: Vec<usize>,
     common: Vec<usize>,
     partition_values: Vec<usize>,
+    /// With the name of the partition column that each belongs to.
+    typed_partition_values: Vec<(String, usize)>,
     stats: Vec<usize>,
+    typed_stats: Vec<usize>,
     deletion_vector: Vec<usize>,
     delta_fields: Vec<usize>,
 }
@@ -173,11 +177,15 @@ impl Columns {
                 _ => false,
             })
         };
+        let typed_partition_values = of(&["partitionValues_parsed"]).into_iter();
+        let column_of = |leaf: usize| file.leaf_path(leaf).get(2).cloned().unwrap_or_default();
         Self {
             path: of(&["path"]),
             common: of(&["path", "size", "modificationTime"]),
             partition_values: of(&["partitionValues"]),
+            typed_partition_values: typed_partition_values.map(|leaf| (column_of(leaf), leaf)).collect(),
             stats: of(&["stats"]),
+            typed_stats: of(&["stats_parsed"]),
             deletion_vector: of(&["deletionVector"]),
             delta_fields: of(&DELTA_FIELDS),
         }
@@ -187,23 +195,53 @@ impl Columns {
         self.path.iter().any(|leaf| has_values(row_group, *leaf))
     }
 
+    /// All that a batch is made of. Columns without a value in the row group are left out.
     fn wanted(
         &self,
         row_group: &RowGroupMetaData,
-        options: &ReadOptions,
-        interner: &PartitionInterner,
+        needs: Needs,
+        partition_columns: &[Box<str>],
     ) -> Vec<usize> {
         let mut leaves = self.common.clone();
-        if !interner.log_names().is_empty() {
-            leaves.extend(&self.partition_values);
+        leaves.extend(self.partition_leaves(row_group, partition_columns));
+        if needs.stats {
+            leaves.extend(self.stats_leaves(row_group));
         }
-        if options.needs.stats {
-            leaves.extend(self.stats.iter().filter(|leaf| has_values(row_group, **leaf)));
-        }
-        leaves.extend(self.deletion_vector.iter().filter(|leaf| has_values(row_group, **leaf)));
-        if options.needs.delta_fields {
-            leaves.extend(self.delta_fields.iter().filter(|leaf| has_values(row_group, **leaf)));
+        leaves.extend(with_values(row_group, &self.deletion_vector));
+        if needs.delta_fields {
+            leaves.extend(with_values(row_group, &self.delta_fields));
         }
         leaves
     }
+
+    /// The map, or the typed columns where there is no map.
+    fn partition_leaves(&self, row_group: &RowGroupMetaData, partition_columns: &[Box<str>]) -> Vec<usize> {
+        if partition_columns.is_empty() {
+            return Vec::new();
+        }
+        if self.partition_values.iter().any(|leaf| has_values(row_group, *leaf)) {
+            return self.partition_values.clone();
+        }
+        let is_wanted = |name: &str| partition_columns.iter().any(|column| **column == *name);
+        let typed = self.typed_partition_values.iter().filter(|(name, _)| is_wanted(name));
+        typed.map(|(_, leaf)| *leaf).collect()
+    }
+
+    /// The text, and the typed columns where some file has no text.
+    fn stats_leaves(&self, row_group: &RowGroupMetaData) -> Vec<usize> {
+        let mut leaves: Vec<_> = with_values(row_group, &self.stats).collect();
+        let nulls = |leaf: Option<&usize>| null_count(row_group, *leaf?);
+        let is_complete = match (nulls(leaves.first()), nulls(self.path.first())) {
+            (Some(stats), Some(path)) => stats <= path,
+            _ => false,
+        };
+        if !is_complete {
+            leaves.extend(with_values(row_group, &self.typed_stats));
+        }
+        leaves
+    }
+}
+
+fn with_values(row_group: &RowGroupMetaData, leaves: &[usize]) -> impl Iterator<Item = usize> {
+    leaves.iter().copied().filter(|leaf| has_values(row_group, *leaf))
 }

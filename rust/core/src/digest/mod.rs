@@ -10,6 +10,9 @@ mod hmac_key;
 use md5::block_api::compress as md5_compress;
 use sha2::block_api::compress256;
 
+#[cfg(target_arch = "x86_64")]
+use crate::wide::Lanes;
+
 pub(crate) use hmac_key::{HmacKey, outer_block};
 
 /// How many messages are hashed together at most.
@@ -29,17 +32,37 @@ pub(crate) const SHA256_INITIAL: Sha256State =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// RFC 1321, section 3.3.
-const MD5_INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+pub(crate) const MD5_INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 /// What hashes: chosen once, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
     /// One message after another, by the hashing instructions where the CPU has them.
     Portable,
+    /// Many side by side.
+    #[cfg(target_arch = "x86_64")]
+    Wide(Lanes),
 }
+
+/// Sixteen lanes take about as long as this many messages one by one.
+#[cfg(target_arch = "x86_64")]
+const SHA256_PAYS_FROM: usize = 6;
+
+#[cfg(target_arch = "x86_64")]
+const MD5_PAYS_FROM: usize = 3;
 
 impl Engine {
     /// The quickest engine of this CPU; `portable` never uses wide registers.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn detect(portable: bool) -> Self {
+        match Lanes::detect() {
+            Some(lanes) if !portable => Self::Wide(lanes),
+            _ => Self::Portable,
+        }
+    }
+
+    /// The quickest engine of this CPU.
+    #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn detect(_portable: bool) -> Self {
         Self::Portable
     }
@@ -47,14 +70,20 @@ impl Engine {
     /// Hashes padded `messages` on from `initial`; the digest of `messages[i]` goes to `digests[i]`.
     pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
         match self {
-            Self::Portable => sha256_one_by_one(initial, messages, digests),
+            #[cfg(target_arch = "x86_64")]
+            Self::Wide(lanes) if messages.len() >= SHA256_PAYS_FROM && lanes.beat_sha_instructions() => {
+                lanes.sha256(initial, messages, digests);
+            }
+            _ => sha256_one_by_one(initial, messages, digests),
         }
     }
 
     /// Hashes `messages` padded by [`pad_md5`]; the digest of `messages[i]` goes to `digests[i]`.
     pub(crate) fn md5(self, messages: &[&[Block]], digests: &mut [[u8; 16]]) {
         match self {
-            Self::Portable => md5_one_by_one(messages, digests),
+            #[cfg(target_arch = "x86_64")]
+            Self::Wide(lanes) if messages.len() >= MD5_PAYS_FROM => lanes.md5(messages, digests),
+            _ => md5_one_by_one(messages, digests),
         }
     }
 }
@@ -150,7 +179,10 @@ mod tests {
     use super::*;
 
     fn engines() -> Vec<Engine> {
-        vec![Engine::Portable, Engine::detect(false)]
+        let mut engines = vec![Engine::Portable, Engine::detect(false)];
+        #[cfg(target_arch = "x86_64")]
+        engines.extend(Lanes::available().into_iter().map(Engine::Wide));
+        engines
     }
 
     fn sha256_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 32]> {

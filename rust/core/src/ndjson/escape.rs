@@ -4,7 +4,7 @@
 //! Unicode does break on those.
 
 /// Text is looked at in blocks of this size.
-const BLOCK_BYTES: usize = 64;
+const BLOCK_BYTES: usize = 16;
 
 /// Room for a block of which every byte is escaped.
 const ESCAPED_BYTES: usize = 2 * BLOCK_BYTES;
@@ -13,17 +13,26 @@ const ESCAPED_BYTES: usize = 2 * BLOCK_BYTES;
 pub(crate) fn append_escaped(text: &str, out: &mut Vec<u8>) {
     let text = text.as_bytes();
     let mut at = 0;
-    while let Some(block) = text.get(at..).and_then(|rest| rest.first_chunk::<BLOCK_BYTES>()) {
-        if is_simple(block) {
-            append_simple(block, out);
-            at += BLOCK_BYTES;
-        } else {
-            at = append_any(text, at, at + BLOCK_BYTES, out);
-        }
-    }
     while at < text.len() {
-        at = append_any(text, at, text.len(), out);
+        at += append_simple_blocks(&text[at..], out);
+        at = append_any(text, at, text.len().min(at + BLOCK_BYTES), out);
     }
+}
+
+/// Escapes quotes and backslashes of the leading blocks of `text` that hold nothing else to escape; says how
+/// many bytes that were.
+fn append_simple_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(taken) = crate::wide::append_escaped_blocks(text, out) {
+        return taken;
+    }
+    append_simple_blocks_portably(text, out)
+}
+
+fn append_simple_blocks_portably(text: &[u8], out: &mut Vec<u8>) -> usize {
+    let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
+    let simple = blocks.iter().take_while(|block| is_simple(block));
+    simple.map(|block| append_simple(block, out)).count() * BLOCK_BYTES
 }
 
 /// Appends `text` as a JSON string with its quotes.
@@ -123,8 +132,15 @@ mod tests {
     use super::*;
 
     fn string(text: &str) -> String {
-        let mut out = Vec::new();
+        let (mut out, mut portable) = (Vec::new(), vec![b'"']);
         append_string(text, &mut out);
+        let mut at = 0;
+        while at < text.len() {
+            at += append_simple_blocks_portably(&text.as_bytes()[at..], &mut portable);
+            at = append_any(text.as_bytes(), at, text.len().min(at + BLOCK_BYTES), &mut portable);
+        }
+        portable.push(b'"');
+        assert_eq!(out, portable, "both ways escape alike");
         String::from_utf8(out).unwrap()
     }
 

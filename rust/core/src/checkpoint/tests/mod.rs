@@ -1,5 +1,7 @@
 mod damage;
 mod layouts;
+mod sums;
+mod typed;
 mod writer;
 
 use serde_json::{Value, json};

@@ -1,0 +1,147 @@
+//! What a line costs: URL, id, escaping and the rest, in nanoseconds of one thread per file.
+//!
+//! `cargo bench -p deltalog --bench lines`. Every figure is the median of many runs over one batch of files,
+//! and every way to the same lines is held against the portable one before it is timed.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::StringViewArray;
+use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::ndjson::{FileIds, IdScheme, LineWriter, ResponseFormat};
+use deltalog::sign::{S3Options, Signer, SignerSet, SigningRoot, UrlStream};
+
+const FILES: usize = 8192;
+const RUNS: usize = 61;
+const NOW_MS: i64 = 1_709_251_198_000;
+
+fn urls(portable: bool) -> UrlStream {
+    let signer = Signer::s3(S3Options {
+        bucket: "example-bucket".to_owned(),
+        region: "eu-central-1".to_owned(),
+        endpoint: None,
+        path_style: false,
+        access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+        secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
+        session_token: None,
+        credentials_expire_ms: None,
+        portable,
+    });
+    let root = SigningRoot::new("s3://example-bucket/warehouse/events", signer.unwrap()).unwrap();
+    SignerSet::new(root, vec![]).stream(NOW_MS, 3600).unwrap()
+}
+
+fn batch(with_stats: bool) -> FileBatch {
+    let path = |index: usize| {
+        format!(
+            "date=2024-02-{:02}/region=eu/part-{index:05}-61d16c75-6994-46b7-a15b-{index:012x}.c000.snappy.parquet",
+            index % 28 + 1
+        )
+    };
+    let stats = |index: usize| {
+        format!(
+            "{{\"numRecords\":{},\"minValues\":{{\"id\":{index},\"event_time\":\"2024-02-01T00:00:00.000Z\",\
+             \"name\":\"aardvark\",\"price\":0.99}},\"maxValues\":{{\"id\":{},\"event_time\":\
+             \"2024-02-01T23:59:59.999Z\",\"name\":\"zebra\",\"price\":999.5}},\"nullCount\":{{\"id\":0,\
+             \"event_time\":0,\"name\":12,\"price\":3}}}}",
+            1000 + index,
+            index + 1000
+        )
+    };
+    let tuple = PartitionTuple {
+        values: [Some("2024-02-01".into()), Some("eu".into())].into(),
+        json: (*b"{\"date\":\"2024-02-01\",\"region\":\"eu\"}").into(),
+    };
+    FileBatch {
+        source: SourceId(0),
+        row: (0..FILES as u32).collect(),
+        path: StringViewArray::from_iter_values((0..FILES).map(path)),
+        size: (0..FILES as i64).map(|index| 10_000_000 + index).collect(),
+        modification_time_ms: vec![1_700_000_000_000; FILES],
+        data_change: None,
+        partitions: PartitionColumn { dictionary: Arc::new(vec![Arc::new(tuple)]), keys: vec![0; FILES] },
+        stats: with_stats.then(|| StringViewArray::from_iter_values((0..FILES).map(stats))),
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}
+
+fn time(name: &str, mut run: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed().as_nanos() as f64 / FILES as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let median = times[RUNS / 2];
+    println!("{name:<44} {median:7.1} ns   (best {:.1})", times[0]);
+    median
+}
+
+fn sign_all(urls: &mut UrlStream, batch: &FileBatch, out: &mut Vec<u8>) {
+    out.clear();
+    for index in 0..FILES {
+        urls.append(batch.path.value(index), out).unwrap();
+    }
+    urls.finish(out);
+}
+
+fn main() {
+    if cfg!(debug_assertions) {
+        println!("refused: a debug build says nothing about speed");
+        return;
+    }
+    let (plain, full) = (batch(false), batch(true));
+    let rows: Vec<u32> = (0..FILES as u32).collect();
+    let stats_bytes: usize = (0..FILES).map(|index| full.stats.as_ref().unwrap().value(index).len()).sum();
+    println!("{FILES} files, stats of {} bytes", stats_bytes / FILES);
+
+    let (mut portable, mut wide) = (Vec::new(), Vec::new());
+    sign_all(&mut urls(true), &plain, &mut portable);
+    sign_all(&mut urls(false), &plain, &mut wide);
+    assert!(portable == wide, "the engines sign alike");
+    println!("URL of {} bytes", wide.len() / FILES);
+
+    let mut out = Vec::with_capacity(16 << 20);
+    for portable in [true, false] {
+        let engine = if portable { "portable" } else { "widest" };
+        let mut urls = urls(portable);
+        time(&format!("sign, {engine}"), || sign_all(&mut urls, black_box(&plain), &mut out));
+    }
+    for scheme in [IdScheme::Parquet, IdScheme::Delta] {
+        time(&format!("ids, {scheme:?}, widest"), || {
+            black_box(FileIds::of(scheme, black_box(&plain.path)));
+        });
+    }
+    for format in [ResponseFormat::Parquet, ResponseFormat::Delta] {
+        let mut expected = Vec::new();
+        LineWriter::new(format, format.id_scheme(), urls(true)).write(&full, &rows, &mut expected).unwrap();
+        println!("{format:?} line of {} bytes", expected.len() / FILES);
+        for portable in [true, false] {
+            let engine = if portable { "portable" } else { "widest" };
+            let mut writer = LineWriter::new(format, format.id_scheme(), urls(portable));
+            out.clear();
+            writer.write(&full, &rows, &mut out).unwrap();
+            assert!(out == expected, "the engines write alike");
+            for (kind, batch) in [("without stats", &plain), ("with stats", &full)] {
+                time(&format!("line, {format:?}, {kind}, {engine}"), || {
+                    out.clear();
+                    writer.write(black_box(batch), &rows, &mut out).unwrap();
+                });
+            }
+        }
+        let ids = FileIds::of(format.id_scheme(), &full.path);
+        let mut writer = LineWriter::new(format, format.id_scheme(), urls(false));
+        time(&format!("line, {format:?}, with stats, ids kept, widest"), || {
+            out.clear();
+            writer.write_with_ids(black_box(&full), &ids, &rows, &mut out).unwrap();
+        });
+    }
+}

@@ -1,0 +1,83 @@
+//! Totals are those of the stream, whatever is dead and however many threads sum up.
+
+use parquet::file::properties::WriterProperties;
+
+use super::*;
+use writer::{Log, parquet, schema};
+
+/// Three parts of several row groups, with removes and deletion vectors among them.
+fn checkpoint(log: &Log) -> Checkpoint {
+    let files = (1..=3_usize).map(|part| {
+        let mut rows: Vec<Value> = (0..part * 400).map(|row| add_row(part * 10_000 + row)).collect();
+        rows.insert(3, json!({"remove": {"path": "gone", "deletionTimestamp": 1}}));
+        rows.insert(90, protocol_row());
+        rows.push(metadata_row(&["day", "city"]));
+        let name = format!("00000000000000000007.checkpoint.{part:010}.0000000003.parquet");
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(170))
+            .set_data_page_row_count_limit(50)
+            .set_write_batch_size(10);
+        log.write(&name, &parquet(&schema(), &rows, properties.build()))
+    });
+    let files = CheckpointFiles { version: 7, kind: CheckpointKind::MultiPart, files: files.collect() };
+    open(log.root(), &files).unwrap()
+}
+
+fn of_stream(checkpoint: &Checkpoint, is_dead: IsDead<'_>) -> Totals {
+    let mut totals = Totals::default();
+    for batch in read(checkpoint, everything()).unwrap() {
+        for file in 0..batch.len() {
+            if !is_dead(batch.path.value(file), batch.deletion_vector_at(file)) {
+                totals.files += 1;
+                totals.bytes += batch.size[file] as u64;
+            }
+        }
+    }
+    totals
+}
+
+#[test]
+fn totals_are_those_of_the_stream() {
+    let log = Log::new();
+    let checkpoint = checkpoint(&log);
+    let all = of_stream(&checkpoint, &|_, _| false);
+    assert_eq!(all.files, 400 + 800 + 1200);
+    let by_path: IsDead<'_> = &|path, _| path.ends_with("7.parquet");
+    let by_vector: IsDead<'_> = &|_, vector| vector.is_some_and(|vector| vector.cardinality % 8 == 0);
+    for threads in [0, 1, 2, 3, 16] {
+        assert_eq!(checkpoint.totals(None, threads).unwrap(), all);
+        for is_dead in [by_path, by_vector] {
+            let expected = of_stream(&checkpoint, is_dead);
+            assert!(expected.files < all.files);
+            assert_eq!(checkpoint.totals(Some(is_dead), threads).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_without_adds_sums_up_to_nothing() {
+    let log = Log::new();
+    let content = parquet(&schema(), &[protocol_row(), metadata_row(&[])], WriterProperties::default());
+    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    assert_eq!(checkpoint.totals(None, 2).unwrap(), Totals::default());
+    assert_eq!(checkpoint.totals(Some(&|_, _| true), 2).unwrap(), Totals::default());
+    assert!(read(&checkpoint, everything()).unwrap().is_empty());
+}
+
+#[test]
+fn sizes_that_cannot_be_are_a_corrupt_log() {
+    for sizes in [[1, -1], [i64::MAX, i64::MAX]] {
+        let log = Log::new();
+        let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
+        rows.extend((0..6).map(add_row));
+        for row in 0..6 {
+            rows[2 + row]["add"]["size"] = json!(sizes[row % 2]);
+        }
+        let content = parquet(&schema(), &rows, WriterProperties::default());
+        let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+        for is_dead in [None, Some::<IsDead<'_>>(&|_, _| false)] {
+            let error = checkpoint.totals(is_dead, 2).unwrap_err();
+            assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+        }
+    }
+}

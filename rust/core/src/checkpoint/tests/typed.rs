@@ -1,0 +1,162 @@
+//! Checkpoints with typed columns instead of text.
+
+use arrow_schema::{DataType, TimeUnit};
+use parquet::file::properties::WriterProperties;
+
+use super::*;
+use writer::{Log, add_fields, parquet, schema_of, struct_of};
+
+fn every_type() -> [(&'static str, DataType); 14] {
+    let micros = |zone: Option<&str>| DataType::Timestamp(TimeUnit::Microsecond, zone.map(Into::into));
+    [
+        ("boolean", DataType::Boolean),
+        ("byte", DataType::Int8),
+        ("short", DataType::Int16),
+        ("int", DataType::Int32),
+        ("long", DataType::Int64),
+        ("float", DataType::Float32),
+        ("double", DataType::Float64),
+        ("decimal", DataType::Decimal128(38, 5)),
+        ("whole", DataType::Decimal128(9, 0)),
+        ("date", DataType::Date32),
+        ("timestamp", micros(Some("UTC"))),
+        ("ntz", micros(None)),
+        ("text", DataType::Utf8),
+        ("binary", DataType::Binary),
+    ]
+}
+
+fn low() -> Value {
+    json!({
+        "boolean": false, "byte": -128, "short": -32768, "int": -2_147_483_648, "long": i64::MIN, "float": 0.1,
+        "double": -1.5e300, "decimal": "-123456789012345678901234567890123", "whole": "-7", "date": -1,
+        "timestamp": -1000, "ntz": 0, "text": "a\"\\\n", "binary": "b\u{1}",
+    })
+}
+
+fn high() -> Value {
+    json!({
+        "boolean": true, "byte": 127, "short": 32767, "int": 2_147_483_647, "long": i64::MAX, "float": 3.0,
+        "double": "NaN", "decimal": "5", "whole": "0", "date": 19_782, "timestamp": 1_709_210_096_789_000_i64,
+        "ntz": 1_709_210_096_789_123_i64, "text": "é", "binary": "",
+    })
+}
+
+/// A checkpoint with one add a row, `stats` and `stats_parsed` as given.
+fn stats_of(rows: &[(Value, Value)]) -> Vec<Option<String>> {
+    let stats = struct_of([
+        ("numRecords", DataType::Int64),
+        ("minValues", struct_of(every_type())),
+        ("maxValues", struct_of(every_type())),
+        (
+            "nullCount",
+            struct_of([("nested", struct_of([("a\"b", DataType::Int64), ("c", DataType::Int64)]))]),
+        ),
+        ("tightBounds", DataType::Boolean),
+    ]);
+    let mut columns = add_fields();
+    columns.push(("stats_parsed", stats));
+    let mut actions = vec![protocol_row(), metadata_row(&[])];
+    actions.extend(rows.iter().map(|(text, parsed)| {
+        json!({"add": {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": false,
+            "stats": text, "stats_parsed": parsed}})
+    }));
+    let log = Log::new();
+    let content = parquet(&schema_of(&columns), &actions, WriterProperties::default());
+    let batches = read(&open(log.root(), &log.classic(&content)).unwrap(), everything()).unwrap();
+    adds(&batches).iter().map(|add| add.2["stats"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn stats_are_written_anew_from_their_typed_columns() {
+    let parsed = json!({
+        "numRecords": 3, "minValues": low(), "maxValues": high(),
+        "nullCount": {"nested": {"a\"b": 0, "c": null}}, "tightBounds": true,
+    });
+    let expected = concat!(
+        r#"{"numRecords":3,"minValues":{"boolean":false,"byte":-128,"short":-32768,"int":-2147483648,"#,
+        r#""long":-9223372036854775808,"float":0.1,"double":-1.5e300,"#,
+        r#""decimal":-1234567890123456789012345678.90123,"whole":-7,"date":"1969-12-31","#,
+        r#""timestamp":"1969-12-31T23:59:59.999Z","ntz":"1970-01-01T00:00:00.000","text":"a\"\\\n","#,
+        r#""binary":"b\u0001"},"#,
+        r#""maxValues":{"boolean":true,"byte":127,"short":32767,"int":2147483647,"#,
+        r#""long":9223372036854775807,"float":3.0,"double":"NaN","decimal":0.00005,"whole":0,"#,
+        r#""date":"2024-02-29","timestamp":"2024-02-29T12:34:56.789Z","ntz":"2024-02-29T12:34:56.789123","#,
+        r#""text":"é","binary":""},"nullCount":{"nested":{"a\"b":0}},"tightBounds":true}"#,
+    );
+    assert_eq!(stats_of(&[(Value::Null, parsed)]), [Some(expected.to_owned())]);
+}
+
+#[test]
+fn null_leaves_and_structs_of_them_are_left_out_and_a_file_without_stats_has_none() {
+    let parsed = [
+        json!({"numRecords": 3, "minValues": {"int": null}, "maxValues": {"int": 1}, "nullCount": null}),
+        json!({"minValues": {"text": "x"}, "nullCount": {"nested": {}}}),
+        json!({"minValues": {}, "nullCount": {"nested": {"c": null}}}),
+        Value::Null,
+    ];
+    let expected = [
+        Some(r#"{"numRecords":3,"maxValues":{"int":1}}"#.to_owned()),
+        Some(r#"{"minValues":{"text":"x"}}"#.to_owned()),
+        None,
+        None,
+    ];
+    let rows = parsed.map(|parsed| (Value::Null, parsed));
+    assert_eq!(stats_of(&rows), expected);
+    for (row, expected) in rows.iter().zip(&expected) {
+        assert_eq!(stats_of(std::slice::from_ref(row)), std::slice::from_ref(expected));
+    }
+}
+
+#[test]
+fn where_a_file_has_its_stats_as_text_they_win() {
+    let parsed = json!({"numRecords": 3});
+    let rows = [
+        (json!("{\"numRecords\":1}"), parsed.clone()),
+        (Value::Null, parsed.clone()),
+        (json!("not even json"), Value::Null),
+        (Value::Null, Value::Null),
+    ];
+    let expected = [Some("{\"numRecords\":1}"), Some("{\"numRecords\":3}"), Some("not even json"), None];
+    assert_eq!(stats_of(&rows), expected.map(|text| text.map(str::to_owned)));
+    assert_eq!(stats_of(&rows[..1]), [Some("{\"numRecords\":1}".to_owned())]);
+}
+
+#[test]
+fn partition_values_are_serialized_anew_from_their_typed_columns() {
+    let columns: Vec<_> = add_fields()
+        .into_iter()
+        .filter(|(name, _)| *name != "partitionValues")
+        .chain([("partitionValues_parsed", struct_of(every_type()))])
+        .collect();
+    let names = every_type().map(|(name, _)| name);
+    let add = |values: Value| {
+        json!({"add": {"path": "p", "size": 1, "modificationTime": 1, "dataChange": false,
+            "partitionValues_parsed": values}})
+    };
+    let actions = [protocol_row(), metadata_row(&names), add(low()), add(high()), add(json!({"text": ""}))];
+    let log = Log::new();
+    let content = parquet(&schema_of(&columns), &actions, WriterProperties::default());
+    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    let found = adds(&read(&checkpoint, everything()).unwrap());
+    let expected_low = json!({
+        "boolean": "false", "byte": "-128", "short": "-32768", "int": "-2147483648",
+        "long": "-9223372036854775808", "float": "0.1", "double": "-1.5e300",
+        "decimal": "-1234567890123456789012345678.90123", "whole": "-7", "date": "1969-12-31",
+        "timestamp": "1969-12-31T23:59:59.999000Z", "ntz": "1970-01-01 00:00:00", "text": "a\"\\\n",
+        "binary": "b\u{1}",
+    });
+    let expected_high = json!({
+        "boolean": "true", "byte": "127", "short": "32767", "int": "2147483647", "long": "9223372036854775807",
+        "float": "3.0", "double": "NaN", "decimal": "0.00005", "whole": "0", "date": "2024-02-29",
+        "timestamp": "2024-02-29T12:34:56.789000Z", "ntz": "2024-02-29 12:34:56.789123", "text": "é",
+        "binary": null,
+    });
+    assert_eq!(found[0].2["partitionValues"], expected_low);
+    assert_eq!(found[1].2["partitionValues"], expected_high);
+    assert!(found[2].2["partitionValues"].as_object().unwrap().values().all(Value::is_null));
+
+    let keep = |tuple: &PartitionTuple| tuple.values[3].as_deref() == Some("2147483647");
+    let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
+    assert_eq!(adds(&read(&checkpoint, options).unwrap()), found[1..2]);
+}

@@ -1,0 +1,141 @@
+//! How many files a checkpoint has and how many bytes, by one pass over as few columns as possible.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_array::RecordBatch;
+
+use super::adds::Adds;
+use super::kept_rows::RowNumbers;
+use super::parquet_file::{ParquetFile, has_values};
+use super::{BATCH_ROWS, Checkpoint, Part};
+use crate::actions::DeletionVectorDescriptor;
+use crate::storage::StoredFile;
+use crate::{Error, Result};
+
+const TOO_LARGE: &str = "the sum of the files' sizes overflows";
+
+/// Sums over live files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many.
+    pub files: u64,
+    /// The sum of their sizes in bytes.
+    pub bytes: u64,
+}
+
+/// Whether a newer reference to a file, by its path and deletion vector, makes an add dead.
+pub type IsDead<'a> = &'a (dyn Fn(&str, Option<&DeletionVectorDescriptor>) -> bool + Sync);
+
+impl Totals {
+    /// Adds a file or other sums; `None` if that is more than any table has.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            files: self.files.checked_add(other.files)?,
+            bytes: self.bytes.checked_add(other.bytes)?,
+        })
+    }
+}
+
+impl Checkpoint {
+    /// Sums up the live adds on `threads` threads of its own.
+    ///
+    /// Without `is_dead` every add is live, and only the sizes are read.
+    pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize) -> Result<Totals> {
+        let threads = threads.max(1);
+        let parts = self.parts.len().max(1);
+        // Many parts are work enough for all threads; few are cut, so that no thread waits for another.
+        let slices = if parts >= 2 * threads { 1 } else { (2 * threads).div_ceil(parts) };
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut totals = Totals::default();
+            loop {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                let Some(part) = self.parts.get(task / slices) else { return Ok(totals) };
+                let slice = Slice { number: task % slices, of: slices };
+                let sums = self.part_totals(part, slice, is_dead).inspect_err(|_| {
+                    // The other threads stop after what they are at.
+                    next.store(usize::MAX / 2, Ordering::Relaxed);
+                })?;
+                totals = totals.plus(sums).ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))?;
+            }
+        };
+        let sums: Vec<Result<Totals>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            let panicked =
+                |_| Err(Error::Internal { detail: "a thread that sums up a checkpoint panicked".into() });
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
+        });
+        let mut totals = Totals::default();
+        for sums in sums {
+            totals = totals.plus(sums?).ok_or_else(|| Error::corrupt("checkpoint", TOO_LARGE))?;
+        }
+        Ok(totals)
+    }
+
+    fn part_totals(&self, part: &Part, slice: Slice, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
+        let file = part.open(&self.storage)?;
+        let fields: &[&str] = if is_dead.is_some() { &["path", "size", "deletionVector"] } else { &["size"] };
+        let leaves = file.leaves(|path| match path {
+            [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
+            _ => false,
+        });
+        let rows = file.row_groups().iter().map(|row_group| row_group.num_rows() as u32).sum();
+        let wanted = slice.of_rows(rows);
+        let mut totals = Totals::default();
+        let mut first_row = 0;
+        for (index, row_group) in file.row_groups().iter().enumerate() {
+            let all = first_row..first_row + row_group.num_rows() as u32;
+            first_row = all.end;
+            let wanted = all.start.max(wanted.start)..all.end.min(wanted.end);
+            let leaves: Vec<_> = leaves.iter().copied().filter(|leaf| has_values(row_group, *leaf)).collect();
+            if wanted.is_empty() || leaves.is_empty() {
+                continue;
+            }
+            let projection = file.project(&leaves)?;
+            let selection = RowNumbers::Range(wanted).selection(&all);
+            for batch in file.read(index, &projection, BATCH_ROWS, selection)? {
+                let sums = batch_totals(&file, &batch?, is_dead)?;
+                totals = totals.plus(sums).ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))?;
+            }
+        }
+        Ok(totals)
+    }
+}
+
+/// One of several pieces of equal length.
+#[derive(Clone, Copy)]
+struct Slice {
+    number: usize,
+    of: usize,
+}
+
+impl Slice {
+    fn of_rows(self, rows: u32) -> Range<u32> {
+        let cut = |number: usize| (u64::from(rows) * number as u64 / self.of as u64) as u32;
+        cut(self.number)..cut(self.number + 1)
+    }
+}
+
+fn batch_totals(
+    file: &ParquetFile<StoredFile>,
+    batch: &RecordBatch,
+    is_dead: Option<IsDead<'_>>,
+) -> Result<Totals> {
+    let adds = Adds::new(file.name(), batch)?;
+    let sizes = adds.sizes()?;
+    let overflow = || Error::corrupt(&**file.name(), TOO_LARGE);
+    let Some(is_dead) = is_dead else { return sum(sizes.into_iter()).ok_or_else(overflow) };
+    let paths = adds.required_strings("path")?;
+    let vectors = adds.deletion_vectors()?;
+    let vector = |file: usize| vectors.as_ref()?.get(file)?.as_deref();
+    let live = (0..sizes.len()).filter(|file| !is_dead(paths.value(*file), vector(*file)));
+    sum(live.map(|file| sizes[file])).ok_or_else(overflow)
+}
+
+fn sum(sizes: impl Iterator<Item = i64>) -> Option<Totals> {
+    sizes.into_iter().try_fold(Totals::default(), |totals, size| {
+        totals.plus(Totals { files: 1, bytes: u64::try_from(size).ok()? })
+    })
+}

@@ -1,0 +1,421 @@
+//! From an [`Expression`] over names to a [`Bound`] over the columns of one schema.
+//!
+//! Negations are pushed down to the leaves on the way, so that every leaf is one question: which values does it
+//! accept, and does it accept null? A row matches only where the whole is true; null is not. A leaf's set may
+//! be larger than the truth (then it is not `exact`), never smaller.
+
+use super::expression::{ColumnName, Comparison, Expression, Literal, NumberKind, Pattern, PatternRest};
+use super::json::shown;
+use super::keys::{KeyType, compare_as, literal_spread};
+use super::number::{Number, Spread};
+use super::ranges::{Ranges, TextCut};
+use crate::schema::{Column, DataType, PrimitiveType, StructType, Unresolved};
+
+/// A column of the schema that a predicate asks about.
+#[derive(Debug, Clone)]
+pub(crate) struct BoundColumn {
+    pub(crate) column: Column,
+    pub(crate) key_type: KeyType,
+    /// Its place among the partition columns.
+    pub(crate) partition: Option<usize>,
+}
+
+impl BoundColumn {
+    /// Some writers count the nulls of elements as those of arrays: then "all are null" proves nothing.
+    pub(crate) fn counts_own_nulls(&self) -> bool {
+        matches!(self.column.data_type, DataType::Primitive(primitive) if primitive != PrimitiveType::Variant)
+    }
+}
+
+/// Accepted values in their order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Set {
+    Keys(Ranges<i128>),
+    Text(Ranges<TextCut>),
+}
+
+/// One column, the values it may have, and whether it may be null.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Leaf {
+    /// Into the columns of the binder.
+    pub(crate) column: usize,
+    pub(crate) set: Set,
+    pub(crate) nulls: bool,
+    /// Whether every accepted value truly matches.
+    pub(crate) exact: bool,
+}
+
+/// A predicate without negations.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Bound {
+    Always,
+    Never,
+    Undecided,
+    Leaf(Leaf),
+    And(Vec<Bound>),
+    Or(Vec<Bound>),
+}
+
+/// Binds expressions to one schema; columns are shared by all that it binds.
+pub(crate) struct Binder<'a> {
+    schema: &'a StructType,
+    partition_columns: &'a [String],
+    pub(crate) columns: Vec<BoundColumn>,
+    /// Why leaves of the expression bound last are undecided.
+    pub(crate) reasons: Vec<String>,
+}
+
+enum Operand {
+    Column { index: usize, coarsest: NumberKind },
+    Literal(Literal),
+}
+
+impl<'a> Binder<'a> {
+    pub(crate) fn new(schema: &'a StructType, partition_columns: &'a [String]) -> Self {
+        Self { schema, partition_columns, columns: Vec::new(), reasons: Vec::new() }
+    }
+
+    /// Binds `expression`, or its negation.
+    pub(crate) fn bind(&mut self, expression: &Expression, negated: bool) -> Bound {
+        self.try_bind(expression, negated).unwrap_or_else(|reason| {
+            if !self.reasons.contains(&reason) && self.reasons.len() < 8 {
+                self.reasons.push(reason);
+            }
+            Bound::Undecided
+        })
+    }
+
+    fn try_bind(&mut self, expression: &Expression, negated: bool) -> Result<Bound, String> {
+        match expression {
+            Expression::And(children) | Expression::Or(children) => {
+                let bound = children.iter().map(|child| self.bind(child, negated)).collect();
+                let all = matches!(expression, Expression::And(_)) != negated;
+                Ok(if all { Bound::And(bound) } else { Bound::Or(bound) })
+            }
+            Expression::Not(child) => Ok(self.bind(child, !negated)),
+            Expression::Compare(comparison, left, right) => self.compare(*comparison, left, right, negated),
+            Expression::IsNull(child) => self.is_null(child, negated),
+            Expression::In(child, list) => self.is_in(child, list, negated),
+            Expression::Like(child, pattern) => self.like(child, pattern, negated),
+            Expression::Literal(Literal::Boolean(value)) => Ok(constant(*value != negated)),
+            Expression::Literal(Literal::Null) => Ok(Bound::Never),
+            Expression::Column(_) => match self.operand(expression)? {
+                Operand::Column { index, .. } if self.columns[index].key_type == KeyType::Boolean => {
+                    self.key_leaf(index, Comparison::Equal, Spread::exact(i128::from(!negated)))
+                }
+                _ => Err("a column that is not boolean stands alone".into()),
+            },
+            Expression::Literal(_) | Expression::Cast(..) => {
+                Err("an operand stands where a condition belongs".into())
+            }
+            Expression::Undecidable(reason) => Err(reason.clone()),
+        }
+    }
+
+    fn compare(
+        &mut self,
+        comparison: Comparison,
+        left: &Expression,
+        right: &Expression,
+        negated: bool,
+    ) -> Result<Bound, String> {
+        let (index, coarsest, literal, comparison) = match (self.operand(left)?, self.operand(right)?) {
+            (Operand::Column { index, coarsest }, Operand::Literal(literal)) => {
+                (index, coarsest, literal, comparison)
+            }
+            (Operand::Literal(literal), Operand::Column { index, coarsest }) => {
+                (index, coarsest, literal, comparison.mirrored())
+            }
+            (Operand::Literal(left), Operand::Literal(right)) => {
+                return constants(comparison, &left, &right, negated);
+            }
+            (Operand::Column { .. }, Operand::Column { .. }) => {
+                return Err("two columns are compared with each other".into());
+            }
+        };
+        let null_safe = comparison == Comparison::NullSafeEqual;
+        if literal == Literal::Null {
+            return Ok(if null_safe { self.null_leaf(index, negated) } else { Bound::Never });
+        }
+        let plain = match (comparison, negated) {
+            (Comparison::NullSafeEqual, false) => Comparison::Equal,
+            (Comparison::NullSafeEqual, true) => Comparison::NotEqual,
+            (comparison, false) => comparison,
+            (comparison, true) => opposite(comparison),
+        };
+        let mut bound = self.value_leaf(index, coarsest, plain, &literal)?;
+        if let Bound::Leaf(leaf) = &mut bound {
+            leaf.nulls = null_safe && negated;
+        }
+        Ok(bound)
+    }
+
+    fn is_null(&mut self, child: &Expression, negated: bool) -> Result<Bound, String> {
+        match self.operand(child)? {
+            Operand::Column { index, .. } => Ok(self.null_leaf(index, negated)),
+            Operand::Literal(literal) => Ok(constant((literal == Literal::Null) != negated)),
+        }
+    }
+
+    fn is_in(&mut self, child: &Expression, list: &[Expression], negated: bool) -> Result<Bound, String> {
+        let Operand::Column { index, coarsest } = self.operand(child)? else {
+            return Err("IN of a constant".into());
+        };
+        let comparison = if negated { Comparison::NotEqual } else { Comparison::Equal };
+        let mut leaves = Vec::with_capacity(list.len());
+        for item in list {
+            match self.operand(item)? {
+                // `x NOT IN (.., NULL)` is never true.
+                Operand::Literal(Literal::Null) if negated => return Ok(Bound::Never),
+                Operand::Literal(Literal::Null) => {}
+                Operand::Literal(literal) => {
+                    leaves.push(self.value_leaf(index, coarsest, comparison, &literal)?);
+                }
+                Operand::Column { .. } => return Err("a column in the list of IN".into()),
+            }
+        }
+        Ok(if negated { Bound::And(leaves) } else { Bound::Or(leaves) })
+    }
+
+    fn like(&mut self, child: &Expression, pattern: &Pattern, negated: bool) -> Result<Bound, String> {
+        let Operand::Column { index, .. } = self.operand(child)? else {
+            return Err("LIKE of a constant".into());
+        };
+        if self.columns[index].key_type != KeyType::Text {
+            return Err("LIKE on a column that is no plain string".into());
+        }
+        let prefix = pattern.prefix.as_bytes();
+        let from = Some(TextCut::before(prefix));
+        let matching = match pattern.rest {
+            PatternRest::Nothing => Ranges::between(from, Some(TextCut::after(prefix))),
+            _ => Ranges::between(from, TextCut::after_prefix(prefix)),
+        };
+        let exact = pattern.rest != PatternRest::Something;
+        let set = match (negated, exact) {
+            (false, _) => matching,
+            (true, true) => matching.complement(),
+            (true, false) => Ranges::all(),
+        };
+        Ok(Bound::Leaf(Leaf { column: index, set: Set::Text(set), nulls: false, exact }))
+    }
+
+    fn operand(&mut self, expression: &Expression) -> Result<Operand, String> {
+        match expression {
+            Expression::Column(name) => self.column(name, None),
+            Expression::Literal(literal) => Ok(Operand::Literal(literal.clone())),
+            Expression::Cast(child, to) => match &**child {
+                Expression::Column(name) => self.column(name, Some(*to)),
+                Expression::Literal(literal) => cast(literal, *to)
+                    .map(Operand::Literal)
+                    .ok_or_else(|| format!("a constant cannot be cast to {to} without loss")),
+                _ => Err("a cast of more than a column or a constant".into()),
+            },
+            Expression::Undecidable(reason) => Err(reason.clone()),
+            _ => Err("a condition stands where an operand belongs".into()),
+        }
+    }
+
+    fn column(&mut self, name: &ColumnName, cast_to: Option<PrimitiveType>) -> Result<Operand, String> {
+        let (resolved, declared) = match name {
+            ColumnName::Path(parts) => (self.resolve_path(parts), cast_to),
+            ColumnName::Dotted(name, declared) => (self.schema.resolve_dotted(name), cast_to.or(*declared)),
+        };
+        let column = resolved.map_err(|unresolved| {
+            let word = if unresolved == Unresolved::Missing { "no" } else { "more than one" };
+            format!("{word} column {}", shown(&name.to_string().replace('`', "")))
+        })?;
+        let key_type = KeyType::of(&column);
+        let coarsest = match key_type {
+            KeyType::Opaque if matches!(declared, None | Some(PrimitiveType::String)) => NumberKind::Exact,
+            _ => compare_as(key_type, declared).ok_or_else(|| {
+                let declared = declared.map_or_else(String::new, |declared| declared.to_string());
+                format!("column {} cannot be compared as {declared}", shown(&column.logical.join(".")))
+            })?,
+        };
+        Ok(Operand::Column { index: self.intern(column, key_type), coarsest })
+    }
+
+    /// The column of a path; where its first names are none of the table's, they name the table itself.
+    fn resolve_path(&self, parts: &[String]) -> Result<Column, Unresolved> {
+        let direct = self.schema.resolve(parts);
+        if parts.len() == 1 || direct.is_ok() || self.schema.resolve(&parts[..1]).is_ok() {
+            return direct;
+        }
+        let dotted = self.schema.resolve(&[parts.join(".")]);
+        if dotted.is_ok() {
+            return dotted;
+        }
+        self.resolve_path(&parts[1..])
+    }
+
+    fn intern(&mut self, column: Column, key_type: KeyType) -> usize {
+        if let Some(index) = self.columns.iter().position(|known| known.column.logical == column.logical) {
+            return index;
+        }
+        let partition = match column.logical.as_slice() {
+            [name] => self.partition_columns.iter().position(|other| other.eq_ignore_ascii_case(name)),
+            _ => None,
+        };
+        self.columns.push(BoundColumn { column, key_type, partition });
+        self.columns.len() - 1
+    }
+
+    fn null_leaf(&self, index: usize, negated: bool) -> Bound {
+        let set = match (self.columns[index].key_type, negated) {
+            (KeyType::Text, true) => Set::Text(Ranges::all()),
+            (KeyType::Text, false) => Set::Text(Ranges::none()),
+            (_, true) => Set::Keys(Ranges::all()),
+            (_, false) => Set::Keys(Ranges::none()),
+        };
+        Bound::Leaf(Leaf { column: index, set, nulls: !negated, exact: true })
+    }
+
+    fn value_leaf(
+        &self,
+        index: usize,
+        coarsest: NumberKind,
+        comparison: Comparison,
+        literal: &Literal,
+    ) -> Result<Bound, String> {
+        let BoundColumn { column, key_type, .. } = &self.columns[index];
+        let name = || shown(&column.logical.join("."));
+        match key_type {
+            KeyType::Opaque => Err(format!("values of column {} cannot be compared", name())),
+            KeyType::Text => match literal {
+                Literal::Text { text, other } => {
+                    Ok(text_leaf(index, comparison, text, other.as_deref().unwrap_or(text)))
+                }
+                _ => Err(format!("column {} is a string, the constant is not", name())),
+            },
+            _ => {
+                let spread = literal_spread(*key_type, literal, coarsest)
+                    .ok_or_else(|| format!("the constant cannot be compared with column {}", name()))?;
+                self.key_leaf(index, comparison, spread)
+            }
+        }
+    }
+
+    #[allow(clippy::unnecessary_wraps)]
+    fn key_leaf(&self, index: usize, comparison: Comparison, spread: Spread) -> Result<Bound, String> {
+        debug_assert!(index < self.columns.len());
+        let set = Set::Keys(accepted(comparison, spread));
+        Ok(Bound::Leaf(Leaf { column: index, set, nulls: false, exact: spread.is_exact() }))
+    }
+}
+
+fn constant(value: bool) -> Bound {
+    if value { Bound::Always } else { Bound::Never }
+}
+
+fn opposite(comparison: Comparison) -> Comparison {
+    match comparison {
+        Comparison::Equal => Comparison::NotEqual,
+        Comparison::NotEqual => Comparison::Equal,
+        Comparison::Less => Comparison::GreaterOrEqual,
+        Comparison::LessOrEqual => Comparison::Greater,
+        Comparison::Greater => Comparison::LessOrEqual,
+        Comparison::GreaterOrEqual => Comparison::Less,
+        Comparison::NullSafeEqual => Comparison::NullSafeEqual,
+    }
+}
+
+/// The keys that may stand in `comparison` to a constant somewhere in `spread`.
+fn accepted(comparison: Comparison, spread: Spread) -> Ranges<i128> {
+    let Spread { low, high, open } = spread;
+    // What the constant may equal.
+    let (first, last) = if open { (low + 1, high - 1) } else { (low, high) };
+    match comparison {
+        Comparison::Equal | Comparison::NullSafeEqual => Ranges::between(Some(first), Some(last + 1)),
+        Comparison::NotEqual if first == last => Ranges::between(Some(first), Some(first + 1)).complement(),
+        Comparison::NotEqual => Ranges::all(),
+        Comparison::Less => Ranges::between(None, Some(high)),
+        Comparison::LessOrEqual => Ranges::between(None, Some(if open { high } else { high + 1 })),
+        Comparison::Greater => Ranges::between(Some(low + 1), None),
+        Comparison::GreaterOrEqual => Ranges::between(Some(if open { low + 1 } else { low }), None),
+    }
+}
+
+/// The strings that may stand in `comparison` to one of two readings of a constant.
+fn text_leaf(column: usize, comparison: Comparison, one: &str, other: &str) -> Bound {
+    let (low, high) = (one.min(other).as_bytes(), one.max(other).as_bytes());
+    let exact = low == high;
+    let equal = Ranges::between(Some(TextCut::before(low)), Some(TextCut::after(high)));
+    let set = match comparison {
+        Comparison::Equal | Comparison::NullSafeEqual => equal,
+        Comparison::NotEqual if exact => equal.complement(),
+        Comparison::NotEqual => Ranges::all(),
+        Comparison::Less => Ranges::between(None, Some(TextCut::before(high))),
+        Comparison::LessOrEqual => Ranges::between(None, Some(TextCut::after(high))),
+        Comparison::Greater => Ranges::between(Some(TextCut::after(low)), None),
+        Comparison::GreaterOrEqual => Ranges::between(Some(TextCut::before(low)), None),
+    };
+    Bound::Leaf(Leaf { column, set: Set::Text(set), nulls: false, exact })
+}
+
+/// Constants that tools add to chains of conditions, such as `1 = 1`.
+fn constants(
+    comparison: Comparison,
+    left: &Literal,
+    right: &Literal,
+    negated: bool,
+) -> Result<Bound, String> {
+    let integer = |literal: &Literal| match literal {
+        Literal::Number(text, NumberKind::Exact) => text.parse::<i64>().ok(),
+        _ => None,
+    };
+    match (integer(left), integer(right)) {
+        (Some(left), Some(right)) => {
+            let set = accepted(comparison, Spread::exact(i128::from(right)));
+            Ok(constant(set.contains(&i128::from(left)) != negated))
+        }
+        _ => Err("two constants are compared with each other".into()),
+    }
+}
+
+/// The constant as another type, if it is the same value there.
+fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
+    use PrimitiveType as P;
+    Some(match (literal, to) {
+        (Literal::Null, _) => Literal::Null,
+        (Literal::Text { .. }, P::String) | (Literal::Boolean(_), P::Boolean) => literal.clone(),
+        (Literal::Text { text, other: None }, P::Boolean) => {
+            Literal::Boolean(text.trim().to_ascii_lowercase().parse().ok()?)
+        }
+        (Literal::Text { text, other: None } | Literal::Date(text), P::Date) => Literal::Date(text.clone()),
+        (
+            Literal::Text { text, other: None } | Literal::Timestamp(text, _) | Literal::Date(text),
+            P::Timestamp,
+        ) => Literal::Timestamp(text.clone(), super::expression::Zone::Unknown),
+        (
+            Literal::Text { text, other: None } | Literal::TimestampNtz(text) | Literal::Date(text),
+            P::TimestampNtz,
+        ) => Literal::TimestampNtz(text.clone()),
+        (Literal::Number(text, kind), to) => cast_number(text, *kind, to)?,
+        (Literal::Text { text, other: None }, to) => cast_number(text.trim(), NumberKind::Exact, to)?,
+        _ => return None,
+    })
+}
+
+fn cast_number(text: &str, kind: NumberKind, to: PrimitiveType) -> Option<Literal> {
+    use PrimitiveType as P;
+    let within = |limit: i64| {
+        let spread = Number::parse(text)?.scaled(0);
+        let fits = !spread.open && (-i128::from(limit) - 1..=i128::from(limit)).contains(&spread.low);
+        fits.then(|| Literal::Number(spread.low.to_string(), NumberKind::Exact))
+    };
+    match to {
+        P::Byte => within(i64::from(i8::MAX)),
+        P::Short => within(i64::from(i16::MAX)),
+        P::Integer => within(i64::from(i32::MAX)),
+        P::Long => within(i64::MAX),
+        P::Float => Some(Literal::Number(text.to_owned(), NumberKind::Float)),
+        P::Double if kind == NumberKind::Float => None,
+        P::Double => Some(Literal::Number(text.to_owned(), NumberKind::Double)),
+        P::Decimal { precision, scale } if kind == NumberKind::Exact => {
+            let spread = Number::parse(text)?.scaled(i32::from(scale));
+            let fits = !spread.open && spread.low.abs() < 10_i128.checked_pow(u32::from(precision))?;
+            fits.then(|| Literal::Number(text.to_owned(), NumberKind::Exact))
+        }
+        _ => None,
+    }
+}

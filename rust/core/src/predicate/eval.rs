@@ -1,0 +1,221 @@
+//! Evaluation of a plan on the files of a batch: a verdict byte a file, loops without branches on typed columns.
+
+use std::sync::Arc;
+
+use super::bind::{BoundColumn, Leaf, Set};
+use super::keys::{NAN_KEY, narrow};
+use super::plan::{MAY, MUST, Node, Plan, tuple_verdict};
+use super::ranges::Ranges;
+use super::stats::{Bounds, Columns, NULLS, StatsCache, StatsColumn, VALUES};
+use crate::actions::{FileBatch, PartitionTuple};
+
+/// The verdicts of partition values, for each distinct tuple once. One for each predicate and pass over files.
+#[derive(Debug, Default)]
+pub struct PartitionVerdicts {
+    dictionary: Option<Arc<Vec<Arc<PartitionTuple>>>>,
+    slots: Vec<Vec<u8>>,
+}
+
+impl PartitionVerdicts {
+    /// Brings the verdicts up to date with `dictionary`, which often is the last one or a longer one.
+    pub(crate) fn learn(
+        &mut self,
+        plan: &Plan,
+        columns: &[BoundColumn],
+        dictionary: &Arc<Vec<Arc<PartitionTuple>>>,
+    ) {
+        let known = match &self.dictionary {
+            Some(known) if Arc::ptr_eq(known, dictionary) && self.slots.len() == plan.slots.len() => return,
+            Some(known) if self.slots.len() == plan.slots.len() => {
+                known.iter().zip(&**dictionary).take_while(|(old, new)| Arc::ptr_eq(old, new)).count()
+            }
+            _ => 0,
+        };
+        self.slots.resize(plan.slots.len(), Vec::new());
+        for (verdicts, bound) in self.slots.iter_mut().zip(&plan.slots) {
+            verdicts.truncate(known);
+            let new = dictionary.get(known..).unwrap_or_default();
+            verdicts.extend(new.iter().map(|tuple| tuple_verdict(bound, tuple, columns)));
+        }
+        self.dictionary = Some(Arc::clone(dictionary));
+    }
+
+    /// The verdict of a slot on the tuple with this key; files with a key out of range are kept.
+    pub(crate) fn at(&self, slot: usize, key: u32) -> u8 {
+        self.slots.get(slot).and_then(|verdicts| verdicts.get(key as usize)).copied().unwrap_or(MAY)
+    }
+
+    /// The rows whose tuple may match in `slot`.
+    pub(crate) fn gate(&self, slot: usize, keys: &[u32], rows: &[u32]) -> Vec<u32> {
+        let mut kept = vec![0; rows.len()];
+        let mut count = 0;
+        for &row in rows {
+            let verdict = keys.get(row as usize).map_or(MAY, |key| self.at(slot, *key));
+            if let Some(place) = kept.get_mut(count) {
+                *place = row;
+            }
+            count += usize::from(verdict & MAY);
+        }
+        kept.truncate(count);
+        kept
+    }
+}
+
+/// One verdict for each of `rows`.
+pub(crate) fn verdicts(
+    plan: &Plan,
+    columns: &[BoundColumn],
+    batch: &FileBatch,
+    stats: &StatsCache,
+    rows: &[u32],
+    partitions: &PartitionVerdicts,
+) -> Vec<u8> {
+    let asked = plan.stats_columns();
+    let wanted: Vec<&BoundColumn> = asked.iter().map(|&index| &columns[index]).collect();
+    let loaded = stats.columns(batch, &wanted, rows);
+    Evaluation { asked, loaded, columns, batch, rows, partitions }.node(&plan.root)
+}
+
+struct Evaluation<'a> {
+    asked: Vec<usize>,
+    loaded: Columns,
+    columns: &'a [BoundColumn],
+    batch: &'a FileBatch,
+    rows: &'a [u32],
+    partitions: &'a PartitionVerdicts,
+}
+
+impl Evaluation<'_> {
+    fn node(&self, node: &Node) -> Vec<u8> {
+        match node {
+            Node::Constant(verdict) => vec![*verdict; self.rows.len()],
+            Node::Slot(slot) => self.rows.iter().map(|row| self.slot(*slot, *row)).collect(),
+            Node::Leaf(leaf) => self.leaf(leaf),
+            Node::And(children) => self.fold(children, MAY | MUST, |verdict, child| verdict & child),
+            Node::Or(children) => self.fold(children, 0, |verdict, child| verdict | child),
+        }
+    }
+
+    fn fold(&self, children: &[Node], start: u8, join: fn(u8, u8) -> u8) -> Vec<u8> {
+        let mut verdicts = vec![start; self.rows.len()];
+        for child in children {
+            for (verdict, child) in verdicts.iter_mut().zip(self.node(child)) {
+                *verdict = join(*verdict, child);
+            }
+        }
+        verdicts
+    }
+
+    fn slot(&self, slot: usize, row: u32) -> u8 {
+        self.batch.partitions.keys.get(row as usize).map_or(MAY, |key| self.partitions.at(slot, *key))
+    }
+
+    fn leaf(&self, leaf: &Leaf) -> Vec<u8> {
+        let place = self.asked.iter().position(|&column| column == leaf.column);
+        let Some(column) = place.and_then(|place| self.loaded.columns.get(place)) else {
+            return vec![MAY; self.rows.len()];
+        };
+        let has_nan = self.columns[leaf.column].key_type.has_nan();
+        // Kept columns hold all files; a predicate mostly asks about all of them, and then nothing is gathered.
+        if !self.loaded.of_all || self.rows.len() == column.flags.len() {
+            return leaf_verdicts(leaf, has_nan, column, 0..column.flags.len());
+        }
+        leaf_verdicts(leaf, has_nan, column, self.rows.iter().map(|&row| row as usize))
+    }
+}
+
+// `&` on booleans keeps the loops free of branches.
+#[allow(clippy::needless_bitwise_bool)]
+fn leaf_verdicts(
+    leaf: &Leaf,
+    has_nan: bool,
+    column: &StatsColumn,
+    files: impl Iterator<Item = usize>,
+) -> Vec<u8> {
+    let nulls = leaf.nulls;
+    let exact = (u8::from(leaf.exact) * MUST) | MAY;
+    match (&column.bounds, &leaf.set) {
+        (Bounds::Narrow { min, max }, Set::Keys(ranges)) => {
+            let nan = has_nan.then(|| ranges.contains(&NAN_KEY));
+            match Intervals::of(ranges) {
+                Intervals::One(first, last) => files
+                    .map(|file| {
+                        let (min, max) = (min[file], max[file]);
+                        let some = (min <= last) & (max >= first);
+                        let all = (min >= first) & (max <= last);
+                        join(column.flags[file], some, all, nan, nulls) & exact
+                    })
+                    .collect(),
+                Intervals::Many(intervals) => files
+                    .map(|file| {
+                        let (some, all) = many(&intervals, min[file], max[file]);
+                        join(column.flags[file], some, all, nan, nulls) & exact
+                    })
+                    .collect(),
+            }
+        }
+        (Bounds::Wide { min, max }, Set::Keys(ranges)) => files
+            .map(|file| {
+                let some = ranges.intersects(&min[file], &max[file]);
+                let all = ranges.covers(&min[file], &max[file]);
+                join(column.flags[file], some, all, None, nulls) & exact
+            })
+            .collect(),
+        (Bounds::Text(bounds), Set::Text(ranges)) => files
+            .map(|file| {
+                let flags = column.flags[file];
+                let (some, all) = ranges.text_verdict(bounds.min_at(file), bounds.max_at(file, flags));
+                join(flags, some, all, None, nulls) & exact
+            })
+            .collect(),
+        (_, Set::Keys(ranges)) => files
+            .map(|file| join(column.flags[file], !ranges.is_none(), ranges.is_all(), None, nulls) & exact)
+            .collect(),
+        (_, Set::Text(_)) => files.map(|_| MAY).collect(),
+    }
+}
+
+/// The verdict from what is known of values (some, all of them accepted; NaN besides) and of nulls.
+fn join(flags: u8, some: bool, all: bool, nan: Option<bool>, nulls: bool) -> u8 {
+    let some = u8::from(some | nan.unwrap_or(false));
+    let all = u8::from(all & nan.unwrap_or(true));
+    let (may_hold_values, may_hold_nulls) = ((flags & VALUES) / VALUES, flags & NULLS);
+    let nulls = u8::from(nulls);
+    let may = (may_hold_values & some) | (may_hold_nulls & nulls);
+    let must = ((1 - may_hold_values) | all) & ((1 - may_hold_nulls) | nulls);
+    may * MAY + (may & must) * MUST
+}
+
+/// Accepted keys of a narrow column.
+enum Intervals {
+    One(i64, i64),
+    /// First and last keys, ascending.
+    Many(Vec<(i64, i64)>),
+}
+
+impl Intervals {
+    fn of(ranges: &Ranges<i128>) -> Self {
+        let mut ends = ranges.cuts.iter().copied();
+        let mut first = if ranges.from_start { Some(i128::from(i64::MIN)) } else { ends.next() };
+        let mut intervals = Vec::new();
+        while let Some(from) = first {
+            let last = ends.next().map_or(i128::from(i64::MAX), |end| end - 1);
+            if from <= i128::from(i64::MAX) && last >= i128::from(i64::MIN) {
+                intervals.push((narrow(from), narrow(last)));
+            }
+            first = ends.next();
+        }
+        match intervals.as_slice() {
+            [(first, last)] => Self::One(*first, *last),
+            _ => Self::Many(intervals),
+        }
+    }
+}
+
+fn many(intervals: &[(i64, i64)], min: i64, max: i64) -> (bool, bool) {
+    let place = intervals.partition_point(|(_, last)| *last < min);
+    match intervals.get(place) {
+        Some((first, last)) => (*first <= max, *first <= min && max <= *last),
+        None => (false, false),
+    }
+}

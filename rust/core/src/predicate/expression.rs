@@ -1,0 +1,230 @@
+//! The one tree that both kinds of hints are parsed to. Nothing here knows a schema.
+
+use std::fmt;
+
+use crate::schema::PrimitiveType;
+
+/// More nodes than this in one hint, and the hint is skipped.
+pub(crate) const MAX_NODES: usize = 50_000;
+
+/// Deeper trees are skipped.
+pub(crate) const MAX_DEPTH: usize = 100;
+
+/// A boolean expression or an operand of one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Expression {
+    And(Vec<Expression>),
+    Or(Vec<Expression>),
+    Not(Box<Expression>),
+    Compare(Comparison, Box<Expression>, Box<Expression>),
+    IsNull(Box<Expression>),
+    /// The operand equals one of the list.
+    In(Box<Expression>, Vec<Expression>),
+    Like(Box<Expression>, Pattern),
+    Column(ColumnName),
+    Literal(Literal),
+    Cast(Box<Expression>, PrimitiveType),
+    /// Something understood as syntax that no statistics can decide.
+    Undecidable(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    /// `<=>`: two nulls are equal, null and a value are not.
+    NullSafeEqual,
+}
+
+impl Comparison {
+    /// The comparison with its sides exchanged.
+    pub(crate) fn mirrored(self) -> Self {
+        match self {
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+            other => other,
+        }
+    }
+
+    fn symbol(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "<>",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+            Self::NullSafeEqual => "<=>",
+        }
+    }
+}
+
+/// How a client wrote a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ColumnName {
+    /// SQL: a path of names, quoted parts already plain.
+    Path(Vec<String>),
+    /// JSON: one string, which may be a name with dots in it or a path; and the type the client declared.
+    Dotted(String, Option<PrimitiveType>),
+}
+
+/// A constant. Numbers and times stay text until the column's type is known, so that nothing is rounded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Literal {
+    Null,
+    Boolean(bool),
+    Number(String, NumberKind),
+    /// `other` is what a second dialect of SQL would read where the two differ.
+    Text {
+        text: String,
+        other: Option<String>,
+    },
+    Date(String),
+    Timestamp(String, Zone),
+    TimestampNtz(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumberKind {
+    /// Integers and decimals.
+    Exact,
+    Float,
+    Double,
+}
+
+/// The zone of a timestamp that names none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zone {
+    Utc,
+    /// Spark renders timestamps in the session's zone without naming it.
+    Unknown,
+}
+
+/// A LIKE pattern, as much of it as bounds can use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    /// What a match begins with.
+    pub(crate) prefix: String,
+    pub(crate) rest: PatternRest,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatternRest {
+    /// Nothing: the pattern is the whole string.
+    Nothing,
+    /// One `%`: any continuation matches.
+    Anything,
+    /// More wildcards: some continuations match.
+    Something,
+}
+
+impl Expression {
+    pub(crate) fn undecidable(reason: impl Into<String>) -> Self {
+        Self::Undecidable(reason.into())
+    }
+
+    /// The expressions that must all be true, outermost ANDs opened.
+    pub(crate) fn into_conjuncts(self) -> Vec<Expression> {
+        match self {
+            Self::And(children) => children.into_iter().flat_map(Self::into_conjuncts).collect(),
+            other => vec![other],
+        }
+    }
+}
+
+fn quoted(formatter: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    write!(formatter, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+fn joined(formatter: &mut fmt::Formatter<'_>, children: &[Expression], word: &str) -> fmt::Result {
+    formatter.write_str("(")?;
+    for (index, child) in children.iter().enumerate() {
+        if index > 0 {
+            formatter.write_str(word)?;
+        }
+        write!(formatter, "{child}")?;
+    }
+    formatter.write_str(")")
+}
+
+/// SQL that the parser of this crate reads back to the same tree.
+impl fmt::Display for Expression {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::And(children) => joined(formatter, children, " AND "),
+            Self::Or(children) => joined(formatter, children, " OR "),
+            Self::Not(child) => write!(formatter, "NOT ({child})"),
+            Self::Compare(comparison, left, right) => {
+                write!(formatter, "{left} {} {right}", comparison.symbol())
+            }
+            Self::IsNull(child) => write!(formatter, "{child} IS NULL"),
+            Self::In(child, list) => {
+                write!(formatter, "{child} IN ")?;
+                joined(formatter, list, ", ")
+            }
+            Self::Like(child, pattern) => write!(formatter, "{child} LIKE {pattern}"),
+            Self::Column(name) => write!(formatter, "{name}"),
+            Self::Literal(literal) => write!(formatter, "{literal}"),
+            Self::Cast(child, to) => write!(formatter, "CAST({child} AS {to})"),
+            Self::Undecidable(reason) => write!(formatter, "<{reason}>"),
+        }
+    }
+}
+
+impl fmt::Display for ColumnName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(parts) => {
+                for (index, part) in parts.iter().enumerate() {
+                    let dot = if index > 0 { "." } else { "" };
+                    write!(formatter, "{dot}`{}`", part.replace('`', "``"))?;
+                }
+                Ok(())
+            }
+            Self::Dotted(name, _) => write!(formatter, "`{}`", name.replace('`', "``")),
+        }
+    }
+}
+
+impl fmt::Display for Literal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => formatter.write_str("NULL"),
+            Self::Boolean(value) => write!(formatter, "{value}"),
+            Self::Number(text, NumberKind::Exact) => formatter.write_str(text),
+            Self::Number(text, NumberKind::Float) => write!(formatter, "CAST({text} AS float)"),
+            Self::Number(text, NumberKind::Double) => write!(formatter, "CAST({text} AS double)"),
+            Self::Text { text, .. } => quoted(formatter, text),
+            Self::Date(text) => {
+                formatter.write_str("DATE ")?;
+                quoted(formatter, text)
+            }
+            Self::Timestamp(text, _) => {
+                formatter.write_str("TIMESTAMP ")?;
+                quoted(formatter, text)
+            }
+            Self::TimestampNtz(text) => {
+                formatter.write_str("TIMESTAMP_NTZ ")?;
+                quoted(formatter, text)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let escaped = self.prefix.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        let tail = match self.rest {
+            PatternRest::Nothing => "",
+            PatternRest::Anything => "%",
+            PatternRest::Something => "%_",
+        };
+        quoted(formatter, &(escaped + tail))
+    }
+}

@@ -1,0 +1,256 @@
+//! A bound predicate made ready for evaluation, and its evaluation on partition values.
+//!
+//! Leaves of one column merge; subtrees over partition columns alone become slots that are evaluated once for
+//! each distinct tuple. Verdicts are bits: whether a file *may* hold a match, and whether every row of it
+//! *must* be one.
+
+use super::bind::{Bound, BoundColumn, Leaf, Set};
+use super::keys::{KeyType, partition_spread};
+use super::ranges::Ranges;
+use crate::actions::PartitionTuple;
+
+/// The file may hold a row that matches.
+pub(crate) const MAY: u8 = 1;
+/// All rows of the file match.
+pub(crate) const MUST: u8 = 2;
+
+/// What is left to ask of each file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Node {
+    Constant(u8),
+    /// Into the slots of the plan: decided by partition values.
+    Slot(usize),
+    /// Decided by statistics.
+    Leaf(Leaf),
+    And(Vec<Node>),
+    Or(Vec<Node>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) root: Node,
+    pub(crate) slots: Vec<Bound>,
+}
+
+impl Plan {
+    pub(crate) fn new(bound: Bound, columns: &[BoundColumn]) -> Self {
+        let mut slots = Vec::new();
+        let root = lower(simplify(bound), columns, &mut slots);
+        Self { root, slots }
+    }
+
+    /// The slot that must hold for the whole to hold.
+    pub(crate) fn gate(&self) -> Option<usize> {
+        match &self.root {
+            Node::Slot(slot) => Some(*slot),
+            Node::And(children) => children.iter().find_map(|child| match child {
+                Node::Slot(slot) => Some(*slot),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+
+    /// The columns whose statistics are asked.
+    pub(crate) fn stats_columns(&self) -> Vec<usize> {
+        fn collect(node: &Node, into: &mut Vec<usize>) {
+            match node {
+                Node::Leaf(leaf) if !into.contains(&leaf.column) => into.push(leaf.column),
+                Node::And(children) | Node::Or(children) => {
+                    for child in children {
+                        collect(child, into);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut columns = Vec::new();
+        collect(&self.root, &mut columns);
+        columns
+    }
+}
+
+fn lower(bound: Bound, columns: &[BoundColumn], slots: &mut Vec<Bound>) -> Node {
+    if is_partition_only(&bound, columns) {
+        slots.push(bound);
+        return Node::Slot(slots.len() - 1);
+    }
+    let mut lower_all = |children: Vec<Bound>, join: fn(Vec<Bound>) -> Bound| {
+        let (partition, rest): (Vec<_>, Vec<_>) =
+            children.into_iter().partition(|child| is_partition_only(child, columns));
+        let mut nodes = Vec::new();
+        if !partition.is_empty() {
+            slots.push(join(partition));
+            nodes.push(Node::Slot(slots.len() - 1));
+        }
+        nodes.extend(rest.into_iter().map(|child| lower(child, columns, slots)));
+        nodes
+    };
+    match bound {
+        Bound::Always => Node::Constant(MAY | MUST),
+        Bound::Undecided => Node::Constant(MAY),
+        Bound::Never => Node::Constant(0),
+        Bound::Leaf(leaf) => Node::Leaf(leaf),
+        Bound::And(children) => Node::And(lower_all(children, Bound::And)),
+        Bound::Or(children) => Node::Or(lower_all(children, Bound::Or)),
+    }
+}
+
+fn is_partition_only(bound: &Bound, columns: &[BoundColumn]) -> bool {
+    match bound {
+        Bound::Leaf(leaf) => columns[leaf.column].partition.is_some(),
+        Bound::And(children) | Bound::Or(children) => {
+            children.iter().all(|child| is_partition_only(child, columns))
+        }
+        _ => false,
+    }
+}
+
+/// The same predicate, flat, constants folded, the leaves of a column under one parent merged.
+pub(crate) fn simplify(bound: Bound) -> Bound {
+    match bound {
+        Bound::And(children) => join(children, true),
+        Bound::Or(children) => join(children, false),
+        Bound::Leaf(leaf) => fold(leaf),
+        other => other,
+    }
+}
+
+fn fold(leaf: Leaf) -> Bound {
+    let (none, all) = match &leaf.set {
+        Set::Keys(ranges) => (ranges.is_none(), ranges.is_all()),
+        Set::Text(ranges) => (ranges.is_none(), ranges.is_all()),
+    };
+    match (leaf.nulls, leaf.exact) {
+        (false, _) if none => Bound::Never,
+        (true, true) if all => Bound::Always,
+        (true, false) if all => Bound::Undecided,
+        _ => Bound::Leaf(leaf),
+    }
+}
+
+fn join(children: Vec<Bound>, all: bool) -> Bound {
+    // What decides the whole by itself, and what changes nothing.
+    let (absorbing, neutral) =
+        if all { (Bound::Never, Bound::Always) } else { (Bound::Always, Bound::Never) };
+    let mut flat = Vec::with_capacity(children.len());
+    for child in children.into_iter().map(simplify) {
+        match child {
+            Bound::And(inner) if all => flat.extend(inner),
+            Bound::Or(inner) if !all => flat.extend(inner),
+            child if child == neutral => {}
+            child if child == absorbing => return absorbing,
+            child => flat.push(child),
+        }
+    }
+    let undecided = flat.contains(&Bound::Undecided);
+    if undecided && !all {
+        return Bound::Undecided;
+    }
+    flat.retain(|child| *child != Bound::Undecided);
+    let mut joined = Vec::new();
+    for child in merge_leaves(flat, all) {
+        match child {
+            child if child == neutral => {}
+            child if child == absorbing => return absorbing,
+            child => joined.push(child),
+        }
+    }
+    if undecided {
+        joined.push(Bound::Undecided);
+    }
+    match joined.len() {
+        0 => neutral,
+        1 => joined.swap_remove(0),
+        _ if all => Bound::And(joined),
+        _ => Bound::Or(joined),
+    }
+}
+
+fn merge_leaves(children: Vec<Bound>, all: bool) -> Vec<Bound> {
+    let mut by_column: Vec<Vec<Leaf>> = Vec::new();
+    let mut rest = Vec::new();
+    for child in children {
+        let Bound::Leaf(leaf) = child else {
+            rest.push(child);
+            continue;
+        };
+        match by_column.iter_mut().find(|leaves| leaves.first().is_some_and(|one| one.column == leaf.column))
+        {
+            Some(leaves) => leaves.push(leaf),
+            None => by_column.push(vec![leaf]),
+        }
+    }
+    let merged = by_column.into_iter().filter_map(|leaves| merge(leaves, all)).map(fold);
+    merged.chain(rest).collect()
+}
+
+fn merge(leaves: Vec<Leaf>, all: bool) -> Option<Leaf> {
+    let column = leaves.first()?.column;
+    let exact = leaves.iter().all(|leaf| leaf.exact);
+    let nulls = if all { leaves.iter().all(|leaf| leaf.nulls) } else { leaves.iter().any(|leaf| leaf.nulls) };
+    let (mut keys, mut text) = (Vec::new(), Vec::new());
+    for leaf in leaves {
+        match leaf.set {
+            Set::Keys(ranges) => keys.push(ranges),
+            Set::Text(ranges) => text.push(ranges),
+        }
+    }
+    let set = if text.is_empty() { Set::Keys(joined(keys, all)) } else { Set::Text(joined(text, all)) };
+    Some(Leaf { column, set, nulls, exact })
+}
+
+fn joined<C: Ord + Clone>(sets: Vec<Ranges<C>>, all: bool) -> Ranges<C> {
+    if all {
+        // De Morgan: many intersections in `n log n` too.
+        return Ranges::union_all(sets.into_iter().map(Ranges::complement).collect()).complement();
+    }
+    Ranges::union_all(sets)
+}
+
+/// The verdict of partition values on a predicate that asks for nothing else.
+pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[BoundColumn]) -> u8 {
+    match bound {
+        Bound::Always => MAY | MUST,
+        Bound::Undecided => MAY,
+        Bound::Never => 0,
+        Bound::And(children) => {
+            children.iter().fold(MAY | MUST, |verdict, child| verdict & tuple_verdict(child, tuple, columns))
+        }
+        Bound::Or(children) => {
+            children.iter().fold(0, |verdict, child| verdict | tuple_verdict(child, tuple, columns))
+        }
+        Bound::Leaf(leaf) => {
+            let column = &columns[leaf.column];
+            match column.partition.and_then(|place| tuple.values.get(place)) {
+                Some(value) => value_verdict(leaf, column.key_type, value.as_deref()),
+                None => MAY,
+            }
+        }
+    }
+}
+
+fn value_verdict(leaf: &Leaf, key_type: KeyType, value: Option<&str>) -> u8 {
+    let verdict = |may: bool, must: bool| u8::from(may) * MAY + u8::from(must && leaf.exact) * MUST;
+    // The empty string is null for every type (PROTOCOL, section Partition Value Serialization).
+    let Some(value) = value.filter(|value| !value.is_empty()) else {
+        return verdict(leaf.nulls, leaf.nulls);
+    };
+    match &leaf.set {
+        Set::Text(ranges) => {
+            let matches = ranges.contains_text(value.as_bytes());
+            verdict(matches, matches)
+        }
+        Set::Keys(ranges) if ranges.cuts.is_empty() && key_type == KeyType::Opaque => {
+            verdict(ranges.from_start, ranges.from_start)
+        }
+        Set::Keys(ranges) => match partition_spread(key_type, value) {
+            Some(spread) => verdict(
+                ranges.intersects(&spread.low, &spread.high),
+                ranges.covers(&spread.low, &spread.high),
+            ),
+            // Readers may take what they cannot read for null.
+            None => MAY,
+        },
+    }
+}

@@ -1,0 +1,223 @@
+//! Sets of values as sorted cuts through an ordered domain: what a leaf of a predicate accepts.
+//!
+//! A cut lies just before a value (or, for strings, just after one); membership toggles at each cut. Union,
+//! intersection and complement are exact, so leaves of one column merge without loss.
+
+use std::cmp::Ordering;
+
+/// A union of intervals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ranges<C> {
+    /// Whether the domain's least values belong to the set.
+    pub(crate) from_start: bool,
+    /// Ascending, distinct.
+    pub(crate) cuts: Vec<C>,
+}
+
+impl<C: Ord + Clone> Ranges<C> {
+    pub(crate) fn all() -> Self {
+        Self { from_start: true, cuts: Vec::new() }
+    }
+
+    pub(crate) fn none() -> Self {
+        Self { from_start: false, cuts: Vec::new() }
+    }
+
+    /// From one cut up to another; `None` is the end of the domain.
+    pub(crate) fn between(from: Option<C>, to: Option<C>) -> Self {
+        match (from, to) {
+            (Some(from), Some(to)) if from >= to => Self::none(),
+            (from, to) => Self { from_start: from.is_none(), cuts: from.into_iter().chain(to).collect() },
+        }
+    }
+
+    pub(crate) fn is_all(&self) -> bool {
+        self.from_start && self.cuts.is_empty()
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        !self.from_start && self.cuts.is_empty()
+    }
+
+    pub(crate) fn complement(mut self) -> Self {
+        self.from_start = !self.from_start;
+        self
+    }
+
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        self.combine(other, |left, right| left || right)
+    }
+
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        self.combine(other, |left, right| left && right)
+    }
+
+    /// The union of many, in `n log n`.
+    pub(crate) fn union_all(mut sets: Vec<Self>) -> Self {
+        while sets.len() > 1 {
+            sets = sets
+                .chunks(2)
+                .map(|pair| match pair {
+                    [left, right] => left.union(right),
+                    rest => rest.first().cloned().unwrap_or_else(Self::none),
+                })
+                .collect();
+        }
+        sets.pop().unwrap_or_else(Self::none)
+    }
+
+    /// Whether the value that `cut` lies just before belongs to the set.
+    pub(crate) fn contains(&self, cut: &C) -> bool {
+        let passed = self.cuts.partition_point(|other| other <= cut);
+        self.from_start ^ (passed % 2 == 1)
+    }
+
+    /// Whether any value between belongs to the set. Both ends are values, named by the cuts just before them.
+    pub(crate) fn intersects(&self, first: &C, last: &C) -> bool {
+        self.contains(first) || self.toggles(first, last)
+    }
+
+    /// Whether every value between belongs to the set.
+    pub(crate) fn covers(&self, first: &C, last: &C) -> bool {
+        self.contains(first) && !self.toggles(first, last)
+    }
+
+    fn toggles(&self, first: &C, last: &C) -> bool {
+        let passed = self.cuts.partition_point(|cut| cut <= first);
+        self.cuts.get(passed).is_some_and(|cut| cut <= last)
+    }
+
+    fn combine(&self, other: &Self, keep: impl Fn(bool, bool) -> bool) -> Self {
+        let (mut left, mut right) = (self.from_start, other.from_start);
+        let from_start = keep(left, right);
+        let mut inside = from_start;
+        let mut cuts = Vec::new();
+        let (mut mine, mut theirs) = (self.cuts.iter().peekable(), other.cuts.iter().peekable());
+        loop {
+            let order = match (mine.peek(), theirs.peek()) {
+                (None, None) => return Self { from_start, cuts },
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(a), Some(b)) => a.cmp(b),
+            };
+            let cut = if order == Ordering::Greater { theirs.peek() } else { mine.peek() };
+            let Some(cut) = cut.map(|cut| (*cut).clone()) else { return Self { from_start, cuts } };
+            if order != Ordering::Greater {
+                left = !left;
+                mine.next();
+            }
+            if order != Ordering::Less {
+                right = !right;
+                theirs.next();
+            }
+            if keep(left, right) != inside {
+                inside = !inside;
+                cuts.push(cut);
+            }
+        }
+    }
+}
+
+/// A cut through the strings in byte order: just before `bytes`, or just after.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TextCut {
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) after: bool,
+}
+
+impl TextCut {
+    pub(crate) fn before(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.into(), after: false }
+    }
+
+    pub(crate) fn after(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.into(), after: true }
+    }
+
+    /// The cut after all strings that begin with `prefix`; `None` if that is the end of the domain.
+    pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Self> {
+        let kept = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+        let mut bytes: Box<[u8]> = prefix.get(..=kept)?.into();
+        *bytes.last_mut()? += 1;
+        Some(Self { bytes, after: false })
+    }
+}
+
+/// The greatest string of a file, as far as its statistics tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextMax<'a> {
+    /// This one, or one before it.
+    Value(&'a [u8]),
+    /// One before this.
+    Before(&'a [u8]),
+    Unknown,
+}
+
+impl Ranges<TextCut> {
+    pub(crate) fn contains_text(&self, value: &[u8]) -> bool {
+        self.from_start ^ (self.cuts_passed(value) % 2 == 1)
+    }
+
+    /// Whether any string between the bounds belongs to the set, and whether all do.
+    pub(crate) fn text_verdict(&self, min: Option<&[u8]>, max: TextMax<'_>) -> (bool, bool) {
+        let passed = min.map_or(0, |min| self.cuts_passed(min));
+        let inside = self.from_start ^ (passed % 2 == 1);
+        let toggles = self.cuts.get(passed).is_some_and(|cut| match max {
+            TextMax::Value(max) => !cut.is_after(max),
+            TextMax::Before(end) => *cut.bytes < *end,
+            TextMax::Unknown => true,
+        });
+        (inside || toggles, inside && !toggles)
+    }
+
+    /// How many cuts lie before `value`.
+    fn cuts_passed(&self, value: &[u8]) -> usize {
+        self.cuts.partition_point(|cut| !cut.is_after(value))
+    }
+}
+
+impl TextCut {
+    /// Whether `value` lies before this cut.
+    fn is_after(&self, value: &[u8]) -> bool {
+        match (*self.bytes).cmp(value) {
+            Ordering::Less => false,
+            Ordering::Equal => self.after,
+            Ordering::Greater => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ranges() -> impl Strategy<Value = Ranges<i128>> {
+        (any::<bool>(), prop::collection::btree_set(0_i128..20, 0..6))
+            .prop_map(|(from_start, cuts)| Ranges { from_start, cuts: cuts.into_iter().collect() })
+    }
+
+    proptest! {
+        #[test]
+        fn set_algebra_agrees_with_membership(a in ranges(), b in ranges(), lo in 0_i128..20, len in 0_i128..5) {
+            for value in 0..20 {
+                prop_assert_eq!(a.union(&b).contains(&value), a.contains(&value) || b.contains(&value));
+                prop_assert_eq!(a.intersection(&b).contains(&value), a.contains(&value) && b.contains(&value));
+                prop_assert_eq!(a.clone().complement().contains(&value), !a.contains(&value));
+            }
+            let hi = lo + len;
+            prop_assert_eq!(a.intersects(&lo, &hi), (lo..=hi).any(|value| a.contains(&value)));
+            prop_assert_eq!(a.covers(&lo, &hi), (lo..=hi).all(|value| a.contains(&value)));
+        }
+
+        #[test]
+        fn the_cut_after_a_prefix_parts_those_with_it_from_those_above(
+            prefix in prop::collection::vec(prop_oneof![Just(0_u8), Just(254), Just(255)], 0..4),
+            other in prop::collection::vec(prop_oneof![Just(0_u8), Just(254), Just(255)], 0..6),
+        ) {
+            let above = TextCut::after_prefix(&prefix).is_some_and(|cut| TextCut::before(&other) >= cut);
+            prop_assert_eq!(above, other > prefix && !other.starts_with(&prefix));
+        }
+    }
+}

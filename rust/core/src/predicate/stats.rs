@@ -1,0 +1,350 @@
+//! Statistics of a batch of files as typed columns, built when a predicate first asks for them.
+//!
+//! What a file's statistics leave out stands as "anything may be": the least key for a missing minimum, the
+//! greatest for a missing maximum. Bounds hold for files with deletion vectors and with `tightBounds` false
+//! too: they are those of all rows once written. A null count proves something only when it is zero or all
+//! (PROTOCOL, section Per-file Statistics).
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::bind::BoundColumn;
+use super::extract::{ColumnStats, Extractor, FileStats};
+use super::keys::{KeyType, Scalar, narrow, stats_spread};
+use super::number::HUGE;
+use super::ranges::{TextCut, TextMax};
+use crate::actions::FileBatch;
+
+/// A row may be null.
+pub(crate) const NULLS: u8 = 1;
+/// A row may hold a value.
+pub(crate) const VALUES: u8 = 2;
+/// The text maximum is the first string that no row reaches.
+const MAX_EXCLUSIVE: u8 = 4;
+
+/// Delta's writers cut strings to this length; longer ones may be prefixes.
+const TRUNCATED_BYTES: usize = 32;
+
+/// The typed statistics of one batch, kept beside it or for one pass only.
+///
+/// Usable through `&self` by many predicates at once; two that first ask for a column at the same time may
+/// both build it.
+#[derive(Debug, Default)]
+pub struct StatsCache {
+    kept: Option<RwLock<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    columns: HashMap<(Vec<String>, KeyType), Arc<StatsColumn>>,
+    records: Option<Arc<[i64]>>,
+    bytes: usize,
+}
+
+impl StatsCache {
+    /// For a batch that stays: each column is built once.
+    #[must_use]
+    pub fn kept() -> Self {
+        Self { kept: Some(RwLock::default()) }
+    }
+
+    /// For a batch that passes: only files that are asked about are read, and nothing is kept.
+    #[must_use]
+    pub fn passing() -> Self {
+        Self { kept: None }
+    }
+
+    /// Memory of the columns kept, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.read().unwrap_or_else(PoisonError::into_inner).bytes)
+    }
+
+    /// `numRecords` of each file, -1 where it is not known.
+    pub(crate) fn records(&self, batch: &FileBatch, rows: &[u32]) -> Records {
+        let Some(kept) = &self.kept else { return Records::Of(read_records(batch, rows)) };
+        if let Some(records) = &kept.read().unwrap_or_else(PoisonError::into_inner).records {
+            return Records::All(Arc::clone(records));
+        }
+        if !is_worth_keeping(batch, rows) {
+            return Records::Of(read_records(batch, rows));
+        }
+        let records: Arc<[i64]> = read_records(batch, &every_row(batch)).into();
+        let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
+        kept.bytes += size_of_val(&*records);
+        kept.records = Some(Arc::clone(&records));
+        Records::All(records)
+    }
+
+    /// The columns `wanted`, of all files or of `rows` alone.
+    pub(crate) fn columns(&self, batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Columns {
+        let Some(kept) = &self.kept else { return Columns::of_rows(build(batch, wanted, rows)) };
+        let found = {
+            let kept = kept.read().unwrap_or_else(PoisonError::into_inner);
+            wanted.iter().map(|column| kept.columns.get(&key(column)).map(Arc::clone)).collect::<Vec<_>>()
+        };
+        let missing: Vec<&BoundColumn> = wanted
+            .iter()
+            .zip(&found)
+            .filter(|(_, found)| found.is_none())
+            .map(|(column, _)| *column)
+            .collect();
+        if !missing.is_empty() && !is_worth_keeping(batch, rows) {
+            return Columns::of_rows(build(batch, wanted, rows));
+        }
+        let mut built = build(batch, &missing, &every_row(batch)).into_iter();
+        let mut columns = Vec::with_capacity(wanted.len());
+        for (column, found) in wanted.iter().zip(found) {
+            match found
+                .or_else(|| built.next().inspect(|column_stats| kept_insert(kept, column, column_stats)))
+            {
+                Some(found) => columns.push(found),
+                None => return Columns::of_rows(build(batch, wanted, rows)),
+            }
+        }
+        Columns { columns, of_all: true }
+    }
+}
+
+fn kept_insert(kept: &RwLock<Kept>, column: &BoundColumn, stats: &Arc<StatsColumn>) {
+    let mut kept = kept.write().unwrap_or_else(PoisonError::into_inner);
+    if kept.columns.insert(key(column), Arc::clone(stats)).is_none() {
+        kept.bytes += stats.memory_bytes();
+    }
+}
+
+fn key(column: &BoundColumn) -> (Vec<String>, KeyType) {
+    (column.column.physical.clone(), column.key_type)
+}
+
+/// Reading all files costs more than one predicate gains when it asks about few of them.
+fn is_worth_keeping(batch: &FileBatch, rows: &[u32]) -> bool {
+    rows.len() * 8 >= batch.len()
+}
+
+fn every_row(batch: &FileBatch) -> Vec<u32> {
+    (0..batch.len() as u32).collect()
+}
+
+/// Record counts of all files, or of some rows in their order.
+#[derive(Debug)]
+pub(crate) enum Records {
+    All(Arc<[i64]>),
+    Of(Vec<i64>),
+}
+
+impl Records {
+    /// The count of the file at `row`, which is the row asked for as number `position`.
+    pub(crate) fn at(&self, position: usize, row: u32) -> Option<u64> {
+        let count = match self {
+            Self::All(records) => records.get(row as usize),
+            Self::Of(records) => records.get(position),
+        };
+        count.and_then(|count| u64::try_from(*count).ok())
+    }
+}
+
+/// Typed columns of all files, or of some rows in their order.
+#[derive(Debug)]
+pub(crate) struct Columns {
+    pub(crate) columns: Vec<Arc<StatsColumn>>,
+    pub(crate) of_all: bool,
+}
+
+impl Columns {
+    fn of_rows(columns: Vec<Arc<StatsColumn>>) -> Self {
+        Self { columns, of_all: false }
+    }
+}
+
+/// The bounds of one column in each file.
+#[derive(Debug)]
+pub(crate) struct StatsColumn {
+    pub(crate) flags: Vec<u8>,
+    pub(crate) bounds: Bounds,
+}
+
+#[derive(Debug)]
+pub(crate) enum Bounds {
+    /// Only nulls are known.
+    None,
+    Narrow {
+        min: Vec<i64>,
+        max: Vec<i64>,
+    },
+    Wide {
+        min: Vec<i128>,
+        max: Vec<i128>,
+    },
+    Text(TextBounds),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct TextBounds {
+    arena: Vec<u8>,
+    min: Vec<Slice>,
+    max: Vec<Slice>,
+}
+
+/// A place in the arena; `start` is `u32::MAX` where nothing is known.
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    start: u32,
+    length: u32,
+}
+
+const NOTHING: Slice = Slice { start: u32::MAX, length: 0 };
+
+impl StatsColumn {
+    fn new(key_type: KeyType, files: usize) -> Self {
+        let bounds = match key_type {
+            KeyType::Opaque => Bounds::None,
+            KeyType::Text => Bounds::Text(TextBounds {
+                arena: Vec::new(),
+                min: Vec::with_capacity(files),
+                max: Vec::with_capacity(files),
+            }),
+            wide if wide.is_wide() => {
+                Bounds::Wide { min: Vec::with_capacity(files), max: Vec::with_capacity(files) }
+            }
+            _ => Bounds::Narrow { min: Vec::with_capacity(files), max: Vec::with_capacity(files) },
+        };
+        Self { flags: Vec::with_capacity(files), bounds }
+    }
+
+    fn push(&mut self, column: &BoundColumn, stats: ColumnStats<'_>, num_records: Option<i64>) {
+        let may_be_null = stats.null_count != Some(0);
+        let all_null = column.counts_own_nulls()
+            && stats.null_count.is_some_and(|nulls| nulls > 0 && Some(nulls) == num_records);
+        let mut flags = u8::from(may_be_null) * NULLS + u8::from(!all_null) * VALUES;
+        match &mut self.bounds {
+            Bounds::None => {}
+            Bounds::Text(bounds) => flags += bounds.push(stats),
+            Bounds::Narrow { min, max } => {
+                let (low, high) = key_bounds(column.key_type, stats);
+                min.push(low.map_or(i64::MIN, narrow));
+                max.push(high.map_or(i64::MAX, narrow));
+            }
+            Bounds::Wide { min, max } => {
+                let (low, high) = key_bounds(column.key_type, stats);
+                min.push(low.unwrap_or(-HUGE));
+                max.push(high.unwrap_or(HUGE));
+            }
+        }
+        self.flags.push(flags);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let bounds = match &self.bounds {
+            Bounds::None => 0,
+            Bounds::Narrow { min, .. } => min.capacity() * 16,
+            Bounds::Wide { min, .. } => min.capacity() * 32,
+            Bounds::Text(text) => text.arena.capacity() + text.min.capacity() * 16,
+        };
+        bounds + self.flags.capacity()
+    }
+}
+
+/// The least and the greatest key, as far as they are known; neither where they contradict each other.
+pub(crate) fn key_bounds(key_type: KeyType, stats: ColumnStats<'_>) -> (Option<i128>, Option<i128>) {
+    let low = stats.min.and_then(|min| stats_spread(key_type, min)).map(|spread| spread.low);
+    let high = stats.max.and_then(|max| stats_spread(key_type, max)).map(|spread| spread.high);
+    match (low, high) {
+        (Some(low), Some(high)) if low > high => (None, None),
+        bounds => bounds,
+    }
+}
+
+impl TextBounds {
+    pub(crate) fn min_at(&self, file: usize) -> Option<&[u8]> {
+        self.slice(*self.min.get(file)?)
+    }
+
+    pub(crate) fn max_at(&self, file: usize, flags: u8) -> TextMax<'_> {
+        match self.max.get(file).and_then(|slice| self.slice(*slice)) {
+            Some(max) if flags & MAX_EXCLUSIVE == 0 => TextMax::Value(max),
+            Some(max) => TextMax::Before(max),
+            None => TextMax::Unknown,
+        }
+    }
+
+    fn slice(&self, slice: Slice) -> Option<&[u8]> {
+        let start = slice.start as usize;
+        self.arena.get(start..start.checked_add(slice.length as usize)?)
+    }
+
+    /// Stores the bounds of one more file; the flag says of which kind the maximum is.
+    fn push(&mut self, stats: ColumnStats<'_>) -> u8 {
+        let min = stats.min.and_then(Scalar::unescaped);
+        let max = stats.max.and_then(Scalar::unescaped);
+        let min_slice = min.as_deref().map_or(NOTHING, |min| self.store(min.as_bytes()));
+        let (max_slice, exclusive) = match max.as_deref().map(text_max) {
+            None | Some(StoredMax::Unknown) => (NOTHING, false),
+            Some(StoredMax::Value(max)) => (self.store(max.as_bytes()), false),
+            Some(StoredMax::Before(cut)) => (self.store(&cut.bytes), true),
+        };
+        let contradict = matches!((min.as_deref(), max.as_deref()), (Some(min), Some(max)) if min > max);
+        self.min.push(if contradict { NOTHING } else { min_slice });
+        self.max.push(if contradict { NOTHING } else { max_slice });
+        u8::from(exclusive) * MAX_EXCLUSIVE
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Slice {
+        let (Ok(start), Ok(length)) = (u32::try_from(self.arena.len()), u32::try_from(bytes.len())) else {
+            return NOTHING;
+        };
+        self.arena.extend_from_slice(bytes);
+        Slice { start, length }
+    }
+}
+
+enum StoredMax<'a> {
+    Value(&'a str),
+    Before(TextCut),
+    Unknown,
+}
+
+/// What a written maximum says. Long ones may be prefixes of the true maximum, with a tie-breaker behind them
+/// that not every writer chose great enough, or with half a surrogate pair that became a question mark.
+fn text_max(max: &str) -> StoredMax<'_> {
+    let is_tie_breaker = |character| matches!(character, '\u{7f}' | '\u{fffd}'..='\u{ffff}' | '\u{10ffff}');
+    let prefix = max.trim_end_matches(is_tie_breaker);
+    if prefix.len() == max.len() && max.len() < TRUNCATED_BYTES {
+        return StoredMax::Value(max);
+    }
+    let prefix = prefix.strip_suffix('?').unwrap_or(prefix);
+    TextCut::after_prefix(prefix.as_bytes()).map_or(StoredMax::Unknown, StoredMax::Before)
+}
+
+fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<StatsColumn>> {
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let extractor = Extractor::new(wanted.iter().map(|column| column.column.physical.as_slice()));
+    let mut columns: Vec<StatsColumn> =
+        wanted.iter().map(|column| StatsColumn::new(column.key_type, rows.len())).collect();
+    let mut file = FileStats::default();
+    for &row in rows {
+        extractor.extract(stats_at(batch, row).unwrap_or_default(), &mut file);
+        for ((column, bound), stats) in columns.iter_mut().zip(wanted).zip(&file.columns) {
+            column.push(bound, *stats, file.num_records);
+        }
+    }
+    columns.into_iter().map(Arc::new).collect()
+}
+
+fn read_records(batch: &FileBatch, rows: &[u32]) -> Vec<i64> {
+    let extractor = Extractor::new([]);
+    let mut file = FileStats::default();
+    let mut read = |row| {
+        extractor.extract(stats_at(batch, row).unwrap_or_default(), &mut file);
+        file.num_records.unwrap_or(-1)
+    };
+    rows.iter().map(|&row| read(row)).collect()
+}
+
+fn stats_at(batch: &FileBatch, row: u32) -> Option<&str> {
+    use arrow_array::Array;
+    let (stats, row) = (batch.stats.as_ref()?, row as usize);
+    (row < stats.len() && !stats.is_null(row)).then(|| stats.value(row))
+}

@@ -1,0 +1,461 @@
+//! A table's schema, from the `schemaString` of its metaData to typed columns.
+//!
+//! Comes in: the JSON of a struct type (PROTOCOL, section Schema Serialization Format) and the column mapping
+//! mode. Goes out: fields with logical and physical names, and [`Column`]s found by the names that clients
+//! write. Promised: a type that this crate does not know is kept as [`DataType::Unknown`], it never fails a
+//! listing; nesting is bounded, deeper types are unknown too.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::actions::Metadata;
+use crate::error::{Error, Result};
+
+/// Deeper types are [`DataType::Unknown`].
+const MAX_DEPTH: usize = 64;
+
+/// How logical column names map to those in the data files (PROTOCOL, section Column Mapping).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ColumnMapping {
+    /// Physical names are the logical ones.
+    #[default]
+    None,
+    /// By field id; partition values and statistics are keyed by physical name all the same.
+    Id,
+    /// By physical name.
+    Name,
+}
+
+impl ColumnMapping {
+    /// The mode that the table's properties switch on.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        match metadata.property("delta.columnMapping.mode") {
+            Some(mode) if mode.eq_ignore_ascii_case("id") => Self::Id,
+            Some(mode) if mode.eq_ignore_ascii_case("name") => Self::Name,
+            _ => Self::None,
+        }
+    }
+}
+
+/// A type without children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum PrimitiveType {
+    Boolean,
+    Byte,
+    Short,
+    Integer,
+    Long,
+    Float,
+    Double,
+    /// Exact numbers: at most 38 digits, `scale` of them behind the point.
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
+    String,
+    Binary,
+    Date,
+    /// An instant, in microseconds.
+    Timestamp,
+    /// A wall clock's reading, in microseconds.
+    TimestampNtz,
+    Variant,
+    Void,
+}
+
+impl PrimitiveType {
+    /// The type of a name in a schema: `long`, `decimal(10,2)`, `timestamp_ntz`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "boolean" => Self::Boolean,
+            "byte" => Self::Byte,
+            "short" => Self::Short,
+            "integer" => Self::Integer,
+            "long" => Self::Long,
+            "float" => Self::Float,
+            "double" => Self::Double,
+            "string" => Self::String,
+            "binary" => Self::Binary,
+            "date" => Self::Date,
+            "timestamp" => Self::Timestamp,
+            "timestamp_ntz" => Self::TimestampNtz,
+            "variant" => Self::Variant,
+            "void" | "null" => Self::Void,
+            "decimal" => Self::Decimal { precision: 10, scale: 0 },
+            _ => return Self::parse_decimal(name),
+        })
+    }
+
+    fn parse_decimal(name: &str) -> Option<Self> {
+        let inner = name.strip_prefix("decimal(")?.strip_suffix(')')?;
+        let (precision, scale) = inner.split_once(',').unwrap_or((inner, "0"));
+        let precision: u8 = precision.trim().parse().ok()?;
+        let scale: u8 = scale.trim().parse().ok()?;
+        (precision <= 38 && scale <= precision).then_some(Self::Decimal { precision, scale })
+    }
+}
+
+impl std::fmt::Display for PrimitiveType {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = match self {
+            Self::Boolean => "boolean",
+            Self::Byte => "byte",
+            Self::Short => "short",
+            Self::Integer => "integer",
+            Self::Long => "long",
+            Self::Float => "float",
+            Self::Double => "double",
+            Self::Decimal { precision, scale } => return write!(formatter, "decimal({precision},{scale})"),
+            Self::String => "string",
+            Self::Binary => "binary",
+            Self::Date => "date",
+            Self::Timestamp => "timestamp",
+            Self::TimestampNtz => "timestamp_ntz",
+            Self::Variant => "variant",
+            Self::Void => "void",
+        };
+        formatter.write_str(name)
+    }
+}
+
+/// The type of a field, an element, a key or a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DataType {
+    /// A type without children.
+    Primitive(PrimitiveType),
+    /// Named fields.
+    Struct(StructType),
+    /// The element's type.
+    Array(Box<DataType>),
+    /// The key's and the value's type.
+    Map(Box<(DataType, DataType)>),
+    /// A type that this crate does not know, by its name where it has one.
+    Unknown(String),
+}
+
+/// A named column, at the top or inside a struct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StructField {
+    /// The name that people use.
+    pub name: String,
+    /// The key in partition values, statistics and data files.
+    pub physical_name: String,
+    /// `delta.columnMapping.id`.
+    pub field_id: Option<i64>,
+    /// The type.
+    pub data_type: DataType,
+    /// Whether it may be null.
+    pub nullable: bool,
+    /// Whether strings compare as their bytes do: false with a collation or blank-padded `char(n)`.
+    pub binary_order: bool,
+    /// Whether type widening made it out of `float`: statistics of older files are floats' spellings.
+    pub widened_from_float: bool,
+}
+
+/// The fields of a struct, in order; the whole schema is one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StructType {
+    /// In the schema's order.
+    pub fields: Vec<StructField>,
+}
+
+/// A column that a name led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Logical names from the top, spelled as in the schema.
+    pub logical: Vec<String>,
+    /// The same path in partition values and statistics.
+    pub physical: Vec<String>,
+    /// Its type.
+    pub data_type: DataType,
+    /// [`StructField::binary_order`] of the last field.
+    pub binary_order: bool,
+    /// [`StructField::widened_from_float`] of the last field.
+    pub widened_from_float: bool,
+}
+
+/// Why a name led to no column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unresolved {
+    /// Nothing has this name.
+    Missing,
+    /// Several columns may be meant.
+    Ambiguous,
+}
+
+impl StructType {
+    /// The schema in the metaData.
+    pub fn of(metadata: &Metadata) -> Result<Self> {
+        let schema = metadata.schema_string.as_deref().ok_or(Error::MissingSchema)?;
+        Self::parse(schema, ColumnMapping::of(metadata))
+    }
+
+    /// The schema of a `schemaString`.
+    pub fn parse(schema_string: &str, mapping: ColumnMapping) -> Result<Self> {
+        let raw: &RawValue = serde_json::from_str(schema_string).map_err(|_| malformed())?;
+        match parse_type(raw, mapping, MAX_DEPTH)? {
+            DataType::Struct(schema) => Ok(schema),
+            _ => Err(malformed()),
+        }
+    }
+
+    /// The column that `parts` lead to, each the exact name of a field or else the only one that differs from
+    /// it in case.
+    pub fn resolve(&self, parts: &[impl AsRef<str>]) -> Result<Column, Unresolved> {
+        let mut fields = &self.fields;
+        let mut column: Option<Column> = None;
+        for part in parts {
+            let field = find(fields, part.as_ref())?;
+            let (mut logical, mut physical) =
+                column.take().map_or_else(Default::default, |outer| (outer.logical, outer.physical));
+            logical.push(field.name.clone());
+            physical.push(field.physical_name.clone());
+            column = Some(Column {
+                logical,
+                physical,
+                data_type: field.data_type.clone(),
+                binary_order: field.binary_order,
+                widened_from_float: field.widened_from_float,
+            });
+            fields = match &field.data_type {
+                DataType::Struct(inner) => &inner.fields,
+                _ => const { &Vec::new() },
+            };
+        }
+        column.ok_or(Unresolved::Missing)
+    }
+
+    /// The column that one string means: a field with this very name (which may hold dots), or a path of fields.
+    pub fn resolve_dotted(&self, name: &str) -> Result<Column, Unresolved> {
+        let whole = self.resolve(&[name]);
+        if !name.contains('.') {
+            return whole;
+        }
+        let path = self.resolve(&split_dotted(name));
+        match (whole, path) {
+            (Ok(_), Ok(_)) | (Err(Unresolved::Ambiguous), _) | (_, Err(Unresolved::Ambiguous)) => {
+                Err(Unresolved::Ambiguous)
+            }
+            (Ok(column), Err(_)) | (Err(_), Ok(column)) => Ok(column),
+            (Err(_), Err(_)) => Err(Unresolved::Missing),
+        }
+    }
+}
+
+fn find<'a>(fields: &'a [StructField], name: &str) -> Result<&'a StructField, Unresolved> {
+    if let Some(field) = fields.iter().find(|field| field.name == name) {
+        return Ok(field);
+    }
+    let lower = name.to_lowercase();
+    let mut alike = fields.iter().filter(|field| field.name.to_lowercase() == lower);
+    match (alike.next(), alike.next()) {
+        (Some(field), None) => Ok(field),
+        (Some(_), Some(_)) => Err(Unresolved::Ambiguous),
+        (None, _) => Err(Unresolved::Missing),
+    }
+}
+
+/// Splits at dots outside of back quotes; a doubled back quote inside of a pair stands for one.
+fn split_dotted(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = name.chars().peekable();
+    while let Some(character) = characters.next() {
+        let Some(last) = parts.last_mut() else { break };
+        match character {
+            '`' if quoted && characters.peek() == Some(&'`') => {
+                characters.next();
+                last.push('`');
+            }
+            '`' if quoted || last.is_empty() => quoted = !quoted,
+            '.' if !quoted => parts.push(String::new()),
+            other => last.push(other),
+        }
+    }
+    parts
+}
+
+fn malformed() -> Error {
+    Error::corrupt("metaData", "the schema is not the JSON of a struct type")
+}
+
+#[derive(Deserialize)]
+struct RawType<'a> {
+    #[serde(borrow, rename = "type")]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    fields: Option<Vec<RawField<'a>>>,
+    #[serde(borrow, default, rename = "elementType")]
+    element: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "keyType")]
+    key: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "valueType")]
+    value: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RawField<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, rename = "type")]
+    data_type: &'a RawValue,
+    #[serde(default)]
+    nullable: Option<bool>,
+    #[serde(borrow, default)]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+struct RawMetadata<'a> {
+    #[serde(borrow, default, rename = "delta.columnMapping.physicalName")]
+    physical_name: Option<Cow<'a, str>>,
+    #[serde(default, rename = "delta.columnMapping.id")]
+    field_id: Option<i64>,
+    #[serde(borrow, default, rename = "delta.typeChanges")]
+    type_changes: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "__CHAR_VARCHAR_TYPE_STRING")]
+    char_or_varchar: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "__COLLATIONS")]
+    collations: Option<&'a RawValue>,
+}
+
+fn parse_type(raw: &RawValue, mapping: ColumnMapping, depth_left: usize) -> Result<DataType> {
+    let text = raw.get();
+    if text.starts_with('"') {
+        let name: Cow<'_, str> = serde_json::from_str(text).map_err(|_| malformed())?;
+        return Ok(PrimitiveType::parse(&name)
+            .map_or_else(|| DataType::Unknown(name.into_owned()), DataType::Primitive));
+    }
+    if depth_left == 0 {
+        return Ok(DataType::Unknown("nested too deep".into()));
+    }
+    let Ok(raw) = serde_json::from_str::<RawType<'_>>(text) else {
+        return Ok(DataType::Unknown(String::new()));
+    };
+    let child = |raw: &RawValue| parse_type(raw, mapping, depth_left - 1);
+    let name = raw.name.unwrap_or_default();
+    Ok(match (&*name, raw.fields, raw.element, raw.key, raw.value) {
+        ("struct", Some(fields), ..) => DataType::Struct(StructType {
+            fields: fields
+                .into_iter()
+                .map(|field| parse_field(field, mapping, depth_left - 1))
+                .collect::<Result<_>>()?,
+        }),
+        ("array", _, Some(element), ..) => DataType::Array(Box::new(child(element)?)),
+        ("map", _, _, Some(key), Some(value)) => DataType::Map(Box::new((child(key)?, child(value)?))),
+        _ => DataType::Unknown(name.into_owned()),
+    })
+}
+
+fn parse_field(raw: RawField<'_>, mapping: ColumnMapping, depth_left: usize) -> Result<StructField> {
+    let metadata: RawMetadata<'_> =
+        raw.metadata.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let name = raw.name.into_owned();
+    let physical_name = match (mapping, metadata.physical_name) {
+        (ColumnMapping::Id | ColumnMapping::Name, Some(physical)) => physical.into_owned(),
+        _ => name.clone(),
+    };
+    let padded = metadata.char_or_varchar.is_some_and(|raw| raw.get().starts_with("\"char"));
+    Ok(StructField {
+        name,
+        physical_name,
+        field_id: metadata.field_id,
+        data_type: parse_type(raw.data_type, mapping, depth_left)?,
+        nullable: raw.nullable.unwrap_or(true),
+        binary_order: !padded && metadata.collations.is_none(),
+        widened_from_float: metadata.type_changes.is_some_and(|raw| raw.get().contains("\"float\"")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(fields: &str) -> StructType {
+        StructType::parse(&format!(r#"{{"type":"struct","fields":[{fields}]}}"#), ColumnMapping::None)
+            .unwrap()
+    }
+
+    fn field(name: &str, data_type: &str) -> String {
+        format!(r#"{{"name":"{name}","type":{data_type},"nullable":true,"metadata":{{}}}}"#)
+    }
+
+    #[test]
+    fn every_primitive_has_a_name_that_reads_back() {
+        for name in
+            "boolean byte short integer long float double decimal(38,18) string binary date timestamp timestamp_ntz variant void"
+                .split(' ')
+        {
+            let schema = parse(&field("c", &format!("\"{name}\"")));
+            let DataType::Primitive(primitive) = &schema.fields[0].data_type else { panic!("{name}") };
+            assert_eq!(primitive.to_string(), name);
+        }
+    }
+
+    #[test]
+    fn unknown_types_are_kept_and_do_not_fail() {
+        for name in [r#""geometry(4326)""#, r#"{"type":"udt","sqlType":{}}"#, "7", r#""decimal(99,1)""#] {
+            let schema = parse(&field("c", name));
+            assert!(matches!(schema.fields[0].data_type, DataType::Unknown(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn nesting_without_end_is_bounded() {
+        let mut data_type = "\"long\"".to_owned();
+        for _ in 0..10_000 {
+            data_type = format!(r#"{{"type":"array","elementType":{data_type},"containsNull":true}}"#);
+        }
+        let schema = parse(&field("c", &data_type));
+        assert!(matches!(schema.fields[0].data_type, DataType::Array(_)));
+    }
+
+    #[test]
+    fn names_resolve_exactly_first_and_then_in_any_case() {
+        let inner = format!(r#"{{"type":"struct","fields":[{}]}}"#, field("Zip", "\"string\""));
+        let schema =
+            parse(&[field("Id", "\"long\""), field("address", &inner), field("x.y", "\"date\"")].join(","));
+        assert_eq!(schema.resolve_dotted("ID").unwrap().logical, ["Id"]);
+        assert_eq!(schema.resolve_dotted("ADDRESS.zip").unwrap().physical, ["address", "Zip"]);
+        assert_eq!(schema.resolve_dotted("X.y").unwrap().logical, ["x.y"]);
+        assert_eq!(schema.resolve_dotted("`address`.`zip`").unwrap().logical, ["address", "Zip"]);
+        assert_eq!(schema.resolve_dotted("address.city"), Err(Unresolved::Missing));
+        assert_eq!(schema.resolve_dotted("id.zip"), Err(Unresolved::Missing));
+        let twins = parse(&[field("a", "\"long\""), field("A", "\"string\"")].join(","));
+        assert_eq!(twins.resolve_dotted("A").unwrap().logical, ["A"]);
+        let three = parse(&[field("aB", "\"long\""), field("AB", "\"string\"")].join(","));
+        assert_eq!(three.resolve_dotted("ab"), Err(Unresolved::Ambiguous));
+    }
+
+    #[test]
+    fn physical_names_count_only_with_column_mapping() {
+        let json = r#"{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,
+            "metadata":{"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1"}}]}"#;
+        let mapped = StructType::parse(json, ColumnMapping::Name).unwrap();
+        assert_eq!(mapped.resolve(&["A"]).unwrap().physical, ["col-1"]);
+        let plain = StructType::parse(json, ColumnMapping::None).unwrap();
+        assert_eq!(plain.resolve(&["A"]).unwrap().physical, ["a"]);
+    }
+
+    #[test]
+    fn padded_and_collated_strings_do_not_compare_as_bytes() {
+        let json = r#"{"type":"struct","fields":[
+            {"name":"a","type":"string","nullable":true,"metadata":{"__CHAR_VARCHAR_TYPE_STRING":"char(5)"}},
+            {"name":"b","type":"string","nullable":true,"metadata":{"__CHAR_VARCHAR_TYPE_STRING":"varchar(5)"}},
+            {"name":"c","type":"string","nullable":true,"metadata":{"__COLLATIONS":{"c":"spark.UTF8_LCASE"}}}]}"#;
+        let schema = StructType::parse(json, ColumnMapping::None).unwrap();
+        assert_eq!(schema.fields.iter().map(|f| f.binary_order).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    #[test]
+    fn what_is_no_struct_is_an_error() {
+        for text in ["", "null", "[]", "\"long\"", "{\"type\":\"array\",\"elementType\":\"long\"}"] {
+            assert!(StructType::parse(text, ColumnMapping::None).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Vector code for x86-64, chosen at run time: hashing of many messages side by side, and escaping.
+//!
+//! The functions of [`avx512`], [`avx2`] and [`ssse3`] are safe but for one thing: they must not run on a CPU
+//! without the instructions they are compiled for. So this is the one room of the crate that may say `unsafe`,
+//! and all that it says is a call behind a check of the CPU. The calls are out of line on purpose: inlined
+//! beside wide vectors, the hashing instructions of the portable way become many times slower, because the
+//! compiler cannot clear the upper halves of the registers in between.
+
+#![allow(unsafe_code)]
+
+#[macro_use]
+mod hash;
+mod avx2;
+mod avx512;
+mod ssse3;
+
+use crate::digest::{Block, Sha256State};
+
+/// How many messages are hashed side by side. A value means that this CPU can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lanes(Width);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    /// Eight, in AVX2.
+    Eight,
+    /// Sixteen, in AVX-512.
+    Sixteen,
+}
+
+impl Lanes {
+    /// The most that this CPU has.
+    pub(crate) fn detect() -> Option<Self> {
+        Self::available().pop()
+    }
+
+    /// All that this CPU has, the most last.
+    pub(crate) fn available() -> Vec<Self> {
+        let mut available = Vec::new();
+        if is_x86_feature_detected!("avx2") {
+            available.push(Self(Width::Eight));
+        }
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            available.push(Self(Width::Sixteen));
+        }
+        available
+    }
+
+    /// Whether SHA-256 is quicker in these lanes than one by one: eight are slower than instructions for it.
+    pub(crate) fn beat_sha_instructions(self) -> bool {
+        self.0 == Width::Sixteen || !is_x86_feature_detected!("sha")
+    }
+
+    /// Hashes padded `messages` on from `initial`.
+    #[inline(never)]
+    pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+        // SAFETY: a value of this type is only made where the CPU's features were seen.
+        match self.0 {
+            Width::Sixteen => unsafe { avx512::sha256(initial, messages, digests) },
+            Width::Eight => unsafe { avx2::sha256(initial, messages, digests) },
+        }
+    }
+
+    /// Hashes padded `messages`.
+    #[inline(never)]
+    pub(crate) fn md5(self, messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+        // SAFETY: a value of this type is only made where the CPU's features were seen.
+        match self.0 {
+            Width::Sixteen => unsafe { avx512::md5(messages, digests) },
+            Width::Eight => unsafe { avx2::md5(messages, digests) },
+        }
+    }
+}
+
+/// Escapes quotes and backslashes of `text`, as far as it is whole blocks of sixteen bytes without anything else
+/// to escape; says how many bytes of `text` it took. `None` without the instructions for it.
+pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
+        return None;
+    }
+    // SAFETY: the CPU's features were seen on the line before.
+    Some(unsafe { ssse3::append_escaped_blocks(text, out) })
+}

@@ -1,0 +1,94 @@
+//! Escaping by shuffles: eight bytes become up to sixteen in one step, whatever stands where.
+
+use std::arch::x86_64::{
+    __m128i, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8, _mm_shuffle_epi8,
+    _mm_unpackhi_epi64, _mm_unpacklo_epi64,
+};
+
+/// Text is taken in blocks of this size.
+const BLOCK_BYTES: usize = 16;
+
+/// For each set of eight bytes that need a backslash: which of the sixteen bytes "eight of text, eight
+/// backslashes" goes where.
+static ORDER: [[u8; 16]; 256] = {
+    let mut orders = [[0; 16]; 256];
+    let mut set = 0;
+    while set < 256 {
+        let (mut at, mut byte) = (0, 0);
+        while byte < 8 {
+            if set >> byte & 1 == 1 {
+                orders[set][at] = 8;
+                at += 1;
+            }
+            orders[set][at] = byte;
+            at += 1;
+            byte += 1;
+        }
+        set += 1;
+    }
+    orders
+};
+
+/// Escapes quotes and backslashes; stops before the first block that is not whole, holds a control character or
+/// may hold a line separator of Unicode. Says how many bytes it took.
+#[target_feature(enable = "ssse3,popcnt")]
+pub(super) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
+    let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
+    let start = out.len();
+    out.resize(start + 2 * text.len() + BLOCK_BYTES, 0);
+    let mut length = 0;
+    let mut taken = 0;
+    let room = &mut out[start..];
+    for block in blocks {
+        let bytes: __m128i = bytemuck::cast(*block);
+        if has_odd_byte(bytes) {
+            break;
+        }
+        let set = escape_set(bytes);
+        for (half, set) in [(low_half(bytes), set & 0xff), (high_half(bytes), set >> 8)] {
+            let order: __m128i = bytemuck::cast(ORDER[set as usize]);
+            let escaped: [u8; 16] = bytemuck::cast(_mm_shuffle_epi8(half, order));
+            if let Some(place) = room.get_mut(length..length + 16) {
+                place.copy_from_slice(&escaped);
+            }
+            length += 8 + set.count_ones() as usize;
+        }
+        taken += BLOCK_BYTES;
+    }
+    out.truncate(start + length);
+    taken
+}
+
+/// A control character, or the first byte of U+0085, U+2028 or U+2029.
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn has_odd_byte(bytes: __m128i) -> bool {
+    let control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1f)), bytes);
+    let separator = _mm_or_si128(equal(bytes, 0xc2), equal(bytes, 0xe2));
+    _mm_movemask_epi8(_mm_or_si128(control, separator)) != 0
+}
+
+/// A bit for each quote and backslash.
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn escape_set(bytes: __m128i) -> u32 {
+    _mm_movemask_epi8(_mm_or_si128(equal(bytes, b'"'), equal(bytes, b'\\'))).cast_unsigned()
+}
+
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn equal(bytes: __m128i, byte: u8) -> __m128i {
+    _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed()))
+}
+
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn low_half(bytes: __m128i) -> __m128i {
+    _mm_unpacklo_epi64(bytes, _mm_set1_epi8(b'\\'.cast_signed()))
+}
+
+#[target_feature(enable = "ssse3")]
+#[inline]
+fn high_half(bytes: __m128i) -> __m128i {
+    _mm_unpackhi_epi64(bytes, _mm_set1_epi8(b'\\'.cast_signed()))
+}
