@@ -111,7 +111,11 @@ pub fn file_name(path: &str) -> &str {
 /// of one file if their normal paths are equal.
 #[must_use]
 pub fn normal_path(path: &str) -> &str {
-    let Some(rest) = strip_scheme(path, "file") else { return path };
+    let Some(scheme) = path.get(..5) else { return path };
+    if !scheme.eq_ignore_ascii_case("file:") {
+        return path;
+    }
+    let rest = &path[5..];
     match rest.strip_prefix("//") {
         // `file://host/p` with another host is kept whole: it is not a file of this machine.
         Some(authority) => match authority.strip_prefix("localhost").unwrap_or(authority) {
@@ -197,11 +201,6 @@ fn decode_key(encoded: &str) -> Result<String> {
 fn hex_pair(bytes: &[u8], at: usize) -> Option<u8> {
     let digit = |index: usize| char::from(*bytes.get(index)?).to_digit(16);
     u8::try_from(digit(at)? * 16 + digit(at + 1)?).ok()
-}
-
-fn strip_scheme<'a>(path: &'a str, scheme: &str) -> Option<&'a str> {
-    let (found, rest) = split_scheme(path)?;
-    found.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
 fn split_scheme(path: &str) -> Option<(&str, &str)> {

@@ -1,6 +1,21 @@
 //! The files of a log that rebuild a version.
+//!
+//! In: a table's root and a version, or a segment that is known already. Out: the newest complete checkpoint
+//! that is not newer than the version, and the commits after it, newest first, compaction files in the place
+//! of those that they cover whole. `_last_checkpoint` only says where the listing may begin; whatever is wrong
+//! with it costs a longer listing. A missing commit is [`Error::CorruptLog`], a version that the log no longer
+//! holds [`Error::VersionNotFound`].
 
-use crate::storage::LogFileEntry;
+mod identity;
+mod listing;
+
+use crate::commit::lenient_i64;
+use crate::error::{Error, Result};
+use crate::log_path::{self, LAST_CHECKPOINT, LOG_DIRECTORY};
+use crate::storage::{LogFileEntry, Storage};
+
+pub use identity::LogIdentity;
+pub(crate) use listing::Listing;
 
 /// A complete checkpoint (PROTOCOL, section Checkpoints).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +30,7 @@ pub struct CheckpointFiles {
 
 /// What the name of a checkpoint says of its layout. Whether it refers to sidecars only its content says:
 /// a classic name may hold v2 content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckpointKind {
     /// `<version>.checkpoint.parquet`
     Classic,
@@ -26,3 +41,129 @@ pub enum CheckpointKind {
     /// `<version>.checkpoint.<uuid>.json`
     UuidJson,
 }
+
+/// A commit, or a compaction file in the place of several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitEntry {
+    /// The first commit that it holds.
+    pub start: i64,
+    /// The last commit that it holds; `start` unless it is a compaction file.
+    pub end: i64,
+    /// The file in `_delta_log/`.
+    pub file: LogFileEntry,
+}
+
+impl CommitEntry {
+    /// Whether it is a compaction file.
+    #[must_use]
+    pub fn is_compaction(&self) -> bool {
+        self.start < self.end
+    }
+}
+
+/// The files that rebuild one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSegment {
+    /// The version.
+    pub version: i64,
+    /// Where replay ends; without one it ends at commit 0.
+    pub checkpoint: Option<CheckpointFiles>,
+    /// After the checkpoint, newest first.
+    pub commits: Vec<CommitEntry>,
+    /// The version's own commit; absent where cleanup took it and left the checkpoint.
+    pub version_commit: Option<LogFileEntry>,
+    /// The version's `.crc`.
+    pub checksum: Option<LogFileEntry>,
+    /// When the commits from the checkpoint's on were written: (version, milliseconds), ascending.
+    pub modified_ms: Vec<(i64, i64)>,
+}
+
+impl LogSegment {
+    /// The files for the latest version, or for `version`.
+    ///
+    /// From a `known` segment of the same table the listing begins at its version, and its checkpoint is kept
+    /// as long as `version` is not older; pass `None` to start from the newest checkpoint.
+    pub fn find(storage: &Storage, root: &str, version: Option<i64>, known: Option<&Self>) -> Result<Self> {
+        if let Some(advanced) = Self::advance(storage, root, version, known)? {
+            return Ok(advanced);
+        }
+        let hint =
+            last_checkpoint(storage, root)?.filter(|hint| version.is_none_or(|version| *hint <= version));
+        if let Some(hint) = hint {
+            let listing = Listing::read(storage, root, hint)?;
+            let is_within =
+                version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
+            if let (true, Ok(segment)) = (is_within, listing.segment(version)) {
+                return Ok(segment);
+            }
+        }
+        // A page of a listing may be older than the next one, and so miss a commit that the next one has a
+        // successor of: a gap counts only if it is there twice.
+        match Listing::read(storage, root, 0)?.segment(version) {
+            Err(Error::CorruptLog { .. }) => Listing::read(storage, root, 0)?.segment(version),
+            found => found,
+        }
+    }
+
+    /// The very files that an identity names, so that the order of files is the same on every replica and after
+    /// every later commit, checkpoint or compaction. [`Error::InvalidCursor`] if they are there no more.
+    pub fn find_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Self> {
+        let from = identity.checkpoint_version().unwrap_or(0);
+        Listing::read(storage, root, from)?.segment_of(identity).ok_or(Error::InvalidCursor)
+    }
+
+    /// What fixes the order of the version's files.
+    #[must_use]
+    pub fn identity(&self) -> LogIdentity {
+        LogIdentity::of(self)
+    }
+
+    /// The version that the checkpoint rebuilds, or -1.
+    #[must_use]
+    pub fn base_version(&self) -> i64 {
+        self.checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version)
+    }
+
+    /// The table was only appended to since `known`: its segment and the new commits. `None` asks for a
+    /// search from the start.
+    fn advance(
+        storage: &Storage,
+        root: &str,
+        version: Option<i64>,
+        known: Option<&Self>,
+    ) -> Result<Option<Self>> {
+        let Some(known) = known else { return Ok(None) };
+        if version.is_some_and(|version| version < known.version) {
+            return Ok(None);
+        }
+        let listing = Listing::read(storage, root, known.version)?;
+        Ok(listing.advance(known, version))
+    }
+}
+
+/// The path of a file of the log.
+#[must_use]
+pub fn log_file_path(root: &str, name: &str) -> String {
+    log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
+}
+
+/// The version that `_last_checkpoint` names, if it can be read. Its checksum is not asked: a wrong version is
+/// found out by the listing.
+fn last_checkpoint(storage: &Storage, root: &str) -> Result<Option<i64>> {
+    #[derive(serde::Deserialize)]
+    struct Hint {
+        #[serde(deserialize_with = "lenient_i64")]
+        version: i64,
+    }
+    match storage.read(&log_file_path(root, LAST_CHECKPOINT)) {
+        Ok(bytes) => {
+            let hint = serde_json::from_slice::<Hint>(&bytes).ok();
+            Ok(hint.map(|hint| hint.version).filter(|version| *version >= 0))
+        }
+        Err(Error::FileNotFound { .. } | Error::CorruptLog { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

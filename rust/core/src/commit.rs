@@ -1,0 +1,247 @@
+//! One JSON file of the log: a commit, a log compaction file, or the top file of a JSON checkpoint.
+//!
+//! In: its bytes. Out: protocol, metadata, the commit's own timestamp, and the file actions as [`Columns`]
+//! whose strings are views into the file. Everything is read once. Unknown actions and fields are skipped;
+//! whatever is broken is an [`Error::CorruptLog`] that names the file and the line.
+
+mod columns;
+mod json;
+mod text;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::actions::{Metadata, Protocol};
+use crate::error::{Error, Result};
+
+pub use columns::Columns;
+use json::Line;
+pub(crate) use json::{MetadataJson, lenient_i64};
+
+/// The actions of one file.
+#[derive(Debug)]
+pub struct CommitFile {
+    /// Its name, without the directory.
+    pub name: Arc<str>,
+    /// The last `protocol` in it.
+    pub protocol: Option<Protocol>,
+    /// The last `metaData` in it.
+    pub metadata: Option<Metadata>,
+    /// `commitInfo.inCommitTimestamp`, milliseconds since the epoch.
+    pub in_commit_timestamp_ms: Option<i64>,
+    /// Its `add` actions.
+    pub adds: Columns,
+    /// Its `remove` actions; `modificationTime` is their `deletionTimestamp`.
+    pub removes: Columns,
+    /// Its `cdc` actions.
+    pub cdc: Columns,
+}
+
+impl CommitFile {
+    /// Reads all lines. Rows are counted over the lines that are not blank.
+    pub fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
+        let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
+        let mut file = Self::empty(name, bytes);
+        let mut row = 0;
+        // Some Windows tools begin a file with a byte order mark.
+        for (index, line) in text.trim_start_matches('\u{feff}').split('\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let actions = serde_json::from_str(line)
+                .map_err(|error| Error::corrupt(name, format!("line {}: {}", index + 1, reason(&error))))?;
+            file.take(row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
+            row += 1;
+        }
+        if file.adds.has_sizes() && file.cdc.has_sizes() {
+            Ok(file)
+        } else {
+            Err(Error::corrupt(name, "a file has no size or a negative one"))
+        }
+    }
+
+    fn empty(name: &str, bytes: &Bytes) -> Self {
+        Self {
+            name: name.into(),
+            protocol: None,
+            metadata: None,
+            in_commit_timestamp_ms: None,
+            adds: Columns::new(bytes),
+            removes: Columns::new(bytes),
+            cdc: Columns::new(bytes),
+        }
+    }
+
+    fn take(&mut self, row: u32, line: Line<'_>) -> Option<()> {
+        row.checked_add(1)?;
+        if let Some(add) = line.add {
+            self.adds.push(row, *add);
+        }
+        if let Some(remove) = line.remove {
+            self.removes.push(row, *remove);
+        }
+        if let Some(cdc) = line.cdc {
+            self.cdc.push(row, *cdc);
+        }
+        if let Some(protocol) = line.protocol {
+            self.protocol = Some(protocol);
+        }
+        if let Some(metadata) = line.meta_data {
+            self.metadata = Some((*metadata).into());
+        }
+        if let Some(info) = line.commit_info {
+            self.in_commit_timestamp_ms = self.in_commit_timestamp_ms.or(info.in_commit_timestamp);
+        }
+        Some(())
+    }
+}
+
+/// Serde's words without the position, which counts from the line's own start.
+fn reason(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    match words.rfind(" at line ") {
+        Some(at) => words.get(..at).unwrap_or(&words).to_owned(),
+        None => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actions::SourceId;
+    use crate::partition::PartitionInterner;
+
+    fn parse(text: &str) -> CommitFile {
+        CommitFile::parse("00000000000000000000.json", &Bytes::from(text.to_owned())).unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        let error =
+            CommitFile::parse("00000000000000000000.json", &Bytes::from(text.to_owned())).unwrap_err();
+        assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+        error.to_string()
+    }
+
+    #[test]
+    fn all_actions_of_a_commit_are_read_in_one_pass() {
+        let file = parse(concat!(
+            r#"{"commitInfo":{"timestamp":1,"inCommitTimestamp":77,"operation":"WRITE","x":{"y":[1]}}}"#,
+            "\n",
+            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["b","a"],"writerFeatures":["w"]}}"#,
+            "\n",
+            r#"{"metaData":{"id":"i","format":{"provider":"parquet","options":{"z":"1","a":"2"}},"schemaString":"{\"a\":1}","partitionColumns":["p"],"configuration":{"z":"1","a":null,"b":"2"},"createdTime":5}}"#,
+            "\n",
+            r#"{"txn":{"appId":"x","version":1}}"#,
+            "\n",
+            r#"{"add":{"path":"a%20b","partitionValues":{"p":"1"},"size":10,"modificationTime":20,"dataChange":false,"stats":"{\"n\":\"\\u00e9\"}","tags":{"t":"1"},"baseRowId":3,"defaultRowCommitVersion":4,"clusteringProvider":"liquid"}}"#,
+            "\n",
+            r#"{"remove":{"path":"old","deletionTimestamp":9,"dataChange":true,"extendedFileMetadata":true,"partitionValues":{},"size":7,"deletionVector":{"storageType":"u","pathOrInlineDv":"ab","offset":1,"sizeInBytes":40,"cardinality":6}}}"#,
+            "\n",
+            r#"{"cdc":{"path":"_change_data/c","partitionValues":{"p":"2"},"size":8,"dataChange":false}}"#,
+        ));
+        assert_eq!(file.in_commit_timestamp_ms, Some(77));
+        let protocol = file.protocol.unwrap();
+        assert_eq!(protocol.reader_features.unwrap(), ["b", "a"]);
+        let metadata = file.metadata.unwrap();
+        assert_eq!(metadata.format_options, [("z".into(), "1".into()), ("a".into(), "2".into())]);
+        assert_eq!(metadata.configuration, [("z".into(), "1".into()), ("b".into(), "2".into())]);
+        assert_eq!(metadata.schema_string.as_deref(), Some(r#"{"a":1}"#));
+
+        let mut interner = PartitionInterner::new(&["p"]);
+        let adds = file.adds.batch(SourceId(3), &file.name, &mut interner).unwrap();
+        assert_eq!((adds.source, adds.row.as_slice()), (SourceId(3), &[4][..]));
+        assert_eq!(adds.path.value(0), "a%20b");
+        assert_eq!(adds.stats.unwrap().value(0), r#"{"n":"\u00e9"}"#);
+        assert_eq!((adds.size[0], adds.modification_time_ms[0]), (10, 20));
+        assert_eq!(adds.data_change, Some(vec![false]));
+        assert_eq!(adds.base_row_id.unwrap().value(0), 3);
+        assert_eq!(adds.default_row_commit_version.unwrap().value(0), 4);
+        assert_eq!(adds.clustering_provider.unwrap().value(0), "liquid");
+        assert_eq!(adds.partitions.dictionary[0].json.as_ref(), br#"{"p":"1"}"#);
+
+        let removes = file.removes.batch(SourceId(0), &file.name, &mut interner).unwrap();
+        assert_eq!(removes.deletion_vector_at(0).unwrap().unique_id(), "uab@1");
+        assert_eq!((removes.size[0], removes.modification_time_ms[0]), (7, 9));
+        assert_eq!(
+            file.cdc.batch(SourceId(0), &file.name, &mut interner).unwrap().path.value(0),
+            "_change_data/c"
+        );
+    }
+
+    #[test]
+    fn crlf_blank_lines_a_missing_last_newline_and_explicit_nulls_are_read() {
+        let file = parse(
+            "\u{feff}\r\n{\"add\":{\"path\":\"a\",\"size\":1,\"deletionVector\":null,\"stats\":null},\"remove\":null}\r\n\n   \n { \"add\" : {\"path\":\"b\",\"size\":1} } ",
+        );
+        let adds =
+            file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new::<&str>(&[])).unwrap();
+        assert_eq!(adds.row, [0, 1]);
+        assert_eq!(adds.path.iter().flatten().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(adds.stats.is_none() && adds.deletion_vector.is_none() && adds.data_change.is_none());
+        assert!(file.removes.is_empty());
+    }
+
+    #[test]
+    fn numbers_are_read_as_real_writers_spell_them() {
+        for (size, expected) in [("1.0", 1), ("1E3", 1000), ("\"12\"", 12), ("9223372036854775807", i64::MAX)]
+        {
+            let file = parse(&format!(r#"{{"add":{{"path":"a","size":{size}}}}}"#));
+            let adds =
+                file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new::<&str>(&[])).unwrap();
+            assert_eq!(adds.size, [expected], "{size}");
+        }
+        for size in ["1.5", "1e30", "9223372036854775808", "\"\"", "\"x\"", "true", "[]"] {
+            refused(&format!(r#"{{"add":{{"path":"a","size":{size}}}}}"#));
+        }
+    }
+
+    #[test]
+    fn partition_values_that_are_no_strings_keep_their_text() {
+        let file = parse(
+            r#"{"add":{"path":"a","size":1,"partitionValues":{"s":"x\"\u00e9","n":12,"b":true,"z":null,"e":"","other":"y"}}}"#,
+        );
+        let names = ["s", "n", "b", "z", "e", "absent"];
+        let adds = file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new(&names)).unwrap();
+        let values: Vec<_> = adds.partitions.dictionary[0].values.iter().map(Option::as_deref).collect();
+        assert_eq!(values, [Some("x\"é"), Some("12"), Some("true"), None, None, None]);
+    }
+
+    #[test]
+    fn a_broken_line_is_named_by_its_number() {
+        let message = refused("{\"add\":{\"path\":\"a\",\"size\":1}}\n\n{\"add\":");
+        assert!(message.contains("00000000000000000000.json") && message.contains("line 3"), "{message}");
+        for text in [
+            "{",
+            "[]",
+            "1",
+            "null",
+            "\"add\"",
+            r#"{"add":{}}"#,
+            r#"{"add":{"path":"a"}}"#,
+            r#"{"add":{"path":1,"size":1}}"#,
+            "{}{}",
+            r#"{"add":[]}"#,
+            r#"{"protocol":{}}"#,
+        ] {
+            refused(text);
+        }
+        let bytes = Bytes::from_static(b"{\"add\":{\"path\":\"\xff\",\"size\":1}}");
+        assert!(matches!(CommitFile::parse("a.json", &bytes), Err(Error::CorruptLog { .. })));
+    }
+
+    #[test]
+    fn json_of_any_depth_ends_in_an_answer() {
+        let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let unknown =
+            parse(&format!(r#"{{"unknown":{},"commitInfo":{{"x":{}}}}}"#, deep(100_000), deep(100_000)));
+        assert!(unknown.adds.is_empty());
+        refused(&"{\"add\":".repeat(100_000));
+        refused(&format!(r#"{{"metaData":{{"configuration":{}}}}}"#, deep(100_000)));
+        let values =
+            format!(r#"{{"add":{{"path":"a","size":1,"partitionValues":{{"p":{}}}}}}}"#, deep(100_000));
+        let file = parse(&values);
+        assert!(file.adds.batch(SourceId(0), "f", &mut PartitionInterner::new(&["p"])).is_err());
+    }
+}

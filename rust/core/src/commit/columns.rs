@@ -1,0 +1,158 @@
+//! The file actions of one kind in one JSON file, as columns.
+
+use arrow_array::Int64Array;
+use bytes::Bytes;
+
+use super::json::{DeletionVectorJson, FileJson, partition_entries};
+use super::text::{Span, Text};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
+use crate::error::{Error, Result};
+use crate::partition::PartitionInterner;
+
+/// Columns of equal length, in the file's order. Strings are views into the file.
+#[derive(Debug)]
+pub struct Columns {
+    text: Text,
+    row: Vec<u32>,
+    path: Vec<Span>,
+    partition_values: Vec<Option<Span>>,
+    size: Vec<Option<i64>>,
+    modification_time_ms: Vec<i64>,
+    data_change: Vec<bool>,
+    stats: Vec<Option<Span>>,
+    deletion_vector: Vec<Option<Box<DeletionVectorDescriptor>>>,
+    base_row_id: Vec<Option<i64>>,
+    default_row_commit_version: Vec<Option<i64>>,
+    clustering_provider: Vec<Option<Span>>,
+}
+
+impl Columns {
+    pub(super) fn new(file: &Bytes) -> Self {
+        Self {
+            text: Text::new(file),
+            row: Vec::new(),
+            path: Vec::new(),
+            partition_values: Vec::new(),
+            size: Vec::new(),
+            modification_time_ms: Vec::new(),
+            data_change: Vec::new(),
+            stats: Vec::new(),
+            deletion_vector: Vec::new(),
+            base_row_id: Vec::new(),
+            default_row_commit_version: Vec::new(),
+            clustering_provider: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, row: u32, file: FileJson<'_>) {
+        self.row.push(row);
+        self.path.push(self.text.span(&file.path));
+        self.partition_values.push(file.partition_values.map(|raw| self.text.span(raw.get())));
+        self.size.push(file.size);
+        self.modification_time_ms.push(file.modification_time.unwrap_or(0));
+        self.data_change.push(file.data_change.unwrap_or(true));
+        self.stats.push(file.stats.and_then(|raw| self.text.string_span(raw.get())));
+        self.deletion_vector.push(file.deletion_vector.map(|vector| Box::new(vector.into())));
+        self.base_row_id.push(file.base_row_id);
+        self.default_row_commit_version.push(file.default_row_commit_version);
+        self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
+    }
+
+    /// How many actions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.row.len()
+    }
+
+    /// Whether there is no action.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.row.is_empty()
+    }
+
+    /// The action's row in the file.
+    #[must_use]
+    pub fn row(&self, index: usize) -> u32 {
+        self.row[index]
+    }
+
+    /// The action's `path`, as the log spells it.
+    #[must_use]
+    pub fn path(&self, index: usize) -> &str {
+        self.text.get(self.path[index])
+    }
+
+    /// The action's `deletionVector`.
+    #[must_use]
+    pub fn deletion_vector(&self, index: usize) -> Option<&DeletionVectorDescriptor> {
+        self.deletion_vector[index].as_deref()
+    }
+
+    /// Whether the action changes the table's rows (`dataChange`).
+    #[must_use]
+    pub fn is_data_change(&self, index: usize) -> bool {
+        self.data_change[index]
+    }
+
+    /// All actions as a batch. `name` is that of the file, for errors; a size that the log does not tell (an old
+    /// `remove`) is 0.
+    pub fn batch(&self, source: SourceId, name: &str, interner: &mut PartitionInterner) -> Result<FileBatch> {
+        let unescaped = self.text.unescaped_buffer();
+        let strings = |spans: &mut dyn Iterator<Item = Option<Span>>| {
+            self.text.strings(&unescaped, spans).ok_or_else(|| Error::corrupt(name, "a string is broken"))
+        };
+        let optional = |spans: &[Option<Span>]| {
+            let is_there = spans.iter().any(Option::is_some);
+            is_there.then(|| strings(&mut spans.iter().copied())).transpose()
+        };
+        Ok(FileBatch {
+            source,
+            row: self.row.clone(),
+            path: strings(&mut self.path.iter().copied().map(Some))?,
+            size: self.size.iter().map(|size| size.unwrap_or(0)).collect(),
+            modification_time_ms: self.modification_time_ms.clone(),
+            data_change: self.data_change.contains(&false).then(|| self.data_change.clone()),
+            partitions: self.partitions(name, interner)?,
+            stats: optional(&self.stats)?,
+            deletion_vector: present(&self.deletion_vector).then(|| self.deletion_vector.clone()),
+            base_row_id: numbers(&self.base_row_id),
+            default_row_commit_version: numbers(&self.default_row_commit_version),
+            clustering_provider: optional(&self.clustering_provider)?,
+        })
+    }
+
+    fn partitions(&self, name: &str, interner: &mut PartitionInterner) -> Result<PartitionColumn> {
+        let mut column = interner.column(self.len());
+        for span in &self.partition_values {
+            let raw = span.map_or("{}", |span| self.text.get(span));
+            let entries = partition_entries(raw)
+                .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?;
+            column.push_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));
+        }
+        Ok(column.finish())
+    }
+
+    pub(super) fn has_sizes(&self) -> bool {
+        self.size.iter().all(|size| size.is_some_and(|size| size >= 0))
+    }
+}
+
+impl From<DeletionVectorJson> for DeletionVectorDescriptor {
+    fn from(json: DeletionVectorJson) -> Self {
+        Self {
+            storage_type: json.storage_type.bytes().next().unwrap_or(b'?'),
+            path_or_inline: json.path_or_inline_dv,
+            offset: json.offset,
+            size_in_bytes: json.size_in_bytes,
+            cardinality: json.cardinality,
+        }
+    }
+}
+
+fn present<T>(column: &[Option<T>]) -> bool {
+    column.iter().any(Option::is_some)
+}
+
+fn numbers(column: &[Option<i64>]) -> Option<Int64Array> {
+    present(column).then(|| column.iter().copied().collect())
+}

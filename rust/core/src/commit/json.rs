@@ -1,0 +1,235 @@
+//! The shapes of the actions in JSON. Strings borrow from the line where it has them without escapes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::actions::{Metadata, Protocol};
+
+/// One line. By PROTOCOL it has one key; some writers spell the others out as null.
+#[derive(serde::Deserialize)]
+pub(super) struct Line<'a> {
+    #[serde(borrow)]
+    pub(super) add: Option<Box<FileJson<'a>>>,
+    #[serde(borrow)]
+    pub(super) remove: Option<Box<FileJson<'a>>>,
+    #[serde(borrow)]
+    pub(super) cdc: Option<Box<FileJson<'a>>>,
+    pub(super) protocol: Option<Protocol>,
+    #[serde(rename = "metaData")]
+    pub(super) meta_data: Option<Box<MetadataJson>>,
+    #[serde(rename = "commitInfo")]
+    pub(super) commit_info: Option<CommitInfoJson>,
+}
+
+/// `add`, `remove` and `cdc` alike: each has a part of these fields.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FileJson<'a> {
+    #[serde(borrow)]
+    pub(super) path: Cow<'a, str>,
+    #[serde(borrow)]
+    pub(super) partition_values: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    pub(super) size: Option<i64>,
+    #[serde(default, alias = "deletionTimestamp", deserialize_with = "lenient_optional_i64")]
+    pub(super) modification_time: Option<i64>,
+    pub(super) data_change: Option<bool>,
+    #[serde(borrow)]
+    pub(super) stats: Option<&'a RawValue>,
+    pub(super) deletion_vector: Option<DeletionVectorJson>,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    pub(super) base_row_id: Option<i64>,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    pub(super) default_row_commit_version: Option<i64>,
+    pub(super) clustering_provider: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeletionVectorJson {
+    pub(super) storage_type: String,
+    pub(super) path_or_inline_dv: String,
+    pub(super) offset: Option<i32>,
+    pub(super) size_in_bytes: i32,
+    #[serde(deserialize_with = "lenient_i64")]
+    pub(super) cardinality: i64,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CommitInfoJson {
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    pub(super) in_commit_timestamp: Option<i64>,
+}
+
+/// `metaData`, of a commit or of a checksum file.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MetadataJson {
+    #[serde(default)]
+    id: String,
+    name: Option<String>,
+    description: Option<String>,
+    #[serde(default)]
+    format: FormatJson,
+    schema_string: Option<String>,
+    partition_columns: Option<Vec<String>>,
+    #[serde(default)]
+    configuration: Pairs,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    created_time: Option<i64>,
+}
+
+#[derive(Default, serde::Deserialize)]
+struct FormatJson {
+    provider: Option<String>,
+    #[serde(default)]
+    options: Pairs,
+}
+
+/// A map of strings in the log's order; a null in the place of the map or of a value is nothing.
+#[derive(Default)]
+struct Pairs(Vec<(String, String)>);
+
+impl From<MetadataJson> for Metadata {
+    fn from(json: MetadataJson) -> Self {
+        Self {
+            id: json.id,
+            name: json.name,
+            description: json.description,
+            format_provider: json.format.provider.unwrap_or_else(|| "parquet".to_owned()),
+            format_options: json.format.options.0,
+            schema_string: json.schema_string.filter(|schema| !schema.is_empty()),
+            partition_columns: json.partition_columns.unwrap_or_default(),
+            configuration: json.configuration.0,
+            created_time_ms: json.created_time,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PairsVisitor;
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = Pairs;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a map of strings")
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<Pairs, E> {
+                Ok(Pairs::default())
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((key, value)) = map.next_entry::<String, Option<String>>()? {
+                    pairs.extend(value.map(|value| (key, value)));
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_any(PairsVisitor)
+    }
+}
+
+/// Whole numbers however they are spelled: `12`, `12.0`, `1.2E1`, `"12"`.
+pub(crate) fn lenient_i64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    deserializer.deserialize_any(WholeNumber)
+}
+
+/// As [`lenient_i64`]; null is nothing.
+pub(crate) fn lenient_optional_i64<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<i64>, D::Error> {
+    struct Maybe;
+    impl<'de> Visitor<'de> for Maybe {
+        type Value = Option<i64>;
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a whole number or null")
+        }
+        fn visit_none<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+            lenient_i64(deserializer).map(Some)
+        }
+    }
+    deserializer.deserialize_option(Maybe)
+}
+
+struct WholeNumber;
+
+impl Visitor<'_> for WholeNumber {
+    type Value = i64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a whole number of 64 bits")
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<i64, E> {
+        Ok(value)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<i64, E> {
+        i64::try_from(value).map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<i64, E> {
+        // Doubles are whole numbers without gaps up to 2^53 only.
+        let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
+        if is_exact { Ok(value as i64) } else { Err(E::invalid_value(de::Unexpected::Float(value), &self)) }
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<i64, E> {
+        value.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(value), &self))
+    }
+}
+
+/// A key and its value, null being `None`.
+type PartitionEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
+
+/// The entries of a `partitionValues` object, values as text.
+pub(super) fn partition_entries(raw: &str) -> serde_json::Result<Vec<PartitionEntry<'_>>> {
+    struct Entries;
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Vec<PartitionEntry<'de>>;
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a map of partition values")
+        }
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(Vec::new())
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::new();
+            while let Some((key, value)) = map.next_entry::<BorrowedText<'de>, &'de RawValue>()? {
+                let value = match value.get().as_bytes().first() {
+                    Some(b'n') => None,
+                    Some(b'"') => {
+                        let text: BorrowedText<'de> =
+                            serde_json::from_str(value.get()).map_err(de::Error::custom)?;
+                        Some(text.0)
+                    }
+                    // Some writers leave numbers and booleans unquoted.
+                    Some(b'{' | b'[') | None => {
+                        return Err(de::Error::custom("a partition value is no string"));
+                    }
+                    Some(_) => Some(Cow::Borrowed(value.get())),
+                };
+                entries.push((key.0, value));
+            }
+            Ok(entries)
+        }
+    }
+    let mut deserializer = serde_json::Deserializer::from_str(raw);
+    let entries = deserializer.deserialize_any(Entries)?;
+    deserializer.end()?;
+    Ok(entries)
+}
+
+#[derive(serde::Deserialize)]
+#[serde(transparent)]
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);

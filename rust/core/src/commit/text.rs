@@ -1,0 +1,166 @@
+//! Strings of a JSON file as spans of it; those with escapes go unescaped to a second buffer.
+
+use arrow_array::StringViewArray;
+use arrow_array::builder::StringViewBuilder;
+use arrow_buffer::Buffer;
+use bytes::Bytes;
+
+/// A piece of one of the two buffers. Files of the log are shorter than 2 GiB, so a span fits 32 bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    start: u32,
+    length: u32,
+    unescaped: bool,
+}
+
+/// The file's bytes and what had to be unescaped.
+#[derive(Debug)]
+pub(super) struct Text {
+    file: Bytes,
+    unescaped: Vec<u8>,
+}
+
+impl Text {
+    pub(super) fn new(file: &Bytes) -> Self {
+        Self { file: file.clone(), unescaped: Vec::new() }
+    }
+
+    /// `piece`, which is borrowed from the file or else is kept beside it.
+    pub(super) fn span(&mut self, piece: &str) -> Span {
+        let offset = (piece.as_ptr() as usize).wrapping_sub(self.file.as_ptr() as usize);
+        let is_inside = offset <= self.file.len() && piece.len() <= self.file.len() - offset;
+        if is_inside {
+            return Span { start: offset as u32, length: piece.len() as u32, unescaped: false };
+        }
+        self.keep(|buffer| buffer.extend_from_slice(piece.as_bytes()))
+    }
+
+    /// The content of a JSON string, still with its quotes; what is no string stays as it is.
+    pub(super) fn string_span(&mut self, raw: &str) -> Option<Span> {
+        if raw == "null" {
+            return None;
+        }
+        let Some(content) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            return Some(self.span(raw));
+        };
+        if memchr::memchr(b'\\', content.as_bytes()).is_none() {
+            return Some(self.span(content));
+        }
+        Some(self.keep(|buffer| unescape(content, buffer)))
+    }
+
+    fn keep(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Span {
+        let start = self.unescaped.len();
+        write(&mut self.unescaped);
+        Span { start: start as u32, length: (self.unescaped.len() - start) as u32, unescaped: true }
+    }
+
+    pub(super) fn get(&self, span: Span) -> &str {
+        let buffer: &[u8] = if span.unescaped { &self.unescaped } else { &self.file };
+        let range = span.start as usize..span.start as usize + span.length as usize;
+        // Both buffers are UTF-8 and spans begin and end at quotes, so neither fallback is reached.
+        buffer.get(range).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
+    /// The spans as an array of views; `None` if there is a span that is no string.
+    pub(super) fn strings(
+        &self,
+        unescaped: &Buffer,
+        spans: impl Iterator<Item = Option<Span>>,
+    ) -> Option<StringViewArray> {
+        let mut builder = StringViewBuilder::new();
+        let file = builder.append_block(Buffer::from(self.file.clone()));
+        let beside = builder.append_block(unescaped.clone());
+        for span in spans {
+            match span {
+                None => builder.append_null(),
+                Some(span) => {
+                    let block = if span.unescaped { beside } else { file };
+                    builder.try_append_view(block, span.start, span.length).ok()?;
+                }
+            }
+        }
+        Some(builder.finish())
+    }
+
+    pub(super) fn unescaped_buffer(&self) -> Buffer {
+        Buffer::from(self.unescaped.as_slice())
+    }
+}
+
+/// Undoes JSON's escapes. The text was skipped over by serde before, so its escapes are well-formed; a half of
+/// a surrogate pair becomes U+FFFD.
+fn unescape(content: &str, out: &mut Vec<u8>) {
+    let bytes = content.as_bytes();
+    let mut at = 0;
+    while let Some(offset) = memchr::memchr(b'\\', &bytes[at..]) {
+        out.extend_from_slice(&bytes[at..at + offset]);
+        at += offset + 2;
+        match bytes.get(at - 1) {
+            Some(b'n') => out.push(b'\n'),
+            Some(b't') => out.push(b'\t'),
+            Some(b'r') => out.push(b'\r'),
+            Some(b'b') => out.push(8),
+            Some(b'f') => out.push(12),
+            Some(b'u') => {
+                let (character, length) = unicode_escape(&bytes[at..]);
+                out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                at += length;
+            }
+            Some(other) => out.push(*other),
+            None => return,
+        }
+    }
+    out.extend_from_slice(&bytes[at..]);
+}
+
+/// The character of `XXXX` or `XXXX\uXXXX`, and how long its spelling is.
+fn unicode_escape(bytes: &[u8]) -> (char, usize) {
+    let unit = |at: usize| {
+        let digits = std::str::from_utf8(bytes.get(at..at + 4)?).ok()?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(0) else { return (char::REPLACEMENT_CHARACTER, 0) };
+    let second = if bytes.get(4..6) == Some(b"\\u") { unit(6) } else { None };
+    let pair = [first, second.unwrap_or(0)];
+    let is_pair =
+        (0xd800..0xdc00).contains(&first) && second.is_some_and(|low| (0xdc00..0xe000).contains(&low));
+    let units = if is_pair { &pair[..] } else { &pair[..1] };
+    let character = char::decode_utf16(units.iter().copied()).next().and_then(Result::ok);
+    (character.unwrap_or(char::REPLACEMENT_CHARACTER), if is_pair { 10 } else { 4 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn unescaping_agrees_with_serde(text in ".*", escape_all in any::<bool>()) {
+            let escaped = if escape_all {
+                text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>()
+            } else {
+                let quoted = serde_json::to_string(&text).unwrap();
+                quoted[1..quoted.len() - 1].to_owned()
+            };
+            let mut out = Vec::new();
+            unescape(&escaped, &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+
+        #[test]
+        fn unescaping_any_text_is_utf8(text in r"(\\u[0-9a-fA-F]{4}|\\[nrtbf/a-z]|[a-zé])*") {
+            let mut out = Vec::new();
+            unescape(&text, &mut out);
+            prop_assert!(String::from_utf8(out).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_lone_surrogate_is_replaced() {
+        let mut out = Vec::new();
+        unescape(r"\ud83d\u0041\ude00\/\ud83d\ude00", &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "\u{fffd}A\u{fffd}/😀");
+    }
+}

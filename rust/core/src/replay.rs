@@ -1,0 +1,321 @@
+//! Which files the commits have already decided about.
+//!
+//! A [`ReplaySet`] is filled newest first with the keys of the commits' adds and removes; the first reference
+//! to a key decides. A checkpoint's rows are only probed. So the set grows with the commits since the
+//! checkpoint, never with the table, and most tables probe an empty or a small one.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::RandomState;
+
+use crate::actions::{DeletionVectorDescriptor, FileBatch, Rows};
+use crate::commit::Columns;
+use crate::log_path::normal_path;
+
+/// A set of logical files: (path, unique id of the deletion vector).
+///
+/// Paths are compared in their normal spelling ([`normal_path`]). Keys lie in one arena, and the path alone is
+/// hashed, so that a probe that finds nothing never composes a deletion vector's id.
+#[derive(Debug, Clone, Default)]
+pub struct ReplaySet {
+    arena: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Places in `entries`, plus one; zero is free. The length is a power of two, at most half of it is taken.
+    slots: Vec<u32>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: u64,
+    start: usize,
+    path_bytes: u32,
+    vector_bytes: u32,
+}
+
+impl ReplaySet {
+    /// How many keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is decided yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Memory held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.arena.capacity() + self.entries.capacity() * size_of::<Entry>() + self.slots.capacity() * 4
+    }
+
+    /// Whether a newer reference to the file is known, so that an older add of it is dead.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        !self.slots.is_empty() && self.find(normal_path(path), vector).is_ok()
+    }
+
+    /// Takes a reference; true if it is the first one to its file.
+    pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        if self.slots.len() <= 2 * self.entries.len() {
+            self.grow();
+        }
+        let path = normal_path(path);
+        let Err((slot, hash)) = self.find(path, vector) else { return false };
+        let start = self.arena.len();
+        self.arena.extend_from_slice(path.as_bytes());
+        if let Some(vector) = vector {
+            self.arena.extend_from_slice(vector.unique_id().as_bytes());
+        }
+        let vector_bytes = self.arena.len() - start - path.len();
+        let (path_bytes, vector_bytes) = (path.len() as u32, vector_bytes as u32);
+        self.entries.push(Entry { hash, start, path_bytes, vector_bytes });
+        self.slots[slot] = self.entries.len() as u32;
+        true
+    }
+
+    /// The files of a batch that nothing newer speaks of.
+    #[must_use]
+    pub fn live(&self, batch: &FileBatch) -> Rows {
+        let all = 0..batch.len() as u32;
+        if self.is_empty() {
+            return all.collect();
+        }
+        all.filter(|row| self.is_live(batch, *row)).collect()
+    }
+
+    /// Whether nothing newer speaks of file `row` of a batch.
+    #[must_use]
+    pub fn is_live(&self, batch: &FileBatch, row: u32) -> bool {
+        let row = row as usize;
+        !self.contains(batch.path.value(row), batch.deletion_vector_at(row))
+    }
+
+    /// Takes the references of one commit, and returns the places of its adds that are live.
+    ///
+    /// PROTOCOL allows one action of a kind for a file in a commit. In a log that breaks this the later line
+    /// counts, as it does for Spark; [`Order::FirstCounts`] is for compaction files.
+    pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> Rows {
+        let mut live = Vec::with_capacity(adds.len());
+        for (is_add, index) in in_order(adds, removes, order) {
+            let file = if is_add { adds } else { removes };
+            let is_first = self.insert(file.path(index), file.deletion_vector(index));
+            if is_add && is_first {
+                live.push(index as u32);
+            }
+        }
+        live.sort_unstable();
+        live
+    }
+
+    /// The place of the key, or else the free slot for it and its hash. There must be a free slot.
+    fn find(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<usize, (usize, u64)> {
+        let hash = self.hasher.hash_one(path.as_bytes());
+        let mask = self.slots.len() - 1;
+        let mut slot = hash as usize & mask;
+        loop {
+            match (self.slots[slot] as usize).checked_sub(1) {
+                None => return Err((slot, hash)),
+                Some(place) if self.is_entry(self.entries[place], hash, path, vector) => return Ok(place),
+                Some(_) => slot = (slot + 1) & mask,
+            }
+        }
+    }
+
+    fn is_entry(
+        &self,
+        entry: Entry,
+        hash: u64,
+        path: &str,
+        vector: Option<&DeletionVectorDescriptor>,
+    ) -> bool {
+        if entry.hash != hash || entry.path_bytes as usize != path.len() {
+            return false;
+        }
+        let vector_start = entry.start + path.len();
+        let vector_end = vector_start + entry.vector_bytes as usize;
+        &self.arena[entry.start..vector_start] == path.as_bytes()
+            && match vector {
+                None => entry.vector_bytes == 0,
+                Some(vector) => {
+                    entry.vector_bytes > 0
+                        && &self.arena[vector_start..vector_end] == vector.unique_id().as_bytes()
+                }
+            }
+    }
+
+    fn grow(&mut self) {
+        let mut slots = vec![0; (self.slots.len() * 2).max(64)];
+        let mask = slots.len() - 1;
+        for (place, entry) in self.entries.iter().enumerate() {
+            let mut slot = entry.hash as usize & mask;
+            while slots[slot] != 0 {
+                slot = (slot + 1) & mask;
+            }
+            slots[slot] = place as u32 + 1;
+        }
+        self.slots = slots;
+    }
+}
+
+/// Which of several references to one file in one JSON file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The earlier line: compaction files.
+    FirstCounts,
+    /// The later line: commits.
+    LastCounts,
+}
+
+/// (is an add, index in its columns), the counting references first.
+fn in_order<'a>(
+    adds: &'a Columns,
+    removes: &'a Columns,
+    order: Order,
+) -> impl Iterator<Item = (bool, usize)> + use<'a> {
+    let (mut add, mut remove) = (0, 0);
+    let total = adds.len() + removes.len();
+    (0..total).map(move |_| {
+        let at = |done: usize, columns: &Columns| match order {
+            Order::FirstCounts => done,
+            Order::LastCounts => columns.len().wrapping_sub(1 + done),
+        };
+        let (add_index, remove_index) = (at(add, adds), at(remove, removes));
+        let is_add = if add == adds.len() {
+            false
+        } else if remove == removes.len() {
+            true
+        } else {
+            let add_is_earlier = adds.row(add_index) < removes.row(remove_index);
+            add_is_earlier == (order == Order::FirstCounts)
+        };
+        if is_add {
+            add += 1;
+            (true, add_index)
+        } else {
+            remove += 1;
+            (false, remove_index)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::commit::CommitFile;
+
+    fn vector(id: u8, offset: Option<i32>) -> DeletionVectorDescriptor {
+        DeletionVectorDescriptor {
+            storage_type: b'u',
+            path_or_inline: format!("v{id}"),
+            offset,
+            size_in_bytes: 1,
+            cardinality: 1,
+        }
+    }
+
+    fn commit(lines: &[&str]) -> CommitFile {
+        CommitFile::parse("c.json", &Bytes::from(lines.join("\n"))).unwrap()
+    }
+
+    fn live_paths(set: &mut ReplaySet, lines: &[&str], order: Order) -> Rows {
+        let file = commit(lines);
+        set.take_commit(&file.adds, &file.removes, order)
+    }
+
+    const ADD: &str = r#"{"add":{"path":"a","size":1}}"#;
+    const REMOVE: &str = r#"{"remove":{"path":"a"}}"#;
+    const ADD_VECTOR: &str = r#"{"add":{"path":"a","size":1,"deletionVector":{"storageType":"u","pathOrInlineDv":"v1","sizeInBytes":1,"cardinality":1}}}"#;
+
+    #[test]
+    fn a_removed_file_with_a_new_deletion_vector_is_live() {
+        for lines in [[REMOVE, ADD_VECTOR], [ADD_VECTOR, REMOVE]] {
+            let mut set = ReplaySet::default();
+            assert_eq!(live_paths(&mut set, &lines, Order::LastCounts), [0]);
+            assert!(set.contains("a", None), "the file without its vector is dead");
+            assert!(set.contains("a", Some(&vector(1, None))));
+            assert!(!set.contains("a", Some(&vector(2, None))));
+        }
+    }
+
+    #[test]
+    fn a_file_removed_and_added_again_is_live_by_its_newest_add() {
+        let mut set = ReplaySet::default();
+        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), [0]);
+        assert_eq!(live_paths(&mut set, &[REMOVE], Order::LastCounts), Rows::new());
+        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), Rows::new());
+    }
+
+    #[test]
+    fn of_contradictions_in_a_commit_the_later_line_counts_and_in_a_compaction_the_earlier() {
+        let live = |lines: &[&str], order| live_paths(&mut ReplaySet::default(), lines, order);
+        assert_eq!(live(&[REMOVE, ADD], Order::LastCounts), [0]);
+        assert_eq!(live(&[ADD, REMOVE], Order::LastCounts), Rows::new());
+        assert_eq!(live(&[ADD, ADD], Order::LastCounts), [1]);
+        assert_eq!(live(&[REMOVE, ADD], Order::FirstCounts), Rows::new());
+        assert_eq!(live(&[ADD, REMOVE], Order::FirstCounts), [0]);
+        assert_eq!(live(&[ADD, ADD], Order::FirstCounts), [0]);
+    }
+
+    #[test]
+    fn spellings_of_an_absolute_path_are_one_file() {
+        let mut set = ReplaySet::default();
+        assert!(set.insert("file:/p/a", None));
+        assert!(!set.insert("file:///p/a", None));
+        assert!(set.contains("/p/a", None) && !set.contains("p/a", None));
+    }
+
+    #[test]
+    fn an_offset_is_part_of_a_vectors_id() {
+        let mut set = ReplaySet::default();
+        assert!(set.insert("a", Some(&vector(1, Some(1)))));
+        assert!(set.insert("a", Some(&vector(1, Some(11)))));
+        assert!(set.insert("a", Some(&vector(1, None))));
+        assert!(!set.contains("a", None));
+        assert!(!set.contains("auv1", None), "path and vector do not run together");
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_agrees_with_a_map(references in proptest::collection::vec((0u8..60, 0u8..4), 0..400)) {
+            let mut set = ReplaySet::default();
+            let mut twin = HashMap::new();
+            for (path, id) in &references {
+                let path = format!("part-{path}");
+                let vector = (*id > 0).then(|| vector(*id, None));
+                let key = (path.clone(), vector.as_ref().map(DeletionVectorDescriptor::unique_id));
+                let is_new = twin.insert(key, ()).is_none();
+                prop_assert_eq!(set.contains(&path, vector.as_ref()), !is_new);
+                prop_assert_eq!(set.insert(&path, vector.as_ref()), is_new);
+            }
+            prop_assert_eq!(set.len(), twin.len());
+        }
+
+        #[test]
+        fn a_commit_agrees_with_forward_replay(actions in proptest::collection::vec((any::<bool>(), 0u8..5), 0..20)) {
+            let lines: Vec<_> = actions.iter().map(|(is_add, path)| {
+                let kind = if *is_add { "add" } else { "remove" };
+                format!(r#"{{"{kind}":{{"path":"p{path}","size":1}}}}"#)
+            }).collect();
+            let file = commit(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+            let mut twin = HashMap::new();
+            for (row, (is_add, path)) in actions.iter().enumerate() {
+                twin.insert(path, is_add.then_some(row as u32));
+            }
+            let mut expected: Vec<_> = twin.into_values().flatten().collect();
+            expected.sort_unstable();
+            let live = ReplaySet::default().take_commit(&file.adds, &file.removes, Order::LastCounts);
+            let rows: Vec<_> = live.iter().map(|index| file.adds.row(*index as usize)).collect();
+            prop_assert_eq!(rows, expected);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A listing of `_delta_log/`, told apart by what the names say.
+
+use std::collections::BTreeMap;
+
+use super::{CheckpointFiles, CheckpointKind, CommitEntry, LogIdentity, LogSegment};
+use crate::error::{Error, Result};
+use crate::log_path::{self, LogFileName};
+use crate::storage::{LogFileEntry, Storage};
+
+/// The files of a log from a version on.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// The version that the listing began at.
+    from: i64,
+    pub(crate) commits: BTreeMap<i64, LogFileEntry>,
+    /// By (end, start).
+    compactions: BTreeMap<(i64, i64), LogFileEntry>,
+    checksums: BTreeMap<i64, LogFileEntry>,
+    /// Complete ones only, the preferred first.
+    checkpoints: BTreeMap<i64, Vec<CheckpointFiles>>,
+}
+
+impl Listing {
+    pub(crate) fn read(storage: &Storage, root: &str, from: i64) -> Result<Self> {
+        let from_name = if from > 0 { log_path::first_name_of(from) } else { String::new() };
+        Ok(Self::of(storage.list_log(root, &from_name)?, from))
+    }
+
+    fn of(entries: Vec<LogFileEntry>, from: i64) -> Self {
+        let mut listing = Self { from, ..Self::default() };
+        let mut parts: BTreeMap<(i64, u32), BTreeMap<u32, LogFileEntry>> = BTreeMap::new();
+        for entry in entries {
+            // A writer that died left the name and no content behind.
+            let is_empty_checkpoint = entry.size == 0 && entry.name.contains(".checkpoint.");
+            let Some(name) = LogFileName::parse(&entry.name).filter(|_| !is_empty_checkpoint) else {
+                continue;
+            };
+            match name {
+                LogFileName::Commit(version) => _ = listing.commits.insert(version, entry),
+                LogFileName::Checksum(version) => _ = listing.checksums.insert(version, entry),
+                LogFileName::Compaction { start, end } => _ = listing.compactions.insert((end, start), entry),
+                LogFileName::ClassicCheckpoint(version) => {
+                    listing.add_checkpoint(version, CheckpointKind::Classic, vec![entry]);
+                }
+                LogFileName::UuidCheckpoint { version, json, .. } => {
+                    let kind = if json { CheckpointKind::UuidJson } else { CheckpointKind::UuidParquet };
+                    listing.add_checkpoint(version, kind, vec![entry]);
+                }
+                LogFileName::MultiPartCheckpoint { version, part, of } => {
+                    parts.entry((version, of)).or_default().insert(part, entry);
+                }
+            }
+        }
+        for ((version, of), parts) in parts {
+            if parts.len() == of as usize {
+                listing.add_checkpoint(version, CheckpointKind::MultiPart, parts.into_values().collect());
+            }
+        }
+        for found in listing.checkpoints.values_mut() {
+            // Any of them will do by PROTOCOL; the choice must only be the same everywhere.
+            found.sort_by(|left, right| preference(left).cmp(&preference(right)));
+        }
+        listing
+    }
+
+    fn add_checkpoint(&mut self, version: i64, kind: CheckpointKind, files: Vec<LogFileEntry>) {
+        self.checkpoints.entry(version).or_default().push(CheckpointFiles { version, kind, files });
+    }
+
+    /// The newest version.
+    pub(crate) fn latest(&self) -> Option<i64> {
+        let commit = self.commits.last_key_value().map(|(version, _)| *version);
+        let checkpoint = self.checkpoints.last_key_value().map(|(version, _)| *version);
+        commit.max(checkpoint)
+    }
+
+    /// The earliest version that the listed files rebuild.
+    pub(crate) fn earliest(&self) -> Option<i64> {
+        if self.from == 0 && self.commits.contains_key(&0) {
+            return Some(0);
+        }
+        self.checkpoints.first_key_value().map(|(version, _)| *version)
+    }
+
+    pub(super) fn segment(&self, version: Option<i64>) -> Result<LogSegment> {
+        let latest = self.latest().ok_or(Error::TableNotFound)?;
+        let target = version.unwrap_or(latest);
+        let earliest = self.earliest();
+        if let Some(earliest) = earliest.filter(|earliest| !(*earliest..=latest).contains(&target)) {
+            return Err(Error::VersionNotFound { requested: target, earliest, latest });
+        }
+        let checkpoint = self.checkpoints.range(..=target).next_back().and_then(|(_, found)| found.first());
+        let base = checkpoint.map_or(-1, |checkpoint| checkpoint.version);
+        let commits = self.commits_between(base, target, |_, _| true)?;
+        Ok(self.assemble(target, checkpoint.cloned(), commits))
+    }
+
+    pub(super) fn segment_of(&self, identity: &LogIdentity) -> Option<LogSegment> {
+        let checkpoint = match identity.checkpoint_version() {
+            None => None,
+            Some(version) => {
+                let found = self.checkpoints.get(&version)?;
+                Some(found.iter().find(|checkpoint| identity.is_checkpoint(checkpoint))?.clone())
+            }
+        };
+        let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);
+        let commits = self
+            .commits_between(base, identity.version(), |start, end| identity.has_compaction(start, end))
+            .ok()?;
+        let segment = self.assemble(identity.version(), checkpoint, commits);
+        (segment.identity() == *identity).then_some(segment)
+    }
+
+    /// `known` and what was committed since; `None` if this is not plainly its continuation.
+    pub(super) fn advance(&self, known: &LogSegment, version: Option<i64>) -> Option<LogSegment> {
+        let latest = self.latest()?;
+        let target = version.unwrap_or(latest);
+        let known_commit = self.commits.get(&known.version);
+        if target > latest || known_commit.is_none() || known_commit != known.version_commit.as_ref() {
+            return None;
+        }
+        if target == known.version {
+            let checksum = self.checksums.get(&target).cloned();
+            return Some(LogSegment { checksum, ..known.clone() });
+        }
+        let mut commits = self.commits_between(known.version, target, |_, _| false).ok()?;
+        commits.extend(known.commits.iter().cloned());
+        let mut advanced = self.assemble(target, known.checkpoint.clone(), commits);
+        let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
+        advanced.modified_ms = known.modified_ms.iter().copied().chain(added).collect();
+        Some(advanced)
+    }
+
+    fn assemble(
+        &self,
+        version: i64,
+        checkpoint: Option<CheckpointFiles>,
+        commits: Vec<CommitEntry>,
+    ) -> LogSegment {
+        let base = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.version);
+        let written = self.commits.range(base..=version);
+        LogSegment {
+            version,
+            commits,
+            version_commit: self.commits.get(&version).cloned(),
+            checksum: self.checksums.get(&version).cloned(),
+            modified_ms: written.map(|(version, entry)| (*version, entry.modified_ms)).collect(),
+            checkpoint,
+        }
+    }
+
+    /// The commits after `base` up to `target`, newest first. Of compactions that end at the same commit the
+    /// longest is taken.
+    fn commits_between(
+        &self,
+        base: i64,
+        target: i64,
+        may_use: impl Fn(i64, i64) -> bool,
+    ) -> Result<Vec<CommitEntry>> {
+        let mut commits = Vec::new();
+        let mut end = target;
+        while end > base {
+            let compaction = self
+                .compactions
+                .range((end, base + 1)..(end, end))
+                .find(|((end, start), _)| may_use(*start, *end));
+            let (start, file) = match compaction {
+                Some(((_, start), file)) => (*start, file),
+                None => match self.commits.get(&end) {
+                    Some(file) => (end, file),
+                    None => return Err(Error::corrupt(log_path::commit_name(end), "the commit is missing")),
+                },
+            };
+            commits.push(CommitEntry { start, end, file: file.clone() });
+            end = start - 1;
+        }
+        Ok(commits)
+    }
+}
+
+fn preference(checkpoint: &CheckpointFiles) -> (bool, bool, usize, &str) {
+    let has_uuid = matches!(checkpoint.kind, CheckpointKind::UuidJson | CheckpointKind::UuidParquet);
+    let first_name = checkpoint.files.first().map_or("", |file| file.name.as_str());
+    (has_uuid, checkpoint.kind == CheckpointKind::MultiPart, checkpoint.files.len(), first_name)
+}
