@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 
 pub use columns::Columns;
 use json::Line;
-pub(crate) use json::{MetadataJson, lenient_i64};
+pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
 
 /// The actions of one file.
 #[derive(Debug)]

@@ -11,10 +11,13 @@
 
 pub mod actions;
 pub mod checkpoint;
+pub mod commit;
+mod crc;
 pub mod deletion_vector;
 mod digest;
-pub mod commit;
 pub mod error;
+mod features;
+pub mod history;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;
@@ -24,6 +27,7 @@ pub mod schema;
 pub mod replay;
 pub mod segment;
 pub mod sign;
+pub mod snapshot;
 pub mod storage;
 #[cfg(target_arch = "x86_64")]
 mod wide;

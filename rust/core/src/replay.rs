@@ -56,23 +56,40 @@ impl ReplaySet {
     #[must_use]
     #[inline]
     pub fn contains(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
-        !self.slots.is_empty() && self.find(normal_path(path), vector).is_ok()
+        if self.slots.is_empty() {
+            return false;
+        }
+        let is_vector = |stored: &[u8]| match vector {
+            None => stored.is_empty(),
+            Some(vector) => !stored.is_empty() && stored == vector.unique_id().as_bytes(),
+        };
+        self.find(normal_path(path), is_vector).is_ok()
     }
 
     /// Takes a reference; true if it is the first one to its file.
     pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        let vector = vector.map(DeletionVectorDescriptor::unique_id).unwrap_or_default();
+        self.insert_key(normal_path(path), vector.as_bytes())
+    }
+
+    /// Takes all references of another set.
+    pub fn extend(&mut self, other: &Self) {
+        for entry in &other.entries {
+            let (path, vector) = other.key(*entry);
+            // The arena holds paths as they came: UTF-8.
+            self.insert_key(std::str::from_utf8(path).unwrap_or_default(), vector);
+        }
+    }
+
+    fn insert_key(&mut self, path: &str, vector: &[u8]) -> bool {
         if self.slots.len() <= 2 * self.entries.len() {
             self.grow();
         }
-        let path = normal_path(path);
-        let Err((slot, hash)) = self.find(path, vector) else { return false };
+        let Err((slot, hash)) = self.find(path, |stored| stored == vector) else { return false };
         let start = self.arena.len();
         self.arena.extend_from_slice(path.as_bytes());
-        if let Some(vector) = vector {
-            self.arena.extend_from_slice(vector.unique_id().as_bytes());
-        }
-        let vector_bytes = self.arena.len() - start - path.len();
-        let (path_bytes, vector_bytes) = (path.len() as u32, vector_bytes as u32);
+        self.arena.extend_from_slice(vector);
+        let (path_bytes, vector_bytes) = (path.len() as u32, vector.len() as u32);
         self.entries.push(Entry { hash, start, path_bytes, vector_bytes });
         self.slots[slot] = self.entries.len() as u32;
         true
@@ -113,39 +130,26 @@ impl ReplaySet {
     }
 
     /// The place of the key, or else the free slot for it and its hash. There must be a free slot.
-    fn find(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Result<usize, (usize, u64)> {
+    fn find(&self, path: &str, is_vector: impl Fn(&[u8]) -> bool) -> Result<usize, (usize, u64)> {
         let hash = self.hasher.hash_one(path.as_bytes());
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
-            match (self.slots[slot] as usize).checked_sub(1) {
-                None => return Err((slot, hash)),
-                Some(place) if self.is_entry(self.entries[place], hash, path, vector) => return Ok(place),
-                Some(_) => slot = (slot + 1) & mask,
+            let Some(place) = (self.slots[slot] as usize).checked_sub(1) else { return Err((slot, hash)) };
+            let entry = self.entries[place];
+            if entry.hash == hash {
+                let (stored_path, stored_vector) = self.key(entry);
+                if stored_path == path.as_bytes() && is_vector(stored_vector) {
+                    return Ok(place);
+                }
             }
+            slot = (slot + 1) & mask;
         }
     }
 
-    fn is_entry(
-        &self,
-        entry: Entry,
-        hash: u64,
-        path: &str,
-        vector: Option<&DeletionVectorDescriptor>,
-    ) -> bool {
-        if entry.hash != hash || entry.path_bytes as usize != path.len() {
-            return false;
-        }
-        let vector_start = entry.start + path.len();
-        let vector_end = vector_start + entry.vector_bytes as usize;
-        &self.arena[entry.start..vector_start] == path.as_bytes()
-            && match vector {
-                None => entry.vector_bytes == 0,
-                Some(vector) => {
-                    entry.vector_bytes > 0
-                        && &self.arena[vector_start..vector_end] == vector.unique_id().as_bytes()
-                }
-            }
+    fn key(&self, entry: Entry) -> (&[u8], &[u8]) {
+        let end = entry.start + entry.path_bytes as usize + entry.vector_bytes as usize;
+        self.arena[entry.start..end].split_at(entry.path_bytes as usize)
     }
 
     fn grow(&mut self) {
@@ -205,7 +209,7 @@ fn in_order<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use bytes::Bytes;
     use proptest::prelude::*;
@@ -288,16 +292,20 @@ mod tests {
         #[test]
         fn the_set_agrees_with_a_map(references in proptest::collection::vec((0u8..60, 0u8..4), 0..400)) {
             let mut set = ReplaySet::default();
-            let mut twin = HashMap::new();
+            let mut twin = HashSet::new();
             for (path, id) in &references {
                 let path = format!("part-{path}");
                 let vector = (*id > 0).then(|| vector(*id, None));
                 let key = (path.clone(), vector.as_ref().map(DeletionVectorDescriptor::unique_id));
-                let is_new = twin.insert(key, ()).is_none();
+                let is_new = twin.insert(key);
                 prop_assert_eq!(set.contains(&path, vector.as_ref()), !is_new);
                 prop_assert_eq!(set.insert(&path, vector.as_ref()), is_new);
             }
             prop_assert_eq!(set.len(), twin.len());
+            let mut copy = ReplaySet::default();
+            copy.insert("part-0", None);
+            copy.extend(&set);
+            prop_assert_eq!(copy.len(), twin.len() + usize::from(!set.contains("part-0", None)));
         }
 
         #[test]

@@ -139,7 +139,7 @@ mod tests {
         #[test]
         fn unescaping_agrees_with_serde(text in ".*", escape_all in any::<bool>()) {
             let escaped = if escape_all {
-                text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>()
+                text.encode_utf16().flat_map(|unit| format!("\\u{unit:04x}").into_bytes()).map(char::from).collect()
             } else {
                 let quoted = serde_json::to_string(&text).unwrap();
                 quoted[1..quoted.len() - 1].to_owned()

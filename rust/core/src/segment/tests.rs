@@ -6,7 +6,9 @@ impl Log {
     fn new(names: &[&str]) -> Self {
         let log = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(log.0.path().join(LOG_DIRECTORY)).unwrap();
-        names.iter().for_each(|name| log.write(name, "x"));
+        for name in names {
+            log.write(name, "x");
+        }
         log
     }
 
@@ -48,9 +50,12 @@ fn describe(segment: &LogSegment) -> String {
     let commits: Vec<_> = segment
         .commits
         .iter()
-        .map(|commit| match commit.is_compaction() {
-            true => format!("{}-{}", commit.start, commit.end),
-            false => commit.end.to_string(),
+        .map(|commit| {
+            if commit.is_compaction() {
+                format!("{}-{}", commit.start, commit.end)
+            } else {
+                commit.end.to_string()
+            }
         })
         .collect();
     let checkpoint = segment.checkpoint.as_ref().map_or("-".to_owned(), |checkpoint| {

@@ -1,0 +1,138 @@
+//! What a table's protocol asks of its readers (PROTOCOL, sections Protocol Evolution and Table Features).
+//!
+//! Three questions: can this crate read the log, which features must a client know to read the answered files,
+//! and does the answer need the delta format. Features of writers alone are nobody's matter here.
+
+use crate::actions::{Metadata, Protocol};
+use crate::error::{Error, Result};
+
+/// Features of the log alone: the answered files are self-contained, clients need not know them. The last
+/// four are features of writers; where a protocol lists them for readers too, nothing changes.
+const LOG_ONLY: [&str; 6] = [
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "inCommitTimestamp",
+    "clustering",
+    "rowTracking",
+    "domainMetadata",
+];
+
+/// Features that change how a data file is read.
+const CLIENT: [&str; 9] = [
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "variantType",
+    "variantType-preview",
+    "variantShredding",
+    "variantShredding-preview",
+];
+
+const COLUMN_MAPPING: &str = "columnMapping";
+
+impl Protocol {
+    /// Refuses what this crate cannot read. `file` is the log file to name if the protocol is invalid.
+    pub(crate) fn check(&self, file: &str) -> Result<()> {
+        let features = self.reader_features.as_deref().unwrap_or_default();
+        let is_known = |feature: &str| LOG_ONLY.contains(&feature) || CLIENT.contains(&feature);
+        if let Some(unknown) = features.iter().find(|feature| !is_known(feature)) {
+            return Err(Error::UnsupportedFeature(unknown.clone()));
+        }
+        match (self.min_reader_version, &self.reader_features) {
+            (4.., _) => Err(Error::UnsupportedFeature(format!("reader version {}", self.min_reader_version))),
+            (3, Some(_)) | (1 | 2, None) => Ok(()),
+            (3, None) => Err(Error::corrupt(file, "reader version 3 without readerFeatures")),
+            (1 | 2, Some(_)) => Err(Error::corrupt(file, "readerFeatures without reader version 3")),
+            _ => Err(Error::corrupt(file, "the reader version is not positive")),
+        }
+    }
+
+    /// The reader features that a client must announce, in the protocol's order. A protocol that names features
+    /// asks for them whether or not a file uses them.
+    #[must_use]
+    pub fn client_reader_features(&self, metadata: &Metadata) -> Vec<String> {
+        if self.min_reader_version == 2 && is_column_mapping_on(metadata) {
+            return vec![COLUMN_MAPPING.to_owned()];
+        }
+        let features = self.reader_features.iter().flatten();
+        features.filter(|feature| !LOG_ONLY.contains(&feature.as_str())).cloned().collect()
+    }
+
+    /// Whether the parquet response format would lie about the files.
+    #[must_use]
+    pub fn needs_delta_format(&self, metadata: &Metadata) -> bool {
+        !self.client_reader_features(metadata).is_empty()
+    }
+}
+
+fn is_column_mapping_on(metadata: &Metadata) -> bool {
+    metadata.property("delta.columnMapping.mode").is_some_and(|mode| !mode.eq_ignore_ascii_case("none"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protocol(version: i32, features: Option<&[&str]>) -> Protocol {
+        Protocol {
+            min_reader_version: version,
+            min_writer_version: 7,
+            reader_features: features.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+            writer_features: Some(vec!["somethingOfTomorrow".into()]),
+        }
+    }
+
+    fn mapped(mode: &str) -> Metadata {
+        Metadata {
+            configuration: vec![("delta.columnMapping.mode".into(), mode.into())],
+            ..Metadata::default()
+        }
+    }
+
+    #[test]
+    fn known_protocols_are_read_and_unknown_features_refused_by_name() {
+        for good in [protocol(1, None), protocol(2, None), protocol(3, Some(&[])), protocol(3, Some(&CLIENT))]
+        {
+            assert!(good.check("f").is_ok(), "{good:?}");
+        }
+        for unknown in
+            ["catalogManaged", "catalogOwned-preview", "geospatial", "collations-preview", "blahabl"]
+        {
+            for version in [1, 3] {
+                let error = protocol(version, Some(&["deletionVectors", unknown])).check("f").unwrap_err();
+                assert!(matches!(&error, Error::UnsupportedFeature(name) if name == unknown), "{error:?}");
+            }
+        }
+        assert!(matches!(protocol(4, Some(&[])).check("f"), Err(Error::UnsupportedFeature(_))));
+    }
+
+    #[test]
+    fn feature_lists_and_versions_that_do_not_fit_are_invalid() {
+        for wrong in [
+            protocol(1, Some(&[])),
+            protocol(2, Some(&["columnMapping"])),
+            protocol(3, None),
+            protocol(0, None),
+        ] {
+            assert!(matches!(wrong.check("f"), Err(Error::CorruptLog { .. })), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn clients_are_asked_for_what_the_files_need_only() {
+        let none = Metadata::default();
+        let table =
+            protocol(3, Some(&["v2Checkpoint", "deletionVectors", "vacuumProtocolCheck", "timestampNtz"]));
+        assert_eq!(table.client_reader_features(&none), ["deletionVectors", "timestampNtz"]);
+        assert!(table.needs_delta_format(&none));
+        assert!(!protocol(3, Some(&["v2Checkpoint"])).needs_delta_format(&none));
+        assert!(!protocol(2, None).needs_delta_format(&none));
+        assert!(!protocol(2, None).needs_delta_format(&mapped("none")));
+        assert!(!protocol(1, None).needs_delta_format(&mapped("name")));
+        for mode in ["name", "id"] {
+            assert_eq!(protocol(2, None).client_reader_features(&mapped(mode)), ["columnMapping"]);
+        }
+    }
+}

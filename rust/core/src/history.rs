@@ -1,0 +1,310 @@
+//! When versions were committed, and which version a time means.
+//!
+//! In: a listing of the log and the table's latest metadata. Out: timestamps of commits and versions found by
+//! them. Where the table has in-commit timestamps those count from the version that enabled them; before it,
+//! and elsewhere, the files' modification times, made strictly monotonic (PROTOCOL, section In-Commit
+//! Timestamps). The two sides are searched apart.
+
+use crate::actions::Metadata;
+use crate::commit::CommitFile;
+use crate::error::{Error, Result};
+use crate::segment::{Listing, log_file_path};
+use crate::storage::{LogFileEntry, Storage};
+
+/// By PROTOCOL `commitInfo` is the first action of a commit with an in-commit timestamp, so the beginning of a
+/// large commit is enough.
+const FIRST_LINE_BYTES: usize = 16 << 10;
+
+/// Since when a table has in-commit timestamps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct InCommitTimestamps {
+    /// 0 if the table always had them.
+    from_version: i64,
+    /// The timestamp of that version; `None` if it is not told, because there is nothing before.
+    from_ms: Option<i64>,
+}
+
+impl InCommitTimestamps {
+    /// `None` where the table has them not.
+    pub(crate) fn of(metadata: &Metadata) -> Option<Self> {
+        let number = |name| metadata.property(name).and_then(|value| value.parse().ok());
+        let is_enabled = metadata
+            .property("delta.enableInCommitTimestamps")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        is_enabled.then(|| Self {
+            from_version: number("delta.inCommitTimestampEnablementVersion").unwrap_or(0),
+            from_ms: number("delta.inCommitTimestampEnablementTimestamp"),
+        })
+    }
+
+    pub(crate) fn covers(&self, version: i64) -> bool {
+        version >= self.from_version
+    }
+}
+
+/// The commits of a table in time.
+#[derive(Debug)]
+pub struct History {
+    storage: Storage,
+    root: String,
+    /// Every version that can be rebuilt and has its commit, ascending.
+    commits: Vec<Commit>,
+    in_commit: Option<InCommitTimestamps>,
+}
+
+#[derive(Debug)]
+struct Commit {
+    version: i64,
+    file: LogFileEntry,
+    /// Monotonic.
+    modified_ms: i64,
+}
+
+impl History {
+    /// Lists the whole log. `metadata` is that of the latest version.
+    pub fn read(storage: &Storage, root: &str, metadata: &Metadata) -> Result<Self> {
+        let listing = Listing::read(storage, root, 0)?;
+        let earliest = listing.earliest().ok_or(Error::TableNotFound)?;
+        let times = listing.commits.iter().map(|(version, file)| (*version, file.modified_ms));
+        let commits = monotonic(times)
+            .zip(listing.commits.values())
+            .filter(|((version, _), _)| *version >= earliest)
+            .map(|((version, modified_ms), file)| Commit { version, file: file.clone(), modified_ms })
+            .collect();
+        let in_commit = InCommitTimestamps::of(metadata);
+        Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit })
+    }
+
+    /// When a version was committed, milliseconds since the epoch; `None` if its commit is not there.
+    pub fn timestamp_ms(&self, version: i64) -> Result<Option<i64>> {
+        let found = self.commits.binary_search_by_key(&version, |commit| commit.version);
+        found.ok().map(|index| self.at(index)).transpose()
+    }
+
+    /// The earliest version committed at or after a time; [`Error::TimestampOutOfRange`] behind the last one.
+    pub fn version_at_or_after(&self, timestamp_ms: i64) -> Result<i64> {
+        let index = self.first_at_or_after(timestamp_ms)?;
+        let commit = self.commits.get(index);
+        commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
+    }
+
+    /// The latest version committed at or before a time; [`Error::TimestampOutOfRange`] before the first one.
+    pub fn version_at_or_before(&self, timestamp_ms: i64) -> Result<i64> {
+        let behind = match timestamp_ms.checked_add(1) {
+            Some(next) => self.first_at_or_after(next)?,
+            None => self.commits.len(),
+        };
+        let commit = behind.checked_sub(1).and_then(|index| self.commits.get(index));
+        commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
+    }
+
+    /// The version that a time travel query means: as [`Self::version_at_or_before`], but a time behind the last
+    /// commit is [`Error::TimestampOutOfRange`], too, because that version is not final yet.
+    pub fn version_as_of(&self, timestamp_ms: i64) -> Result<i64> {
+        let version = self.version_at_or_before(timestamp_ms)?;
+        match self.commits.len().checked_sub(1) {
+            Some(last) if self.at(last)? < timestamp_ms => Err(self.out_of_range(timestamp_ms)?),
+            _ => Ok(version),
+        }
+    }
+
+    /// The index of the first commit at or after a time; the number of commits if there is none.
+    fn first_at_or_after(&self, timestamp_ms: i64) -> Result<usize> {
+        let split = self.first_in_commit();
+        let by_modification = &self.commits[..split];
+        let before = by_modification.partition_point(|commit| commit.modified_ms < timestamp_ms);
+        let is_before_enablement =
+            self.in_commit.is_none_or(|in_commit| in_commit.from_ms.is_some_and(|from| timestamp_ms < from));
+        if split == self.commits.len() || is_before_enablement && split > 0 {
+            return Ok(before);
+        }
+        self.first_in_commit_at_or_after(split, timestamp_ms)
+    }
+
+    /// By bisection, each step of which reads the beginning of one commit.
+    fn first_in_commit_at_or_after(&self, split: usize, timestamp_ms: i64) -> Result<usize> {
+        let (mut low, mut high) = (split, self.commits.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.at(middle)? < timestamp_ms {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn first_in_commit(&self) -> usize {
+        self.in_commit.map_or(self.commits.len(), |in_commit| {
+            self.commits.partition_point(|commit| !in_commit.covers(commit.version))
+        })
+    }
+
+    fn at(&self, index: usize) -> Result<i64> {
+        let commit = &self.commits[index];
+        if index < self.first_in_commit() {
+            return Ok(commit.modified_ms);
+        }
+        in_commit_timestamp_ms(&self.storage, &self.root, &commit.file)
+    }
+
+    fn out_of_range(&self, requested_ms: i64) -> Result<Error> {
+        let Some(last) = self.commits.len().checked_sub(1) else { return Ok(Error::TableNotFound) };
+        Ok(Error::TimestampOutOfRange { requested_ms, earliest_ms: self.at(0)?, latest_ms: self.at(last)? })
+    }
+}
+
+/// The in-commit timestamp of a commit that must have one.
+pub(crate) fn in_commit_timestamp_ms(storage: &Storage, root: &str, file: &LogFileEntry) -> Result<i64> {
+    let path = log_file_path(root, &file.name);
+    let stored = storage.open(&path, Some(file.size))?;
+    let start = stored.read_range(0, FIRST_LINE_BYTES.min(stored.size() as usize))?;
+    let first_line = memchr::memchr(b'\n', &start).map(|end| start.slice(..end));
+    let from_first_line = first_line
+        .and_then(|line| CommitFile::parse(&file.name, &line).ok())
+        .and_then(|commit| commit.in_commit_timestamp_ms);
+    let found = match from_first_line {
+        Some(timestamp_ms) => Some(timestamp_ms),
+        None => CommitFile::parse(&file.name, &storage.read(&path)?)?.in_commit_timestamp_ms,
+    };
+    found.ok_or_else(|| Error::corrupt(&*file.name, "the commit has no inCommitTimestamp"))
+}
+
+/// Makes times strictly increasing: a commit cannot be as old as the one before it, whatever the store's clock
+/// or its resolution says.
+pub(crate) fn monotonic(times: impl Iterator<Item = (i64, i64)>) -> impl Iterator<Item = (i64, i64)> {
+    times.scan(None, |last: &mut Option<i64>, (version, modified_ms)| {
+        let timestamp_ms = last.map_or(modified_ms, |last| modified_ms.max(last.saturating_add(1)));
+        *last = Some(timestamp_ms);
+        Some((version, timestamp_ms))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    struct Table(tempfile::TempDir);
+
+    impl Table {
+        /// Commits from `first` on, by modification time and in-commit timestamp.
+        fn new(first: i64, commits: &[(u64, Option<i64>)]) -> Self {
+            let table = Self(tempfile::tempdir().unwrap());
+            std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
+            for (version, (modified_ms, in_commit)) in (first..).zip(commits) {
+                let info = in_commit.map_or(String::new(), |at| format!(r#""inCommitTimestamp":{at}"#));
+                let long = " ".repeat(if version % 2 == 0 { 0 } else { FIRST_LINE_BYTES });
+                let commit = format!("{{\"commitInfo\":{{{info}}}}}{long}\n{{\"txn\":{{}}}}\n");
+                table.write(&format!("{version:020}.json"), &commit, *modified_ms);
+            }
+            table
+        }
+
+        fn write(&self, name: &str, content: &str, modified_ms: u64) {
+            let path = log_file_path(self.root(), name);
+            std::fs::write(&path, content).unwrap();
+            let file = std::fs::File::options().append(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
+        }
+
+        fn root(&self) -> &str {
+            self.0.path().to_str().unwrap()
+        }
+
+        fn history(&self, properties: &[(&str, &str)]) -> History {
+            let configuration =
+                properties.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            let metadata = Metadata { configuration, ..Metadata::default() };
+            History::read(&Storage::local(), self.root(), &metadata).unwrap()
+        }
+    }
+
+    const ENABLED: (&str, &str) = ("delta.enableInCommitTimestamps", "true");
+
+    fn is_out_of_range<T>(result: &Result<T>) -> bool {
+        matches!(result, Err(Error::TimestampOutOfRange { .. }))
+    }
+
+    #[test]
+    fn modification_times_are_made_monotonic() {
+        let history = Table::new(0, &[(1000, None), (1000, None), (500, None), (2000, None)]).history(&[]);
+        let times: Vec<_> = (0..4).map(|version| history.timestamp_ms(version).unwrap().unwrap()).collect();
+        assert_eq!(times, [1000, 1001, 1002, 2000]);
+        assert_eq!(history.timestamp_ms(4).unwrap(), None);
+    }
+
+    #[test]
+    fn a_time_finds_its_own_commit_and_its_neighbours() {
+        let history = Table::new(0, &[(1000, None), (2000, None), (3000, None)]).history(&[]);
+        for (time, after, before) in [(1000, 0, 0), (1001, 1, 0), (2000, 1, 1), (2999, 2, 1), (3000, 2, 2)] {
+            assert_eq!(history.version_at_or_after(time).unwrap(), after, "{time}");
+            assert_eq!(history.version_at_or_before(time).unwrap(), before, "{time}");
+            assert_eq!(history.version_as_of(time).unwrap(), before, "{time}");
+        }
+        assert_eq!(history.version_at_or_after(i64::MIN).unwrap(), 0);
+        assert_eq!(history.version_at_or_before(i64::MAX).unwrap(), 2);
+        assert!(is_out_of_range(&history.version_at_or_after(3001)));
+        assert!(is_out_of_range(&history.version_at_or_before(999)));
+        assert!(is_out_of_range(&history.version_as_of(3001)));
+    }
+
+    #[test]
+    fn in_commit_timestamps_count_from_the_version_that_enabled_them() {
+        // The files of the later commits were copied: their modification times mean nothing.
+        let table = Table::new(
+            0,
+            &[(1000, None), (2000, None), (9000, Some(5000)), (100, Some(6000)), (0, Some(7000))],
+        );
+        let history = table.history(&[
+            ENABLED,
+            ("delta.inCommitTimestampEnablementVersion", "2"),
+            ("delta.inCommitTimestampEnablementTimestamp", "5000"),
+        ]);
+        let times: Vec<_> = (0..5).map(|version| history.timestamp_ms(version).unwrap().unwrap()).collect();
+        assert_eq!(times, [1000, 2000, 5000, 6000, 7000]);
+        let expected = [
+            (1000, 0, 0),
+            (2000, 1, 1),
+            (2001, 2, 1),
+            (4999, 2, 1),
+            (5000, 2, 2),
+            (5001, 3, 2),
+            (6000, 3, 3),
+            (7000, 4, 4),
+        ];
+        for (time, after, before) in expected {
+            assert_eq!(history.version_at_or_after(time).unwrap(), after, "{time}");
+            assert_eq!(history.version_at_or_before(time).unwrap(), before, "{time}");
+        }
+        assert!(is_out_of_range(&history.version_at_or_after(7001)));
+    }
+
+    #[test]
+    fn a_table_that_always_had_in_commit_timestamps_needs_no_enablement_version() {
+        let table = Table::new(0, &[(9, Some(100)), (9, Some(200))]);
+        let history = table.history(&[ENABLED]);
+        assert_eq!(history.version_at_or_after(150).unwrap(), 1);
+        assert_eq!(history.version_at_or_before(150).unwrap(), 0);
+        assert!(is_out_of_range(&history.version_at_or_before(99)));
+    }
+
+    #[test]
+    fn a_commit_without_its_timestamp_is_corrupt() {
+        let table = Table::new(0, &[(9, Some(100)), (9, None)]);
+        let history = table.history(&[ENABLED]);
+        assert!(matches!(history.version_at_or_after(150), Err(Error::CorruptLog { .. })));
+    }
+
+    #[test]
+    fn commits_that_cannot_be_rebuilt_any_more_are_no_answer() {
+        let table = Table::new(4, &[(1000, None), (2000, None), (3000, None)]);
+        table.write("00000000000000000005.checkpoint.parquet", "x", 1);
+        let history = table.history(&[]);
+        assert_eq!(history.version_at_or_after(0).unwrap(), 5);
+        assert!(is_out_of_range(&history.version_at_or_before(1500)));
+        assert_eq!(history.timestamp_ms(4).unwrap(), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! One version of a table.
+//!
+//! In: a table's root, a version or a time, and perhaps an older snapshot of the table. Out: protocol,
+//! metadata, the live adds of the commits after the checkpoint, and the set that tells which of the
+//! checkpoint's rows are dead. The checkpoint's files are not read: [`Snapshot::checkpoint`] streams them.
+//!
+//! The order of files is fixed by [`Snapshot::identity`]: the commits newest first, each in its own order,
+//! then the checkpoint's parts.
+
+mod load;
+mod names;
+
+use std::sync::{Arc, OnceLock};
+
+use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
+use crate::checkpoint::{Checkpoint, ReadOptions};
+use crate::error::Result;
+use crate::partition::PartitionInterner;
+use crate::replay::ReplaySet;
+use crate::segment::{LogIdentity, LogSegment};
+use crate::storage::Storage;
+
+/// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
+pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
+
+/// Which version is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// The newest one.
+    Latest,
+    /// A version by its number.
+    Version(i64),
+    /// The version that was the newest at a time, milliseconds since the epoch.
+    Timestamp(i64),
+}
+
+/// Count and size of a version's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// `numFiles`
+    pub files: u64,
+    /// The sum of the files' sizes.
+    pub size_bytes: u64,
+}
+
+/// One version of a table; immutable, shared by all who answer from it.
+#[derive(Debug)]
+pub struct Snapshot {
+    storage: Storage,
+    root: String,
+    segment: LogSegment,
+    timestamp_ms: i64,
+    protocol: Arc<Protocol>,
+    metadata: Arc<Metadata>,
+    /// What `partitionValues` are keyed by, in the order of `metadata.partition_columns`.
+    partition_names: Arc<[Box<str>]>,
+    commit_batches: Vec<(Arc<FileBatch>, Rows)>,
+    decided: Arc<ReplaySet>,
+    checkpoint: Arc<OnceLock<Checkpoint>>,
+    totals: OnceLock<Totals>,
+}
+
+impl Snapshot {
+    /// Reads the version that `at` means. With `previous`, an older or the same version of the same table, only
+    /// what was committed since is read; `previous` itself is returned if nothing was.
+    pub fn load(storage: &Storage, root: &str, at: At, previous: Option<&Arc<Self>>) -> Result<Arc<Self>> {
+        load::load(storage, root, at, previous)
+    }
+
+    /// Reads the version of an identity from the very files that it names, so that the order of files is that
+    /// of the snapshot that had the identity. [`crate::Error::InvalidCursor`] if they are there no more.
+    pub fn load_identity(storage: &Storage, root: &str, identity: &str) -> Result<Arc<Self>> {
+        load::load_identity(storage, root, identity)
+    }
+
+    /// The version.
+    #[must_use]
+    pub fn version(&self) -> i64 {
+        self.segment.version
+    }
+
+    /// When it was committed, milliseconds since the epoch: in-commit where the table has that.
+    #[must_use]
+    pub fn timestamp_ms(&self) -> i64 {
+        self.timestamp_ms
+    }
+
+    /// The protocol in force.
+    #[must_use]
+    pub fn protocol(&self) -> &Arc<Protocol> {
+        &self.protocol
+    }
+
+    /// The metadata in force.
+    #[must_use]
+    pub fn metadata(&self) -> &Arc<Metadata> {
+        &self.metadata
+    }
+
+    /// The files of the log that it was read from.
+    #[must_use]
+    pub fn segment(&self) -> &LogSegment {
+        &self.segment
+    }
+
+    /// Names what fixes the order of files; part of page cursors.
+    #[must_use]
+    pub fn identity(&self) -> LogIdentity {
+        self.segment.identity()
+    }
+
+    /// Whether the table's change data feed is on at this version.
+    #[must_use]
+    pub fn change_data_feed(&self) -> bool {
+        self.metadata
+            .property("delta.enableChangeDataFeed")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// See [`Protocol::client_reader_features`].
+    #[must_use]
+    pub fn client_reader_features(&self) -> Vec<String> {
+        self.protocol.client_reader_features(&self.metadata)
+    }
+
+    /// See [`Protocol::needs_delta_format`].
+    #[must_use]
+    pub fn needs_delta_format(&self) -> bool {
+        self.protocol.needs_delta_format(&self.metadata)
+    }
+
+    /// The adds of the commits after the checkpoint, newest first, and which of them are live.
+    #[must_use]
+    pub fn commit_batches(&self) -> &[(Arc<FileBatch>, Rows)] {
+        &self.commit_batches
+    }
+
+    /// What the commits have decided about: rows of the checkpoint that are in it are dead.
+    #[must_use]
+    pub fn decided(&self) -> &Arc<ReplaySet> {
+        &self.decided
+    }
+
+    /// The live files of a batch of the checkpoint.
+    #[must_use]
+    pub fn live_rows(&self, batch: &FileBatch) -> Rows {
+        self.decided.live(batch)
+    }
+
+    /// The checkpoint, opened at the first call: its file actions are read by [`Checkpoint::batches`].
+    pub fn checkpoint(&self) -> Result<Option<&Checkpoint>> {
+        let Some(files) = &self.segment.checkpoint else { return Ok(None) };
+        if let Some(opened) = self.checkpoint.get() {
+            return Ok(Some(opened));
+        }
+        let opened = Checkpoint::open(&self.storage, &self.root, files)?;
+        Ok(Some(self.checkpoint.get_or_init(|| opened)))
+    }
+
+    /// Whether a batch with this source may belong to the version. Of the checkpoint's parts only the first is
+    /// known to be there.
+    #[must_use]
+    pub fn has_source(&self, source: SourceId) -> bool {
+        match source.0.checked_sub(CHECKPOINT_SOURCE.0) {
+            Some(_) => self.segment.checkpoint.is_some(),
+            None => source >= source_of(self.version(), self.segment.base_version()),
+        }
+    }
+
+    /// Codes partition values as this version names them.
+    #[must_use]
+    pub fn interner(&self) -> PartitionInterner {
+        PartitionInterner::new(&self.partition_names)
+    }
+
+    /// Count and size of the files, if they are known without reading the checkpoint.
+    #[must_use]
+    pub fn known_totals(&self) -> Option<Totals> {
+        self.totals.get().copied()
+    }
+
+    /// Keeps what a scan of all files has found.
+    pub fn remember_totals(&self, totals: Totals) {
+        self.totals.get_or_init(|| totals);
+    }
+
+    /// Count and size of the files. Reads paths and sizes of the checkpoint if nobody knows them yet.
+    pub fn totals(&self) -> Result<Totals> {
+        if let Some(known) = self.known_totals() {
+            return Ok(known);
+        }
+        let mut totals = live_totals(&self.commit_batches);
+        if let Some(checkpoint) = self.checkpoint()? {
+            let options = ReadOptions { first_source: CHECKPOINT_SOURCE, ..ReadOptions::default() };
+            for batch in checkpoint.batches(self.interner(), options) {
+                let batch = batch?;
+                totals.add(&batch, &self.live_rows(&batch));
+            }
+        }
+        Ok(*self.totals.get_or_init(|| totals))
+    }
+}
+
+impl Totals {
+    /// Counts the chosen files of a batch.
+    pub fn add(&mut self, batch: &FileBatch, rows: &[u32]) {
+        self.files += rows.len() as u64;
+        let sizes = rows.iter().filter_map(|row| u64::try_from(*batch.size.get(*row as usize)?).ok());
+        self.size_bytes = sizes.fold(self.size_bytes, u64::saturating_add);
+    }
+}
+
+fn live_totals(batches: &[(Arc<FileBatch>, Rows)]) -> Totals {
+    let mut totals = Totals::default();
+    for (batch, rows) in batches {
+        totals.add(batch, rows);
+    }
+    totals
+}
+
+/// A commit's place in the order of files, counted from the checkpoint: it stays what it is while newer commits
+/// come.
+fn source_of(commit: i64, base_version: i64) -> SourceId {
+    SourceId(CHECKPOINT_SOURCE.0 - (commit - base_version) as u32)
+}
+
+#[cfg(test)]
+mod tests;

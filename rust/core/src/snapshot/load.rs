@@ -1,0 +1,239 @@
+//! How a snapshot comes to be: one search for files, one batch of reads, one pass over the commits.
+
+use std::sync::{Arc, OnceLock};
+
+use super::names::partition_names;
+use super::{At, Snapshot, live_totals, source_of};
+use crate::actions::{FileBatch, Metadata, Protocol, Rows};
+use crate::checkpoint::Checkpoint;
+use crate::commit::CommitFile;
+use crate::crc::Checksum;
+use crate::error::{Error, Result};
+use crate::history::{History, InCommitTimestamps, in_commit_timestamp_ms, monotonic};
+use crate::log_path::commit_name;
+use crate::partition::PartitionInterner;
+use crate::replay::{Order, ReplaySet};
+use crate::segment::{CommitEntry, LogIdentity, LogSegment, log_file_path};
+use crate::storage::Storage;
+
+/// A continued snapshot keeps its checkpoint and appends commits. Behind this many it begins anew from the
+/// newest checkpoint, so that neither its memory nor its replay grows for ever.
+const MAX_CONTINUED_COMMITS: usize = 64;
+/// The same for the files that its commits have decided about.
+const MAX_CONTINUED_KEYS: usize = 200_000;
+
+pub(super) fn load(
+    storage: &Storage,
+    root: &str,
+    at: At,
+    previous: Option<&Arc<Snapshot>>,
+) -> Result<Arc<Snapshot>> {
+    let version = match at {
+        At::Latest => None,
+        At::Version(version) => Some(version),
+        At::Timestamp(timestamp_ms) => {
+            let latest = load(storage, root, At::Latest, previous)?;
+            let version = History::read(storage, root, &latest.metadata)?.version_as_of(timestamp_ms)?;
+            if version == latest.version() {
+                return Ok(latest);
+            }
+            Some(version)
+        }
+    };
+    let continued = previous.filter(|previous| is_worth_continuing(previous));
+    let segment = LogSegment::find(storage, root, version, continued.map(|previous| &previous.segment))?;
+    if let Some(previous) = continued.filter(|previous| continues(&segment, &previous.segment)) {
+        if previous.version() == segment.version {
+            return Ok(Arc::clone(previous));
+        }
+        let loader = Loader { storage, root, segment: segment.clone() };
+        if let Some(advanced) = loader.load(Some(previous))? {
+            return Ok(Arc::new(advanced));
+        }
+    }
+    from_start(storage, root, segment)
+}
+
+pub(super) fn load_identity(storage: &Storage, root: &str, identity: &str) -> Result<Arc<Snapshot>> {
+    let identity: LogIdentity = identity.parse()?;
+    from_start(storage, root, LogSegment::find_identity(storage, root, &identity)?)
+}
+
+fn from_start(storage: &Storage, root: &str, segment: LogSegment) -> Result<Arc<Snapshot>> {
+    let loaded = Loader { storage, root, segment }.load(None)?;
+    loaded
+        .map(Arc::new)
+        .ok_or_else(|| Error::Internal { detail: "a snapshot did not continue itself".into() })
+}
+
+fn is_worth_continuing(previous: &Snapshot) -> bool {
+    previous.segment.commits.len() < MAX_CONTINUED_COMMITS && previous.decided.len() < MAX_CONTINUED_KEYS
+}
+
+fn continues(segment: &LogSegment, previous: &LogSegment) -> bool {
+    segment.version >= previous.version
+        && segment.checkpoint == previous.checkpoint
+        && segment.commits.ends_with(&previous.commits)
+}
+
+/// A commit and what is in it.
+type Commit<'a> = (&'a CommitEntry, CommitFile);
+
+struct Loader<'a> {
+    storage: &'a Storage,
+    root: &'a str,
+    segment: LogSegment,
+}
+
+impl Loader<'_> {
+    /// The snapshot, continuing `previous` where there is one; `None` if the new metadata names partitions
+    /// otherwise, so that the batches at hand are of no use.
+    fn load(self, previous: Option<&Snapshot>) -> Result<Option<Snapshot>> {
+        let known = previous.map_or(0, |previous| previous.segment.commits.len());
+        let (commits, checksum) = self.read(self.segment.commits.len() - known)?;
+        let mut decided = ReplaySet::default();
+        let live: Vec<Rows> = commits.iter().map(|commit| take(&mut decided, commit)).collect();
+
+        let checkpoint = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.checkpoint));
+        let (protocol, metadata) = self.heads(&commits, previous, checksum.as_ref(), &checkpoint)?;
+        let timestamp_ms = self.timestamp_ms(&metadata, &commits, checksum.as_ref())?;
+        let partition_names: Arc<[_]> = partition_names(&metadata).into();
+        if previous.is_some_and(|previous| previous.partition_names != partition_names) {
+            return Ok(None);
+        }
+        let mut commit_batches =
+            self.batches(&commits, live, &mut PartitionInterner::new(&partition_names))?;
+        if let Some(previous) = previous {
+            commit_batches.extend(still_live(&previous.commit_batches, &decided));
+            let mut all = ReplaySet::clone(&previous.decided);
+            all.extend(&decided);
+            decided = all;
+        }
+        let totals = match checksum.filter(|checksum| checksum.agrees(&protocol, &metadata)) {
+            _ if self.segment.checkpoint.is_none() => OnceLock::from(live_totals(&commit_batches)),
+            Some(checksum) => OnceLock::from(checksum.totals),
+            None => OnceLock::new(),
+        };
+        Ok(Some(Snapshot {
+            storage: self.storage.clone(),
+            root: self.root.to_owned(),
+            segment: self.segment,
+            timestamp_ms,
+            protocol,
+            metadata,
+            partition_names,
+            commit_batches,
+            decided: Arc::new(decided),
+            checkpoint,
+            totals,
+        }))
+    }
+
+    /// The newest `count` commits and the version's checksum, in one batch of reads.
+    fn read(&self, count: usize) -> Result<(Vec<Commit<'_>>, Option<Checksum>)> {
+        let entries = &self.segment.commits[..count];
+        let names = entries.iter().map(|entry| &entry.file).chain(&self.segment.checksum);
+        let paths: Vec<_> = names.map(|file| log_file_path(self.root, &file.name)).collect();
+        let mut contents = self.storage.read_many(&paths).into_iter();
+        let commits = entries
+            .iter()
+            .zip(contents.by_ref())
+            .map(|(entry, bytes)| Ok((entry, CommitFile::parse(&entry.file.name, &bytes?)?)))
+            .collect::<Result<Vec<_>>>()?;
+        let checksum = contents.next().and_then(Result::ok).and_then(|bytes| Checksum::parse(&bytes));
+        Ok((commits, checksum))
+    }
+
+    /// The protocol and the metadata in force, from the nearest place that has them.
+    fn heads(
+        &self,
+        commits: &[Commit<'_>],
+        previous: Option<&Snapshot>,
+        checksum: Option<&Checksum>,
+        checkpoint: &OnceLock<Checkpoint>,
+    ) -> Result<(Arc<Protocol>, Arc<Metadata>)> {
+        let mut protocol = commits.iter().find_map(|(_, commit)| commit.protocol.clone()).map(Arc::new);
+        let mut metadata = commits.iter().find_map(|(_, commit)| commit.metadata.clone()).map(Arc::new);
+        if let Some(previous) = previous {
+            protocol.get_or_insert_with(|| Arc::clone(&previous.protocol));
+            metadata.get_or_insert_with(|| Arc::clone(&previous.metadata));
+        }
+        let is_known = protocol.is_some() && metadata.is_some();
+        if let Some(files) = self.segment.checkpoint.as_ref().filter(|_| !is_known) {
+            let from_checksum =
+                checksum.and_then(|checksum| checksum.heads_beside(protocol.as_deref(), metadata.as_deref()));
+            let (older_protocol, older_metadata) = if let Some((protocol, metadata)) = from_checksum {
+                (Some(protocol), Some(metadata))
+            } else {
+                let opened = Checkpoint::open(self.storage, self.root, files)?;
+                let opened = checkpoint.get_or_init(|| opened);
+                (opened.protocol().cloned(), opened.metadata().cloned())
+            };
+            protocol = protocol.or(older_protocol.map(Arc::new));
+            metadata = metadata.or(older_metadata.map(Arc::new));
+        }
+        let name = commit_name(self.segment.version);
+        let missing = |action| Error::corrupt(&*name, format!("no {action} up to this version"));
+        let protocol = protocol.ok_or_else(|| missing("protocol"))?;
+        protocol.check(&name)?;
+        Ok((protocol, metadata.ok_or_else(|| missing("metaData"))?))
+    }
+
+    fn batches(
+        &self,
+        commits: &[Commit<'_>],
+        live: Vec<Rows>,
+        interner: &mut PartitionInterner,
+    ) -> Result<Vec<(Arc<FileBatch>, Rows)>> {
+        let with_files = commits.iter().zip(live).filter(|(_, rows)| !rows.is_empty());
+        with_files
+            .map(|((entry, commit), rows)| {
+                let source = source_of(entry.end, self.segment.base_version());
+                Ok((Arc::new(commit.adds.batch(source, &commit.name, interner)?), rows))
+            })
+            .collect()
+    }
+
+    fn timestamp_ms(
+        &self,
+        metadata: &Metadata,
+        commits: &[Commit<'_>],
+        checksum: Option<&Checksum>,
+    ) -> Result<i64> {
+        let version = self.segment.version;
+        let has_own = InCommitTimestamps::of(metadata).is_some_and(|in_commit| in_commit.covers(version));
+        match &self.segment.version_commit {
+            Some(file) if has_own => {
+                let newest = commits.first().filter(|(entry, _)| entry.start == version);
+                let known = newest.and_then(|(_, commit)| commit.in_commit_timestamp_ms);
+                let known = known.or(checksum.and_then(|checksum| checksum.in_commit_timestamp_ms));
+                known.map_or_else(|| in_commit_timestamp_ms(self.storage, self.root, file), Ok)
+            }
+            Some(_) => {
+                let times = monotonic(self.segment.modified_ms.iter().copied());
+                Ok(times.last().map_or(0, |(_, timestamp_ms)| timestamp_ms))
+            }
+            // Cleanup took the commit and left its checkpoint.
+            None => {
+                let written = self.segment.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);
+                Ok(written.map(|file| file.modified_ms).max().unwrap_or(0))
+            }
+        }
+    }
+}
+
+fn take(decided: &mut ReplaySet, (entry, commit): &Commit<'_>) -> Rows {
+    let order = if entry.is_compaction() { Order::FirstCounts } else { Order::LastCounts };
+    decided.take_commit(&commit.adds, &commit.removes, order)
+}
+
+/// The files of older commits that newer ones say nothing of.
+fn still_live(
+    batches: &[(Arc<FileBatch>, Rows)],
+    decided: &ReplaySet,
+) -> impl Iterator<Item = (Arc<FileBatch>, Rows)> {
+    batches.iter().filter_map(|(batch, rows)| {
+        let rows: Rows = rows.iter().copied().filter(|row| decided.is_live(batch, *row)).collect();
+        (!rows.is_empty()).then(|| (Arc::clone(batch), rows))
+    })
+}

@@ -1,0 +1,253 @@
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::error::Error;
+use crate::log_path::commit_name;
+use crate::segment::log_file_path;
+
+const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":["p"],"configuration":{}}}"#;
+
+struct Table(tempfile::TempDir);
+
+impl Table {
+    /// A table whose version 0 has protocol, metadata and what is given.
+    fn new(first: &[&str]) -> Self {
+        let table = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
+        table.commit(0, &[&[PROTOCOL, METADATA], first].concat());
+        table
+    }
+
+    fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(log_file_path(self.root(), name), content).unwrap();
+    }
+
+    fn commit(&self, version: i64, lines: &[&str]) {
+        self.write(&commit_name(version), &lines.join("\n"));
+        self.touch(version, 1_000_000 + version as u64 * 1000);
+    }
+
+    fn touch(&self, version: i64, modified_ms: u64) {
+        let path = log_file_path(self.root(), &commit_name(version));
+        let file = std::fs::File::options().append(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
+    }
+
+    fn load(&self, at: At) -> Result<Arc<Snapshot>> {
+        Snapshot::load(&Storage::local(), self.root(), at, None)
+    }
+
+    fn advance(&self, previous: &Arc<Snapshot>) -> Arc<Snapshot> {
+        Snapshot::load(&Storage::local(), self.root(), At::Latest, Some(previous)).unwrap()
+    }
+}
+
+fn add(path: &str) -> String {
+    format!(
+        r#"{{"add":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"modificationTime":1,"dataChange":true}}}}"#
+    )
+}
+
+fn remove(path: &str) -> String {
+    format!(r#"{{"remove":{{"path":"{path}","dataChange":true}}}}"#)
+}
+
+fn live(snapshot: &Snapshot) -> Vec<String> {
+    let rows = |(batch, rows): &(Arc<FileBatch>, Rows)| {
+        let paths = rows.iter().map(|row| batch.path.value(*row as usize).to_owned());
+        paths.collect::<Vec<_>>()
+    };
+    snapshot.commit_batches().iter().flat_map(rows).collect()
+}
+
+#[test]
+fn files_come_newest_commit_first_and_in_a_commits_own_order() {
+    let table = Table::new(&[&add("a"), &add("b")]);
+    table.commit(1, &[&add("c"), &remove("a"), &add("d")]);
+    table.commit(2, &[&remove("c"), &add("a")]);
+    let snapshot = table.load(At::Latest).unwrap();
+    assert_eq!(live(&snapshot), ["a", "d", "b"]);
+    assert_eq!(snapshot.totals().unwrap(), Totals { files: 3, size_bytes: 30 });
+    assert_eq!(live(&table.load(At::Version(1)).unwrap()), ["c", "d", "b"]);
+    assert_eq!(live(&table.load(At::Version(0)).unwrap()), ["a", "b"]);
+    let sources: Vec<_> = snapshot.commit_batches().iter().map(|(batch, _)| batch.source).collect();
+    assert!(sources.is_sorted() && sources.iter().all(|source| snapshot.has_source(*source)));
+    assert!(!snapshot.has_source(CHECKPOINT_SOURCE) && !snapshot.has_source(SourceId(0)));
+}
+
+#[test]
+fn an_advanced_snapshot_keeps_the_places_of_older_files() {
+    let table = Table::new(&[&add("a"), &add("b")]);
+    let first = table.load(At::Latest).unwrap();
+    assert!(Arc::ptr_eq(&first, &table.advance(&first)));
+    table.commit(1, &[&remove("a"), &add("c")]);
+    let second = table.advance(&first);
+    assert_eq!(live(&second), ["c", "b"]);
+    assert!(Arc::ptr_eq(&second.commit_batches()[1].0, &first.commit_batches()[0].0));
+    assert_eq!(live(&first), ["a", "b"], "the older one still answers");
+    let fresh = table.load(At::Latest).unwrap();
+    let places = |snapshot: &Snapshot| {
+        snapshot.commit_batches().iter().map(|(batch, _)| batch.source).collect::<Vec<_>>()
+    };
+    assert_eq!(places(&second), places(&fresh));
+    assert_eq!(second.identity(), fresh.identity());
+    assert_eq!(second.timestamp_ms(), fresh.timestamp_ms());
+}
+
+#[test]
+fn an_identity_gives_the_same_order_after_later_commits_and_compactions() {
+    let table = Table::new(&[&add("a")]);
+    table.commit(1, &[&add("b")]);
+    let before = table.load(At::Latest).unwrap();
+    table.commit(2, &[&add("c"), &remove("a")]);
+    table.write(
+        "00000000000000000000.00000000000000000001.compacted.json",
+        &[PROTOCOL, METADATA, &add("a"), &add("b")].join("\n"),
+    );
+    let again =
+        Snapshot::load_identity(&Storage::local(), table.root(), &before.identity().to_string()).unwrap();
+    assert_eq!(live(&again), live(&before));
+    assert_eq!(live(&table.load(At::Latest).unwrap()), ["c", "b"], "by way of the compaction");
+    for wrong in ["", "9", "1@0c1", "x"] {
+        let refused = Snapshot::load_identity(&Storage::local(), table.root(), wrong);
+        assert!(matches!(refused, Err(Error::InvalidCursor)), "{wrong}");
+    }
+}
+
+#[test]
+fn new_partition_columns_start_from_nothing() {
+    let table = Table::new(&[&add("a")]);
+    let first = table.load(At::Latest).unwrap();
+    table.commit(1, &[&METADATA.replace(r#"["p"]"#, r#"["q"]"#), &remove("a"), &add("b")]);
+    let second = table.advance(&first);
+    assert_eq!(live(&second), ["b"]);
+    assert_eq!(second.metadata().partition_columns, ["q"]);
+    assert_eq!(second.commit_batches()[0].0.partitions.dictionary[0].values.as_ref(), [None]);
+}
+
+#[test]
+fn a_checksum_is_believed_only_where_it_agrees() {
+    let checksum = |id: &str, version: i32, files: u32| {
+        format!(
+            r#"{{"tableSizeBytes":99,"numFiles":{files},"numMetadata":1,"numProtocol":1,"protocol":{{"minReaderVersion":{version},"minWriterVersion":2}},"metadata":{{"id":"{id}","schemaString":"x"}}}}"#
+        )
+    };
+    let table = Table::new(&[&add("a")]);
+    table.write("00000000000000000000.checkpoint.parquet", "no parquet at all");
+    // It saves opening the checkpoint.
+    table.write("00000000000000000000.crc", &checksum("table", 1, 7));
+    let snapshot = table.load(At::Latest).unwrap();
+    assert_eq!(snapshot.known_totals(), Some(Totals { files: 7, size_bytes: 99 }));
+    table.commit(1, &[&METADATA.replace("table", "other"), &add("b")]);
+    table.write("00000000000000000001.crc", &checksum("table", 1, 7));
+    assert!(
+        matches!(table.load(At::Latest), Err(Error::CorruptLog { .. })),
+        "the checkpoint is asked instead"
+    );
+    table.write("00000000000000000001.crc", &checksum("other", 1, 8));
+    assert_eq!(table.load(At::Latest).unwrap().known_totals().unwrap().files, 8);
+}
+
+#[test]
+fn a_malformed_checksum_changes_nothing() {
+    let table = Table::new(&[&add("a")]);
+    let before = table.load(At::Latest).unwrap();
+    for checksum in
+        ["", "garbage", "{}", r#"{"numFiles":5,"tableSizeBytes":-1}"#, r#"{"numFiles":5,"tableSizeBytes":5}"#]
+    {
+        table.write("00000000000000000000.crc", checksum);
+        let snapshot = table.load(At::Latest).unwrap();
+        assert_eq!(snapshot.totals().unwrap(), before.totals().unwrap(), "{checksum}");
+    }
+}
+
+#[test]
+fn a_time_finds_the_version_that_was_the_newest() {
+    let table = Table::new(&[]);
+    table.commit(1, &[]);
+    table.commit(2, &[]);
+    for (time, version) in [(1_000_000, 0), (1_000_999, 0), (1_001_000, 1), (1_002_000, 2)] {
+        assert_eq!(table.load(At::Timestamp(time)).unwrap().version(), version, "{time}");
+    }
+    for time in [999_999, 1_002_001] {
+        assert!(matches!(table.load(At::Timestamp(time)), Err(Error::TimestampOutOfRange { .. })), "{time}");
+    }
+    table.touch(1, 0);
+    assert_eq!(table.load(At::Version(1)).unwrap().timestamp_ms(), 1_000_001, "made monotonic");
+}
+
+#[test]
+fn in_commit_timestamps_are_the_commits_own() {
+    let table = Table::new(&[]);
+    let enabled = METADATA.replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.inCommitTimestampEnablementTimestamp":"5000000"}"#);
+    table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
+    table.commit(2, &[r#"{"commitInfo":{"inCommitTimestamp":6000000}}"#]);
+    table.write("00000000000000000001.00000000000000000002.compacted.json", &enabled);
+    assert_eq!(table.load(At::Version(0)).unwrap().timestamp_ms(), 1_000_000);
+    assert_eq!(table.load(At::Version(1)).unwrap().timestamp_ms(), 5_000_000);
+    assert_eq!(table.load(At::Version(2)).unwrap().timestamp_ms(), 6_000_000, "from behind the compaction");
+}
+
+#[test]
+fn metadata_without_a_schema_lists_files() {
+    let table = Table::new(&[&add("a")]);
+    table.commit(1, &[r#"{"metaData":{"id":"bare","schemaString":null,"partitionColumns":["p"],"configuration":{"delta.columnMapping.mode":"name"}}}"#]);
+    let snapshot = table.load(At::Latest).unwrap();
+    assert_eq!(live(&snapshot), ["a"]);
+    assert_eq!(snapshot.metadata().schema_string, None);
+}
+
+#[test]
+fn a_log_without_protocol_or_metadata_is_corrupt() {
+    for line in [PROTOCOL, METADATA, ""] {
+        let table = Table::new(&[]);
+        table.commit(0, &[line]);
+        assert!(matches!(table.load(At::Latest), Err(Error::CorruptLog { .. })), "{line}");
+    }
+}
+
+#[test]
+fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
+    let table = Table::new(&[&add("a"), &add("b")]);
+    table.commit(1, &[&remove("a"), &add("c")]);
+    table.write(
+        "00000000000000000001.crc",
+        r#"{"tableSizeBytes":20,"numFiles":2,"numMetadata":1,"numProtocol":1}"#,
+    );
+    table.write("_last_checkpoint", r#"{"version":0}"#);
+    let expected = live(&table.load(At::Latest).unwrap());
+    for (name, is_optional) in [
+        (commit_name(0), false),
+        (commit_name(1), false),
+        ("00000000000000000001.crc".to_owned(), true),
+        ("_last_checkpoint".to_owned(), true),
+    ] {
+        let whole = std::fs::read(log_file_path(table.root(), &name)).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(log_file_path(table.root(), &name), &whole[..length]).unwrap();
+            let at_line_end = length == 0 || matches!(whole[length], b'\n') || whole[length - 1] == b'\n';
+            match table.load(At::Latest) {
+                Ok(snapshot) if is_optional => assert_eq!(live(&snapshot), expected, "{name} at {length}"),
+                // A commit cut between two lines is a commit: nothing in the log says otherwise.
+                Ok(_) => assert!(at_line_end, "{name} at {length}"),
+                Err(error) => {
+                    assert!(
+                        !is_optional && matches!(error, Error::CorruptLog { .. }),
+                        "{name} at {length}: {error}"
+                    );
+                }
+            }
+        }
+        for noise in [&b"\xff\xfe\x00\x01"[..], b"PAR1", &[b'{'; 5000], &[0; 100]] {
+            std::fs::write(log_file_path(table.root(), &name), noise).unwrap();
+            let loaded = table.load(At::Latest);
+            assert_eq!(loaded.is_ok(), is_optional, "{name}");
+        }
+        std::fs::write(log_file_path(table.root(), &name), whole).unwrap();
+    }
+}
