@@ -103,7 +103,8 @@ SCHEMA_STRING = json.dumps(
         ],
     }
 )
-FEATURES = ["deletionVectors", "v2Checkpoint"]
+READER_FEATURES = ["deletionVectors", "v2Checkpoint"]
+WRITER_FEATURES = [*READER_FEATURES, "changeDataFeed"]
 START_MS = 1_700_000_000_000
 
 
@@ -134,8 +135,8 @@ class Log:
         return {
             "minReaderVersion": 3,
             "minWriterVersion": 7,
-            "readerFeatures": FEATURES,
-            "writerFeatures": FEATURES,
+            "readerFeatures": READER_FEATURES,
+            "writerFeatures": WRITER_FEATURES,
         }
 
     @property
@@ -146,7 +147,7 @@ class Log:
             "format": {"provider": "parquet", "options": {}},
             "schemaString": SCHEMA_STRING,
             "partitionColumns": ["part"] if self.partitioned else [],
-            "configuration": {"delta.checkpointPolicy": "v2"},
+            "configuration": {"delta.checkpointPolicy": "v2", "delta.enableChangeDataFeed": "true"},
             "createdTime": START_MS,
         }
 
@@ -341,8 +342,8 @@ def written(root: Path, drawn: list[tuple], *, partitioned: bool) -> Log:
     checkpointed = -1
     for step in drawn:
         match step:
-            case ("commit", added, removed):
-                log.commit(file_actions(log, added, removed))
+            case ("commit", added, removed, changing):
+                log.commit(file_actions(log, added, removed, changing))
             case ("checkpoint", kind, hint) if checkpointed < log.next_version - 1:
                 log.checkpoint(kind, hint=hint)
                 checkpointed = log.next_version - 1
@@ -355,30 +356,42 @@ def written(root: Path, drawn: list[tuple], *, partitioned: bool) -> Log:
     return log
 
 
-def file_actions(log: Log, added: list[dict], removed: list[str]) -> list[Action]:
-    """Removes of live files with these paths, then adds; a path is added once and never beside itself."""
+def file_actions(log: Log, added: list[dict], removed: list[str], changing: str) -> list[Action]:
+    """Removes of live files with these paths, then adds; a path is added once and never beside itself.
+
+    `changing` says what readers of changes find: the files themselves, change files, or nothing.
+    """
     live_by_path = {path: (path, vector) for path, vector in log.live}
     fresh = {draw["path"]: draw for draw in added}
-    version = log.next_version
+    data_change = changing != "no change"
     actions: list[Action] = []
     for path in sorted({*removed, *fresh} & set(live_by_path)):
-        old = log.live[live_by_path[path]]
-        vector = {"deletionVector": old["deletionVector"]} if "deletionVector" in old else {}
-        kept = {name: old[name] for name in ("path", "partitionValues", "size")}
         same = path in fresh and deletion_vector_id(fresh[path]["vector"]) == live_by_path[path][1]
         if not same:
-            actions.append(
-                {"remove": {**kept, **vector, "deletionTimestamp": START_MS + version, "dataChange": True}}
-            )
-    for draw in fresh.values():
-        add: Action = {
-            "path": draw["path"],
-            "partitionValues": {"part": draw["part"]} if log.partitioned else {},
-            "size": draw["size"],
-            "modificationTime": START_MS + version,
-            "dataChange": True,
-        }
-        add |= {"stats": draw["stats"]} if draw["stats"] else {}
-        add |= {"deletionVector": draw["vector"]} if draw["vector"] else {}
-        actions.append({"add": add})
+            actions.append({"remove": removal(log, log.live[live_by_path[path]], data_change)})
+    actions += [{"add": addition(log, draw, data_change)} for draw in fresh.values()]
+    if changing == "change files" and actions:
+        path = f"_change_data/cdc-{log.next_version}%20x.parquet"
+        actions.append({"cdc": {"path": path, "partitionValues": {}, "size": 77, "dataChange": False}})
     return actions
+
+
+def removal(log: Log, old: Action, data_change: bool) -> Action:
+    """The end of a live file."""
+    vector = {"deletionVector": old["deletionVector"]} if "deletionVector" in old else {}
+    kept = {name: old[name] for name in ("path", "partitionValues", "size")}
+    times = {"deletionTimestamp": START_MS + log.next_version, "dataChange": data_change}
+    return {**kept, **vector, **times, "extendedFileMetadata": True}
+
+
+def addition(log: Log, draw: dict, data_change: bool) -> Action:
+    """A new file, or one with another vector."""
+    add: Action = {
+        "path": draw["path"],
+        "partitionValues": {"part": draw["part"]} if log.partitioned else {},
+        "size": draw["size"],
+        "modificationTime": START_MS + log.next_version,
+        "dataChange": data_change,
+    }
+    add |= {"stats": draw["stats"]} if draw["stats"] else {}
+    return add | ({"deletionVector": draw["vector"]} if draw["vector"] else {})

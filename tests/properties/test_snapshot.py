@@ -63,7 +63,7 @@ def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
                 break
             for step in later[:1]:
                 if step[0] == "commit":
-                    log.commit(logs.file_actions(log, step[1], step[2]))
+                    log.commit(logs.file_actions(log, *step[1:]))
             later = later[1:]
         assert pages == whole[2:]
 
