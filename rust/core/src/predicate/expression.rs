@@ -142,6 +142,15 @@ fn quoted(formatter: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(formatter, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
+fn number(formatter: &mut fmt::Formatter<'_>, text: &str, suffix: char, name: &str) -> fmt::Result {
+    if text.ends_with(|character: char| character.is_ascii_digit()) {
+        return write!(formatter, "{text}{suffix}");
+    }
+    formatter.write_str("CAST(")?;
+    quoted(formatter, text)?;
+    write!(formatter, " AS {name})")
+}
+
 fn joined(formatter: &mut fmt::Formatter<'_>, children: &[Expression], word: &str) -> fmt::Result {
     formatter.write_str("(")?;
     for (index, child) in children.iter().enumerate() {
@@ -198,8 +207,8 @@ impl fmt::Display for Literal {
             Self::Null => formatter.write_str("NULL"),
             Self::Boolean(value) => write!(formatter, "{value}"),
             Self::Number(text, NumberKind::Exact) => formatter.write_str(text),
-            Self::Number(text, NumberKind::Float) => write!(formatter, "CAST({text} AS float)"),
-            Self::Number(text, NumberKind::Double) => write!(formatter, "CAST({text} AS double)"),
+            Self::Number(text, NumberKind::Float) => number(formatter, text, 'F', "float"),
+            Self::Number(text, NumberKind::Double) => number(formatter, text, 'D', "double"),
             Self::Text { text, .. } => quoted(formatter, text),
             Self::Date(text) => {
                 formatter.write_str("DATE ")?;

@@ -176,8 +176,8 @@ mod tests {
             ("long", "9223372036854775807", "9223372036854775807"),
             ("STRING", "a'b", "'a\\'b'"),
             ("date", "2021-04-29", "DATE '2021-04-29'"),
-            ("float", "3.14", "CAST(3.14 AS float)"),
-            ("Double", "-1e300", "CAST(-1e300 AS double)"),
+            ("float", "3.14", "3.14F"),
+            ("Double", "-1e300", "-1e300D"),
             ("timestamp", "2022-01-01T00:00:00Z", "TIMESTAMP '2022-01-01T00:00:00Z'"),
         ] {
             let json = format!(r#"{{"op":"literal","value":"{value}","valueType":"{value_type}"}}"#);

@@ -5,7 +5,7 @@
 //! writer cut off) becomes a [`Spread`] wide enough for every reading.
 
 use super::expression::{Literal, NumberKind, Zone};
-use super::number::{HUGE, Number, Spread, float_key, parse_double, parse_single};
+use super::number::{Number, Spread, float_key, parse_double, parse_single};
 use super::temporal::{self, DAY_MICROS, FARTHEST_ZONE_MICROS, Moment};
 use crate::schema::{Column, DataType, PrimitiveType};
 
@@ -348,9 +348,4 @@ fn stats_decimal(number: Number, precision: u8, scale: u8) -> Spread {
 /// Clamps a key to the range of narrow columns; what lies beyond compares the same with every value.
 pub(crate) fn narrow(key: i128) -> i64 {
     i64::try_from(key).unwrap_or(if key < 0 { i64::MIN } else { i64::MAX })
-}
-
-/// Whether a spread can hold any value at all.
-pub(crate) fn is_usable(spread: Spread) -> bool {
-    spread.low > -HUGE && spread.high < HUGE
 }

@@ -14,21 +14,23 @@
 //! - Bounds of timestamps are cut to milliseconds, those of strings to 32 characters, decimals may have gone
 //!   through a double: each is taken as wide as it may be.
 
-#![allow(dead_code)] // until the SQL parser lands
-
 mod bind;
 mod eval;
 mod expression;
 mod extract;
 mod json;
 mod keys;
+mod lexer;
+mod limit;
 mod number;
 mod plan;
 mod ranges;
+mod sql;
 mod stats;
 mod temporal;
 
 pub use eval::PartitionVerdicts;
+pub use limit::Limit;
 pub use stats::StatsCache;
 
 use bind::{Binder, Bound, BoundColumn};
@@ -272,7 +274,8 @@ fn select(
 
 fn parse(hints: &Hints) -> Vec<(String, Result<Expression, String>)> {
     let json = hints.json.iter().map(|text| ("jsonPredicateHints".to_owned(), json::parse(text)));
-    json.collect()
+    let sql = hints.sql.iter().enumerate();
+    sql.map(|(index, text)| (format!("predicateHints[{index}]"), sql::parse(text))).chain(json).collect()
 }
 
 impl Conjunct {

@@ -1,0 +1,63 @@
+//! `limitHint`: enough files for so many records, and no more.
+
+use super::Predicate;
+use super::eval::PartitionVerdicts;
+use super::stats::StatsCache;
+use crate::actions::{FileBatch, Rows};
+
+/// Counts down the records that are sure to be in the files let through.
+///
+/// A record is sure where `numRecords` is known, less what a deletion vector takes away, and where the
+/// predicate is known to hold for every row of the file; all others count nothing.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    records_left: Option<u64>,
+}
+
+impl Limit {
+    /// `limit` records; `None` lets every file through.
+    #[must_use]
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { records_left: limit }
+    }
+
+    /// Whether no further file is needed.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.records_left == Some(0)
+    }
+
+    /// The first of `rows` that are needed, which the predicate has let through before.
+    #[must_use]
+    pub fn take(
+        &mut self,
+        predicate: &Predicate,
+        batch: &FileBatch,
+        stats: &StatsCache,
+        mut rows: Rows,
+        partitions: &mut PartitionVerdicts,
+    ) -> Rows {
+        let Some(mut left) = self.records_left else { return rows };
+        let mut needed = 0;
+        // In pieces: the limit is mostly reached by the first few files of a large batch.
+        for piece in rows.chunks(1024) {
+            if left == 0 {
+                break;
+            }
+            let sure = predicate.certain(batch, stats, piece, partitions);
+            let records = stats.records(batch, piece);
+            for (position, (&row, sure)) in piece.iter().zip(sure).enumerate() {
+                if left == 0 {
+                    break;
+                }
+                needed += 1;
+                let written = if sure { records.at(position, row).unwrap_or(0) } else { 0 };
+                let deleted = batch.deletion_vector_at(row as usize).map_or(0, |vector| vector.cardinality);
+                left = left.saturating_sub(written.saturating_sub(u64::try_from(deleted).unwrap_or(0)));
+            }
+        }
+        self.records_left = Some(left);
+        rows.truncate(needed);
+        rows
+    }
+}
