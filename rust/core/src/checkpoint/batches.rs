@@ -1,7 +1,9 @@
 //! The adds of a whole checkpoint, part after part.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::json_file;
 use super::part_batches::PartBatches;
 use super::{Part, ReadOptions};
 use crate::Result;
@@ -17,7 +19,7 @@ pub struct Batches {
     interner: PartitionInterner,
     options: ReadOptions,
     next_part: u32,
-    current: Option<PartBatches<StoredFile>>,
+    current: Option<Box<PartBatches<StoredFile>>>,
 }
 
 impl std::fmt::Debug for Batches {
@@ -44,28 +46,47 @@ impl Batches {
                 }
                 self.current = None;
             }
-            if !self.open_next()? {
-                return Ok(None);
+            match self.open_next()? {
+                Some(Opened::Parquet(batches)) => self.current = Some(batches),
+                Some(Opened::Json(batch)) if batch.is_empty() => {}
+                Some(Opened::Json(batch)) => return Ok(Some(*batch)),
+                None => return Ok(None),
             }
         }
     }
 
-    /// Opens the next part with rows in the span; false behind the last one.
-    fn open_next(&mut self) -> Result<bool> {
+    /// Opens the next part with rows in the span.
+    fn open_next(&mut self) -> Result<Option<Opened>> {
         while let Some(part) = self.parts.get(self.next_part as usize) {
             let index = self.next_part;
             self.next_part += 1;
             let rows = self.options.span.map_or(0..u32::MAX, |span| span.rows_of(index));
             if !rows.is_empty() {
-                let source = SourceId(self.options.first_source.0 + index);
-                let file = part.open(&self.storage)?;
-                let names = self.interner.log_names();
-                self.current = Some(PartBatches::new(file, source, rows, self.options.clone(), names));
-                return Ok(true);
+                return self.open(&part.clone(), index, rows).map(Some);
             }
         }
-        Ok(false)
+        Ok(None)
     }
+
+    fn open(&mut self, part: &Part, index: u32, rows: Range<u32>) -> Result<Opened> {
+        let source = SourceId(self.options.first_source.0 + index);
+        if part.is_json {
+            let content = self.storage.read(&part.path)?;
+            let interner = &mut self.interner;
+            let batch = json_file::file_batch(&part.name, &content, source, &rows, &self.options, interner)?;
+            return Ok(Opened::Json(Box::new(batch)));
+        }
+        let file = part.open(&self.storage)?;
+        let names = self.interner.log_names();
+        let batches = PartBatches::new(file, source, rows, self.options.clone(), names);
+        Ok(Opened::Parquet(Box::new(batches)))
+    }
+}
+
+/// A part, or all of it.
+enum Opened {
+    Parquet(Box<PartBatches<StoredFile>>),
+    Json(Box<FileBatch>),
 }
 
 impl Iterator for Batches {

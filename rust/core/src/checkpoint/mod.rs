@@ -9,6 +9,7 @@
 mod adds;
 mod batches;
 mod column_bytes;
+mod json_file;
 mod kept_rows;
 mod parquet_file;
 mod part_batches;
@@ -128,6 +129,7 @@ struct Part {
     /// As [`Storage::open`] takes it.
     path: String,
     size: u64,
+    is_json: bool,
 }
 
 impl Checkpoint {
@@ -143,10 +145,13 @@ impl Checkpoint {
                 name: name.into(),
                 path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
                 size: file.size,
+                is_json: files.kind == CheckpointKind::UuidJson,
             };
             let is_known = top.protocol.is_some() && top.metadata.is_some();
-            // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
-            if !(is_known && files.kind == CheckpointKind::MultiPart) {
+            if part.is_json {
+                top = json_file::top_file(name, &storage.read(&part.path)?)?;
+            } else if !(is_known && files.kind == CheckpointKind::MultiPart) {
+                // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
                 top.read(&part.open(storage)?)?;
             }
             parts.push(part);
@@ -205,7 +210,7 @@ impl Part {
             return Err(wrong());
         }
         let path = log_path::join(root, &format!("{}/{name}", log_path::SIDECAR_DIRECTORY));
-        Ok(Self { name: (*name).into(), path, size: sidecar.size_in_bytes })
+        Ok(Self { name: (*name).into(), path, size: sidecar.size_in_bytes, is_json: false })
     }
 
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {

@@ -9,7 +9,9 @@ use super::adds::Adds;
 use super::kept_rows::RowNumbers;
 use super::parquet_file::{ParquetFile, has_values};
 use super::{BATCH_ROWS, Checkpoint, Part};
-use crate::actions::DeletionVectorDescriptor;
+use crate::actions::{DeletionVectorDescriptor, SourceId};
+use crate::commit::CommitFile;
+use crate::partition::PartitionInterner;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
 
@@ -75,6 +77,10 @@ impl Checkpoint {
     }
 
     fn part_totals(&self, part: &Part, slice: Slice, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
+        if part.is_json {
+            // Read whole or not at all.
+            return if slice.number == 0 { self.json_totals(part, is_dead) } else { Ok(Totals::default()) };
+        }
         let file = part.open(&self.storage)?;
         let fields: &[&str] = if is_dead.is_some() { &["path", "size", "deletionVector"] } else { &["size"] };
         let leaves = file.leaves(|path| match path {
@@ -101,6 +107,17 @@ impl Checkpoint {
             }
         }
         Ok(totals)
+    }
+
+    fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
+        let adds = CommitFile::parse(&part.name, &self.storage.read(&part.path)?)?.adds;
+        let mut interner = PartitionInterner::new::<&str>(&[]);
+        let batch = adds.batch(SourceId::default(), &part.name, &mut interner)?;
+        let is_live = |file: &usize| {
+            is_dead.is_none_or(|is_dead| !is_dead(batch.path.value(*file), batch.deletion_vector_at(*file)))
+        };
+        sum((0..batch.len()).filter(is_live).map(|file| batch.size[file]))
+            .ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))
     }
 }
 

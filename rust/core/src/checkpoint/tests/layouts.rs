@@ -219,3 +219,56 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
         assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 4, "each tuple is asked about once");
     }
 }
+
+fn json_lines(rows: &[Value]) -> Vec<u8> {
+    rows.iter().flat_map(|row| [row.to_string().into_bytes(), b"\n".to_vec()].concat()).collect()
+}
+
+#[test]
+fn a_v2_top_file_may_be_json() {
+    let log = Log::new();
+    let sidecar = vec![add_row(1), json!({"remove": {"path": "gone"}}), add_row(2)];
+    let sidecar_file = log.write("_sidecars/a.parquet", &parquet(&schema(), &sidecar, small_pages()));
+    let top = [
+        json!({"checkpointMetadata": {"version": 7}}),
+        json!({"sidecar": {"path": "a.parquet", "sizeInBytes": sidecar_file.size, "modificationTime": 3}}),
+        protocol_row(),
+        add_row(4),
+        metadata_row(&["day", "city"]),
+        add_row(5),
+        add_row(6),
+    ];
+    let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), &json_lines(&top))];
+    let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
+    let checkpoint = open(log.root(), &files).unwrap();
+    assert_eq!(checkpoint.metadata().unwrap().partition_columns, ["day", "city"]);
+    assert_eq!(checkpoint.protocol().unwrap().min_reader_version, 1);
+    let mut all = expected(0, &top);
+    all.extend(expected(1, &sidecar));
+    assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), all);
+
+    let span = Span { start: Place { part: 0, row: 4 }, end: Some(Place { part: 1, row: 1 }) };
+    let found = adds(&read(&checkpoint, ReadOptions { span: Some(span), ..everything() }).unwrap());
+    assert_eq!(found, all[1..4]);
+
+    let keep = |tuple: &PartitionTuple| tuple.values[0].as_deref() == Some("2024-01-01");
+    let found = read(&checkpoint, ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() }).unwrap();
+    assert_eq!(adds(&found), [all[0].clone(), all[3].clone()]);
+
+    let least = read(&checkpoint, ReadOptions::default()).unwrap();
+    assert!(least.iter().all(|batch| batch.stats.is_none() && batch.base_row_id.is_none()));
+
+    let dead: IsDead<'_> = &|path, _| path.ends_with("part-5.parquet");
+    assert_eq!(checkpoint.totals(Some(dead), 2).unwrap(), Totals { files: 4, bytes: 130 });
+    assert_eq!(checkpoint.totals(None, 2).unwrap(), Totals { files: 5, bytes: 180 });
+}
+
+#[test]
+fn a_broken_json_top_file_is_a_corrupt_log() {
+    let log = Log::new();
+    for broken in [&b"{\"sidecar\":{\"path\":\"a\"}}\n"[..], b"{\"add\":{}}\n", b"{", b"\xff\n"] {
+        let files = vec![log.write(&format!("00000000000000000007.checkpoint.{UUID}.json"), broken)];
+        let files = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files };
+        assert!(matches!(open(log.root(), &files), Err(Error::CorruptLog { .. })));
+    }
+}

@@ -1,0 +1,99 @@
+//! A v2 top file in JSON: actions a line, as in a commit, and the sidecars.
+
+use std::ops::Range;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{BooleanArray, Int64Array, StringViewArray};
+use arrow_select::filter::FilterBuilder;
+use bytes::Bytes;
+
+use super::ReadOptions;
+use super::top_file::{Sidecar, TopFile};
+use crate::actions::{FileBatch, PartitionColumn, SourceId};
+use crate::commit::CommitFile;
+use crate::partition::PartitionInterner;
+use crate::{Error, Result};
+
+/// The adds of a JSON top file that are wanted, as one batch: such a file is read whole.
+pub(super) fn file_batch(
+    name: &str,
+    content: &Bytes,
+    source: SourceId,
+    rows: &Range<u32>,
+    options: &ReadOptions,
+    interner: &mut PartitionInterner,
+) -> Result<FileBatch> {
+    let batch = CommitFile::parse(name, content)?.adds.batch(source, name, interner)?;
+    let batch = FileBatch {
+        stats: batch.stats.filter(|_| options.needs.stats),
+        data_change: batch.data_change.filter(|_| options.needs.delta_fields),
+        base_row_id: batch.base_row_id.filter(|_| options.needs.delta_fields),
+        default_row_commit_version: batch.default_row_commit_version.filter(|_| options.needs.delta_fields),
+        clustering_provider: batch.clustering_provider.filter(|_| options.needs.delta_fields),
+        ..batch
+    };
+    let tuple = |file: usize| &batch.partitions.dictionary[batch.partitions.keys[file] as usize];
+    let is_wanted = |file: usize| {
+        rows.contains(&batch.row[file]) && options.keep_tuple.as_ref().is_none_or(|keep| keep(tuple(file)))
+    };
+    let wanted: BooleanArray = (0..batch.len()).map(|file| Some(is_wanted(file))).collect();
+    if wanted.true_count() == batch.len() { Ok(batch) } else { select(batch, &wanted) }
+}
+
+/// What a JSON top file says once.
+pub(super) fn top_file(name: &str, content: &Bytes) -> Result<TopFile> {
+    let file = CommitFile::parse(name, content)?;
+    Ok(TopFile { protocol: file.protocol, metadata: file.metadata, sidecars: sidecars(name, content)? })
+}
+
+/// The action that commits do not have.
+fn sidecars(name: &str, content: &[u8]) -> Result<Vec<Sidecar>> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        sidecar: Option<Sidecar>,
+    }
+    let mut sidecars = Vec::new();
+    for line in content.split(|byte| *byte == b'\n') {
+        // Most lines are adds, or the one long metaData.
+        if memchr::memmem::find(line, b"\"sidecar\"").is_some() {
+            let line: Line = serde_json::from_slice(line)
+                .map_err(|_| Error::corrupt(name, "a sidecar action is incomplete or mistyped"))?;
+            sidecars.extend(line.sidecar);
+        }
+    }
+    Ok(sidecars)
+}
+
+fn select(batch: FileBatch, wanted: &BooleanArray) -> Result<FileBatch> {
+    let filter = FilterBuilder::new(wanted).optimize().build();
+    let internal = |error: arrow_schema::ArrowError| Error::Internal { detail: error.to_string() };
+    let strings = |column: &StringViewArray| -> Result<StringViewArray> {
+        let column = filter.filter(column).map_err(internal)?;
+        Ok(column.as_string_view().clone())
+    };
+    let numbers = |column: &Int64Array| -> Result<Int64Array> {
+        let column = filter.filter(column).map_err(internal)?;
+        Ok(column.as_primitive().clone())
+    };
+    Ok(FileBatch {
+        source: batch.source,
+        row: kept(batch.row, wanted),
+        path: strings(&batch.path)?,
+        size: kept(batch.size, wanted),
+        modification_time_ms: kept(batch.modification_time_ms, wanted),
+        data_change: batch.data_change.map(|column| kept(column, wanted)),
+        partitions: PartitionColumn {
+            dictionary: batch.partitions.dictionary,
+            keys: kept(batch.partitions.keys, wanted),
+        },
+        stats: batch.stats.as_ref().map(strings).transpose()?,
+        deletion_vector: batch.deletion_vector.map(|column| kept(column, wanted)),
+        base_row_id: batch.base_row_id.as_ref().map(numbers).transpose()?,
+        default_row_commit_version: batch.default_row_commit_version.as_ref().map(numbers).transpose()?,
+        clustering_provider: batch.clustering_provider.as_ref().map(strings).transpose()?,
+    })
+}
+
+fn kept<T>(column: Vec<T>, wanted: &BooleanArray) -> Vec<T> {
+    column.into_iter().zip(wanted.values()).filter(|(_, wanted)| *wanted).map(|(value, _)| value).collect()
+}
