@@ -11,7 +11,19 @@ GATEWAY = ROOT / "gateway"
 CORE = ROOT / "rust/core/src"
 
 # Only these may touch the web server, and only these the native code.
-AIOHTTP_ROOMS = {"__main__", "app", "auth", "errors", "stream", "routes", "admin", "monitoring", "serving"}
+AIOHTTP_ROOMS = {
+    "__main__",
+    "app",
+    "auth",
+    "errors",
+    "stream",
+    "routes",
+    "admin",
+    "monitoring",
+    "serving",
+    "sharing",
+    "access_log",
+}
 NATIVE_ROOMS = {"tables", "spark", "errors", "demo"}
 
 # Values go down: a room imports what is below it, never what is above.

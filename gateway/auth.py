@@ -1,0 +1,123 @@
+"""From a bearer token to a Recipient: the look-up by SHA-256 and the middleware.
+
+A token is compared by its hash and in constant time; what is stored or configured opens nothing. Absent,
+malformed, unknown, expired and revoked tokens get one answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from aiohttp import web
+
+from gateway.catalog import EVERY_SHARE, Recipient
+from gateway.errors import Unauthenticated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aiohttp.typedefs import Handler, Middleware
+
+    from gateway.config import Config
+
+RECIPIENT = web.RequestKey("recipient", Recipient)
+ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
+UNIVERSAL_NAME = "authorization.bearerToken"
+
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9\-._~+/]+=*) *")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """One token's hash and whom it stands for."""
+
+    sha256: bytes = field(repr=False)
+    recipient: Recipient
+    expires_ms: int | None = None
+
+
+class Credentials(Protocol):
+    """Whoever knows tokens."""
+
+    @property
+    def anonymous(self) -> Recipient | None:
+        """Who comes without any token; None when nobody may."""
+
+    def find(self, sha256: bytes, *, now_ms: int) -> Recipient | None:
+        """The recipient of a token's hash, unless it is unknown or expired at that time."""
+
+
+class CredentialTable:
+    """Credentials in memory, by hash."""
+
+    def __init__(self, credentials: Iterable[Credential], *, anonymous: Recipient | None = None) -> None:
+        self.anonymous = anonymous
+        self._by_prefix: dict[bytes, list[Credential]] = {}
+        for credential in credentials:
+            self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
+
+    @staticmethod
+    def of(config: Config) -> CredentialTable:
+        """Build the table of a configuration."""
+        anonymous = ANONYMOUS if config.gateway.anonymous else None
+        return CredentialTable(configured_credentials(config), anonymous=anonymous)
+
+    def find(self, sha256: bytes, *, now_ms: int) -> Recipient | None:
+        """Look a hash up: found by a short prefix, decided by a comparison in constant time."""
+        found: Credential | None = None
+        for credential in self._by_prefix.get(sha256[:4], ()):
+            if hmac.compare_digest(credential.sha256, sha256):
+                found = credential
+        if found is None or (found.expires_ms is not None and now_ms >= found.expires_ms):
+            return None
+        return found.recipient
+
+
+def configured_credentials(config: Config) -> Iterable[Credential]:
+    """Every token that the configuration knows."""
+    if config.authorization is not None:
+        token = config.authorization.bearer_token.reveal()
+        yield Credential(token_hash(token), Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE})))
+    for entry in config.gateway.recipients:
+        recipient = Recipient(entry.name, frozenset(share.casefold() for share in entry.shares))
+        for known in entry.tokens:
+            expires_ms = int(known.expires.timestamp() * 1000) if known.expires else None
+            yield Credential(bytes.fromhex(known.sha256), recipient, expires_ms)
+
+
+def token_hash(token: str) -> bytes:
+    """The SHA-256 by which a token is known."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def authentication(
+    credentials_of: Callable[[web.Request], Credentials], *, prefix: str, now_ms: Callable[[], int]
+) -> Middleware:
+    """Make the middleware that sets `request[RECIPIENT]` for every route below `{prefix}/shares`.
+
+    `credentials_of` is asked on each request, so that they may be swapped while the server runs. Where anyone
+    may come without a token, one that is sent must still be known.
+    """
+
+    @web.middleware
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        if resource is not None and resource.canonical.startswith(f"{prefix}/shares"):
+            authorization = request.headers.getall("Authorization", [])
+            request[RECIPIENT] = identify(credentials_of(request), authorization)
+        return await handler(request)
+
+    def identify(credentials: Credentials, authorization: list[str]) -> Recipient:
+        if not authorization and credentials.anonymous is not None:
+            return credentials.anonymous
+        match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+        recipient = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms())
+        if not recipient:
+            raise Unauthenticated("a valid bearer token is needed: Authorization: Bearer <token>")
+        return recipient
+
+    return authenticate

@@ -1,0 +1,49 @@
+"""The configuration: one YAML file in, frozen and validated dataclasses out.
+
+The file of the existing reference server is accepted as it is; what is ours stands under its `gateway:` map.
+`load` is the only reader of files and environment variables. A wrong value raises `ConfigError`, which names
+file, line and key and says what is accepted; an unknown key is a warning in the log, with its place and the
+nearest known key. Secrets are `Secret` and print as stars.
+"""
+
+from gateway.config.errors import ConfigError
+from gateway.config.locations import Location
+from gateway.config.secret import Secret
+from gateway.config.sections import (
+    Authorization,
+    Cache,
+    Compression,
+    Config,
+    Gateway,
+    RecipientEntry,
+    SchemaEntry,
+    ShareEntry,
+    Ssl,
+    StorageEntry,
+    TableEntry,
+    TokenEntry,
+    TokenKey,
+)
+from gateway.config.settings import CURRENT_VERSION, load, loads
+
+__all__ = [
+    "CURRENT_VERSION",
+    "Authorization",
+    "Cache",
+    "Compression",
+    "Config",
+    "ConfigError",
+    "Gateway",
+    "Location",
+    "RecipientEntry",
+    "SchemaEntry",
+    "Secret",
+    "ShareEntry",
+    "Ssl",
+    "StorageEntry",
+    "TableEntry",
+    "TokenEntry",
+    "TokenKey",
+    "load",
+    "loads",
+]

@@ -1,0 +1,239 @@
+"""From YAML nodes to frozen dataclasses, told by the dataclass's own types.
+
+A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
+lists. Scalars are read by the field's type, not by YAML's guess: a share may be called `no` or `2024`.
+`${NAME}` in a scalar is an environment variable (`$${` is a plain `${`); a `Secret` also comes from a file,
+by the key with `File` at its end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.config.errors import ConfigError, Invalid
+from gateway.config.locations import Location
+from gateway.config.secret import Secret
+
+log = logging.getLogger("gateway.config")
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+
+
+def camel_case(field: str) -> str:
+    """Give the YAML key of a field: `page_size_limit` is `pageSizeLimit`."""
+    head, *rest = field.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def known_keys(section: type) -> dict[str, dataclasses.Field[Any]]:
+    """Map the YAML keys of a section to its fields."""
+    return {camel_case(field.name): field for field in dataclasses.fields(section)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Turns nodes of one file into values.
+
+    Attributes:
+        file: the file's name, for messages.
+        directory: what relative file names are relative to.
+        environment: the variables that `${NAME}` may name.
+
+    """
+
+    file: str
+    directory: Path
+    environment: Mapping[str, str]
+
+    def section(self, kind: type, node: yaml.Node, key: str) -> Any:
+        """Read a map as the dataclass `kind`."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, key, "expected a map of keys")
+        known, hints = known_keys(kind), typing.get_type_hints(kind)
+        values: dict[str, Any] = {}
+        nodes: dict[str, yaml.Node] = {}
+        for name, key_node, value_node in self._entries(node, key):
+            field, secret_file = self._field(known, hints, name)
+            if field is None:
+                self._warn_unknown(key_node, _join(key, name), known)
+            elif field.name in nodes:
+                raise self.error(key_node, _join(key, name), "given twice, directly and by its file")
+            elif not _is_null(value_node):
+                nodes[field.name] = value_node
+                read = self._secret_file if secret_file else self.value
+                values[field.name] = read(hints[field.name], value_node, _join(key, name), field.metadata)
+        for name, field in known.items():
+            if field.name not in values and _required(field):
+                raise self.error(node, _join(key, name), "must be given")
+        try:
+            return kind(**values)
+        except Invalid as invalid:
+            place = nodes.get(invalid.field, node)
+            raise self.error(place, _join(key, camel_case(invalid.field)), str(invalid)) from None
+
+    def value(self, hint: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> Any:
+        """Read a value of type `hint`, within the field's limits."""
+        origin = typing.get_origin(hint)
+        if origin in (typing.Union, types.UnionType):
+            hint = next(option for option in typing.get_args(hint) if option is not type(None))
+            origin = typing.get_origin(hint)
+        if origin is tuple:
+            return self._items(typing.get_args(hint)[0], node, key, limits)
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint is not Location:
+            return self.section(hint, node, key)
+        text = self._text(node, key)
+        try:
+            value = _SCALARS[hint](text) if origin is None else _choice(text, typing.get_args(hint))
+            _check_limits(value, limits)
+        except ValueError as reason:
+            raise self.error(node, key, str(reason)) from None
+        return self.directory / value if isinstance(value, Path) else value
+
+    def error(self, node: yaml.Node | None, key: str, message: str) -> ConfigError:
+        """Make the error that names the place of a node."""
+        return ConfigError(self._place(node), key, message)
+
+    def _items(self, kind: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> tuple[Any, ...]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.error(node, key, "expected a list")
+        return tuple(
+            self.value(kind, item, f"{key}[{index}]", limits) for index, item in enumerate(node.value)
+        )
+
+    def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
+        path = self.directory / self._text(node, key)
+        try:
+            return Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
+        except (OSError, UnicodeDecodeError):
+            raise self.error(node, key, "expected a readable text file with the secret") from None
+
+    def _text(self, node: yaml.Node, key: str) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, key, "expected a single value")
+
+        def replace(match: re.Match[str]) -> str:
+            name = match.group(1)
+            if name is None:
+                return "${"
+            if name not in self.environment:
+                raise self.error(node, key, f"the environment variable {name} is not set")
+            return self.environment[name]
+
+        return _VARIABLE.sub(replace, node.value)
+
+    def _entries(self, node: yaml.MappingNode, key: str) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        seen: set[str] = set()
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.error(key_node, key, "expected plain text as a key")
+            if key_node.value in seen:
+                raise self.error(key_node, _join(key, key_node.value), "given twice")
+            seen.add(key_node.value)
+            yield key_node.value, key_node, value_node
+
+    @staticmethod
+    def _field(
+        known: Mapping[str, dataclasses.Field[Any]], hints: Mapping[str, Any], name: str
+    ) -> tuple[dataclasses.Field[Any] | None, bool]:
+        if name in known:
+            return known[name], False
+        field = known.get(name.removesuffix("File"))
+        if name.endswith("File") and field is not None and _is_secret(hints[field.name]):
+            return field, True
+        return None, False
+
+    def _warn_unknown(self, node: yaml.Node, key: str, known: Mapping[str, object]) -> None:
+        nearest = difflib.get_close_matches(key.rpartition(".")[2], list(known), n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        log.warning("%s: unknown key %s is ignored%s", self._place(node), key, hint)
+
+    def _place(self, node: yaml.Node | None) -> str:
+        return self.file if node is None else f"{self.file}:{node.start_mark.line + 1}"
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _is_secret(hint: Any) -> bool:
+    return hint is Secret or Secret in typing.get_args(hint)
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not a number") from None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f"'{text}' is neither true nor false")
+
+
+def _instant(text: str) -> datetime:
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"'{text}' is not an ISO-8601 time such as 2027-06-30T00:00:00Z") from None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _choice(text: str, accepted: tuple[str, ...]) -> str:
+    for word in accepted:
+        if text.lower() == word:
+            return word
+    raise ValueError(f"'{text}' is not accepted; accepted: {', '.join(accepted)}")
+
+
+def _check_limits(value: Any, limits: Mapping[str, Any]) -> None:
+    minimum, maximum = limits.get("minimum"), limits.get("maximum")
+    if minimum is not None and value < minimum:
+        raise ValueError(f"{value} is too small; accepted: {minimum} or more")
+    if maximum is not None and value > maximum:
+        raise ValueError(f"{value} is too large; accepted: up to {maximum}")
+    if value == "":
+        raise ValueError("may not be empty")
+
+
+_SCALARS: Mapping[Any, Callable[[str], Any]] = {
+    str: str,
+    int: _integer,
+    float: _number,
+    bool: _boolean,
+    datetime: _instant,
+    Secret: Secret,
+    Path: Path,
+    Location: Location.parse,
+}

@@ -1,0 +1,81 @@
+"""Loads one file into a `Config` and says what a provider should know about it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from gateway.config.errors import ConfigError
+from gateway.config.reader import Reader
+from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
+
+__all__ = ["CURRENT_VERSION", "load", "loads"]
+
+log = logging.getLogger("gateway.config")
+
+SPARK_SHORTEST_LIFETIME_SECONDS = 900
+UNSPECIFIED_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
+
+
+def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read and validate a file. Raises ConfigError."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise ConfigError(str(path), "", f"cannot be read as UTF-8 text ({type(reason).__name__})") from None
+    return loads(text, file=str(path), directory=path.absolute().parent, environment=environment)
+
+
+def loads(
+    text: str,
+    *,
+    file: str = "configuration",
+    directory: Path = Path("/"),
+    environment: Mapping[str, str] = os.environ,
+) -> Config:
+    """Read and validate the text of a file. Raises ConfigError."""
+    reader = Reader(file, directory, environment)
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as reason:
+        line = reason.problem_mark.line + 1 if reason.problem_mark else 1
+        raise ConfigError(f"{file}:{line}", "", f"is not YAML: {reason.problem}") from None
+    except (yaml.YAMLError, RecursionError) as reason:
+        raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
+    if node is None:
+        raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
+    config: Config = reader.section(Config, node, "")
+    _advise(config, file)
+    return config
+
+
+def _advise(config: Config, file: str) -> None:
+    if config.pre_signed_url_timeout_seconds <= SPARK_SHORTEST_LIFETIME_SECONDS:
+        log.warning("%s: Spark clients refuse URLs that live 15 minutes or less", file)
+    if not config.gateway.token_keys:
+        log.warning(
+            "%s: gateway.tokenKeys is missing: page tokens and local URLs end with this process and are "
+            "unknown to other replicas",
+            file,
+        )
+    for share in config.shares:
+        names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
+        for name in names:
+            if " " in name:
+                log.warning("%s: '%s' holds a blank, which not all clients can ask for", file, name)
+    local = [t for s in config.shares for c in s.schemas for t in c.tables if t.location.kind == "file"]
+    if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
+        log.warning(
+            "%s: gateway.publicUrl is missing: URLs of local tables will name the host '%s'",
+            file,
+            config.host,
+        )
+
+
+def _tables(schema: SchemaEntry) -> list[str]:
+    return [table.name for table in schema.tables]

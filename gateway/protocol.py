@@ -1,0 +1,428 @@
+"""The words of Delta Sharing: what a request asks for, as frozen values; the small bodies of answers.
+
+In: headers, query parameters and JSON bodies. Out: `Capabilities`, `TableQuery`, `ChangesQuery`,
+`ListQuery`, or an error that names the parameter and what is accepted. Nothing here knows a table: what a
+table's history or features allow is decided where the table is read. Unknown fields and capabilities are
+ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import orjson
+
+from gateway.errors import InvalidParameter, MalformedRequest, UnsupportedOperation
+
+ResponseFormat = Literal["parquet", "delta"]
+
+FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+MAX_JSON_DEPTH = 100
+MAX_LIST_RESULTS = 500
+
+CAPABILITIES_HEADER = "delta-sharing-capabilities"
+FILE_ID_HEADER = "fileidhash"
+VERSION_HEADER = "Delta-Table-Version"
+HINT_STATUS_HEADER = "delta-sharing-hint-status"
+NDJSON_CONTENT_TYPE = "application/x-ndjson; charset=utf-8"
+
+_ISO = re.compile(
+    r"(\d{4})-(\d{1,2})-(\d{1,2})[T ](\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|z|[+-]\d{2}:?\d{2})?"
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGER = re.compile(r"[+-]?\d{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a client says it can read.
+
+    `formats` is empty when it did not say; `reader_features` are in lower case.
+    """
+
+    formats: tuple[ResponseFormat, ...] = ()
+    reader_features: frozenset[str] = frozenset()
+    include_end_stream_action: bool = False
+
+    @staticmethod
+    def parse(header: str | None) -> Capabilities:
+        """Read the capabilities header. Unknown keys and unknown formats beside a known one are ignored."""
+        words: dict[str, list[str]] = {}
+        for part in (header or "").lower().split(";"):
+            key, _, values = part.partition("=")
+            words.setdefault(key.strip(), []).extend(v.strip() for v in values.split(",") if v.strip())
+        asked = words.get("responseformat", [])
+        formats = tuple(word for word in FORMATS if word in asked)
+        if asked and not formats:
+            raise InvalidParameter(f"{CAPABILITIES_HEADER}: responseformat is one of {', '.join(FORMATS)}")
+        return Capabilities(
+            formats=formats,
+            reader_features=frozenset(words.get("readerfeatures", [])),
+            include_end_stream_action=words.get("includeendstreamaction") == ["true"],
+        )
+
+    def negotiate(self, *, needs_delta_format: bool, client_reader_features: Sequence[str]) -> ResponseFormat:
+        """Choose the response format for a table. Raises UnsupportedOperation, which says what to send."""
+        formats = self.formats or ("parquet",)
+        features = ",".join(feature.lower() for feature in client_reader_features)
+        if not needs_delta_format:
+            return formats[0]
+        if "delta" not in formats:
+            also = f";readerfeatures={features}" if features else ""
+            raise UnsupportedOperation(
+                "the table can only be read in the delta response format; send the header "
+                f"{CAPABILITIES_HEADER}: responseformat=delta{also}"
+            )
+        missing = [f for f in client_reader_features if f.lower() not in self.reader_features]
+        if missing:
+            raise UnsupportedOperation(
+                f"the table needs reader features that were not announced: {', '.join(missing)}; send the "
+                f"header {CAPABILITIES_HEADER}: responseformat=delta;readerfeatures={features}"
+            )
+        return "delta"
+
+
+def file_id_scheme(header: str | None) -> ResponseFormat | None:
+    """Read the `fileidhash` header."""
+    if header is None:
+        return None
+    scheme = header.strip().lower()
+    for known in FORMATS:
+        if scheme == known:
+            return known
+    raise InvalidParameter(f"{FILE_ID_HEADER} is one of {', '.join(FORMATS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """A page of a listing."""
+
+    max_results: int
+    page_token: str | None
+
+    @staticmethod
+    def parse(parameters: Mapping[str, str]) -> ListQuery:
+        """Read the query parameters of a listing."""
+        asked = _parameter(parameters, "maxResults", maximum=MAX_INT32)
+        return ListQuery(
+            MAX_LIST_RESULTS if asked is None else min(asked, MAX_LIST_RESULTS),
+            parameters.get("pageToken") or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTravel:
+    """At most one of a version and a timestamp in milliseconds."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.version is not None or self.timestamp_ms is not None
+
+    @staticmethod
+    def parse(parameters: Mapping[str, str]) -> TimeTravel:
+        """Read `version` or `timestamp` of /metadata."""
+        version = _parameter(parameters, "version")
+        timestamp_ms = _timestamp(parameters.get("timestamp"), "timestamp")
+        if version is not None and timestamp_ms is not None:
+            raise InvalidParameter("version and timestamp exclude each other; give one of them")
+        return TimeTravel(version, timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What may prune files and never fails a request."""
+
+    predicates: tuple[str, ...] = ()
+    json_predicate: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """Which page of an answer, and how long it may be."""
+
+    max_files: int | None = None
+    page_token: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.max_files is not None or self.page_token is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TableQuery:
+    """The body of POST .../query."""
+
+    at: TimeTravel
+    starting_version: int | None
+    ending_version: int | None
+    hints: Hints
+    paging: Paging
+    include_refresh_token: bool
+    refresh_token: str | None
+    include_historical_protocol: bool
+
+    @staticmethod
+    def parse(body: bytes) -> TableQuery:
+        """Read and check a body; an empty one asks for everything."""
+        fields = _json_object(body)
+        starting_version = _integer(fields, "startingVersion")
+        timestamp = _string(fields, "timestamp")
+        query = TableQuery(
+            at=TimeTravel(_integer(fields, "version"), _timestamp(timestamp, "timestamp")),
+            starting_version=starting_version,
+            ending_version=_integer(fields, "endingVersion"),
+            hints=Hints(
+                predicates=_predicates(fields),
+                json_predicate=_json_predicate(fields),
+                limit=_integer(fields, "limitHint"),
+            ),
+            paging=Paging(_integer(fields, "maxFiles", minimum=1), _string(fields, "pageToken") or None),
+            include_refresh_token=_boolean(fields, "includeRefreshToken"),
+            refresh_token=_string(fields, "refreshToken") or None,
+            include_historical_protocol=_boolean(fields, "includeHistoricalProtocol"),
+        )
+        query._check()
+        return query
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether a refresh token comes in or goes out."""
+        return self.include_refresh_token or self.refresh_token is not None
+
+    def wants_end_stream_action(self, capabilities: Capabilities) -> bool:
+        """Whether the answer ends in an endStreamAction."""
+        return bool(self.paging) or self.refreshes or capabilities.include_end_stream_action
+
+    def parameters(self) -> list[Any]:
+        """What a page token binds: everything that chooses files, but not how many stand on a page."""
+        return [
+            self.at.version,
+            self.at.timestamp_ms,
+            self.starting_version,
+            self.ending_version,
+            self.hints.predicates,
+            self.hints.json_predicate,
+            self.hints.limit,
+            self.include_historical_protocol,
+        ]
+
+    def _check(self) -> None:
+        starts = {
+            "version": self.at.version,
+            "timestamp": self.at.timestamp_ms,
+            "startingVersion": self.starting_version,
+        }
+        given = [name for name, value in starts.items() if value is not None]
+        if len(given) > 1:
+            raise InvalidParameter(f"{' and '.join(given)} exclude each other; give one of them")
+        if self.refreshes and (given or self.paging.page_token):
+            other = given[0] if given else "pageToken"
+            raise InvalidParameter(f"refreshToken and includeRefreshToken cannot go with {other}")
+        _check_range(self.starting_version, self.ending_version)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesQuery:
+    """The parameters of GET .../changes: one start, at most one end."""
+
+    starting_version: int | None
+    starting_timestamp_ms: int | None
+    ending_version: int | None
+    ending_timestamp_ms: int | None
+    include_historical_metadata: bool
+    include_historical_protocol: bool
+    paging: Paging
+
+    @staticmethod
+    def parse(parameters: Mapping[str, str]) -> ChangesQuery:
+        """Read and check the query parameters."""
+        query = ChangesQuery(
+            starting_version=_parameter(parameters, "startingVersion"),
+            starting_timestamp_ms=_timestamp(parameters.get("startingTimestamp"), "startingTimestamp"),
+            ending_version=_parameter(parameters, "endingVersion"),
+            ending_timestamp_ms=_timestamp(parameters.get("endingTimestamp"), "endingTimestamp"),
+            include_historical_metadata=_flag(parameters, "includeHistoricalMetadata"),
+            include_historical_protocol=_flag(parameters, "includeHistoricalProtocol"),
+            paging=Paging(
+                _parameter(parameters, "maxFiles", minimum=1, maximum=MAX_INT32),
+                parameters.get("pageToken") or None,
+            ),
+        )
+        query._check()
+        return query
+
+    def wants_end_stream_action(self, capabilities: Capabilities) -> bool:
+        """Whether the answer ends in an endStreamAction."""
+        return bool(self.paging) or capabilities.include_end_stream_action
+
+    def parameters(self) -> list[Any]:
+        """What a page token binds."""
+        return [
+            self.starting_version,
+            self.starting_timestamp_ms,
+            self.ending_version,
+            self.ending_timestamp_ms,
+            self.include_historical_metadata,
+            self.include_historical_protocol,
+        ]
+
+    def _check(self) -> None:
+        if (self.starting_version is None) == (self.starting_timestamp_ms is None):
+            raise InvalidParameter("give exactly one of startingVersion and startingTimestamp")
+        if self.ending_version is not None and self.ending_timestamp_ms is not None:
+            raise InvalidParameter("endingVersion and endingTimestamp exclude each other; give one of them")
+        _check_range(self.starting_version, self.ending_version)
+
+
+def parse_timestamp(text: str) -> int:
+    """Read a timestamp as milliseconds since the epoch, rounded down.
+
+    Accepts ISO-8601 (`2022-01-01T00:00:00Z`, with fraction or offset) and the older
+    `yyyy-[m]m-[d]d hh:mm:ss[.f...]`; without an offset both are UTC. Raises ValueError.
+    """
+    match = _ISO.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    *numbers, fraction, offset = match.groups()
+    year, month, day, hour, minute, second = (int(number) for number in numbers)
+    moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _offset(offset)
+    milliseconds = int((fraction or "").ljust(3, "0")[:3])
+    return (moment - _EPOCH) // timedelta(milliseconds=1) + milliseconds
+
+
+def timestamp_parameter(parameters: Mapping[str, str], name: str) -> int | None:
+    """Read a query parameter that holds a timestamp."""
+    return _timestamp(parameters.get(name), name)
+
+
+def end_stream_action(fields: Mapping[str, Any]) -> bytes:
+    """The last line of an answer, with the fields that have a value."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    return orjson.dumps({"endStreamAction": given}) + b"\n"
+
+
+def capabilities_header(response_format: ResponseFormat, *, end_stream_action: bool) -> str:
+    """The capabilities header of an answer: one format, and whether the last line is an endStreamAction."""
+    also = ";includeendstreamaction=true" if end_stream_action else ""
+    return f"responseformat={response_format}{also}"
+
+
+def _check_range(starting_version: int | None, ending_version: int | None) -> None:
+    if starting_version is not None and ending_version is not None and starting_version > ending_version:
+        raise InvalidParameter("startingVersion is greater than endingVersion")
+
+
+def _offset(text: str | None) -> timedelta:
+    if text is None or text in "Zz":
+        return timedelta()
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    return timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
+
+
+def _timestamp(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_timestamp(text)
+    except (ValueError, OverflowError):
+        raise InvalidParameter(f"{name} is a timestamp in UTC such as 2022-01-01T00:00:00Z") from None
+
+
+def _parameter(
+    parameters: Mapping[str, str], name: str, *, minimum: int = 0, maximum: int = MAX_INT64
+) -> int | None:
+    text = parameters.get(name)
+    if text is None:
+        return None
+    value = int(text) if _INTEGER.fullmatch(text.strip()) else None
+    return _within(value, name, minimum, maximum)
+
+
+def _within(value: int | None, name: str, minimum: int, maximum: int) -> int:
+    if value is None or not minimum <= value <= maximum:
+        raise InvalidParameter(f"{name} is an integer of {minimum} or more, up to {maximum}")
+    return value
+
+
+def _flag(parameters: Mapping[str, str], name: str) -> bool:
+    text = parameters.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidParameter(f"{name} is true or false")
+    return text == "true"
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    if _depth(body) > MAX_JSON_DEPTH:
+        raise MalformedRequest(f"the body is nested deeper than {MAX_JSON_DEPTH}")
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise MalformedRequest("the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise MalformedRequest("the body is not a JSON object")
+    return value
+
+
+def _depth(body: bytes) -> int:
+    """How deep brackets nest, those inside of strings apart."""
+    deepest = depth = 0
+    for bracket in _BRACKETS.findall(body):
+        if bracket in b"{[":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in b"}]":
+            depth -= 1
+    return deepest
+
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+def _integer(fields: Mapping[str, Any], name: str, *, minimum: int = 0) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise MalformedRequest(f"{name} is an integer")
+    return _within(value, name, minimum, MAX_INT64)
+
+
+def _string(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise MalformedRequest(f"{name} is a string")
+    return value
+
+
+def _boolean(fields: Mapping[str, Any], name: str) -> bool:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise MalformedRequest(f"{name} is true or false")
+    return bool(value)
+
+
+def _predicates(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    value = fields.get("predicateHints")
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(hint, str) for hint in value):
+        raise MalformedRequest("predicateHints is a list of strings")
+    return tuple(value)
+
+
+def _json_predicate(fields: Mapping[str, Any]) -> str | None:
+    """Clients send a string with JSON in it; the tree itself says the same."""
+    value = fields.get("jsonPredicateHints")
+    if isinstance(value, dict):
+        return orjson.dumps(value).decode()
+    return _string(fields, "jsonPredicateHints") or None

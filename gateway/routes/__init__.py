@@ -1,0 +1,1 @@
+"""Handlers, a room for each noun of the protocol: parse, decide, answer."""

@@ -1,0 +1,61 @@
+"""What one configuration makes, as one value: swapped whole when the configuration is read anew.
+
+A request takes the value once, at its start, and is answered by it to its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.auth import Credentials, CredentialTable
+from gateway.catalog import Catalog
+from gateway.config import Config
+from gateway.tables import FILES_USE, Tables
+from gateway.tokens import Sealer
+
+
+def epoch_ms() -> int:
+    """The wall clock in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Everything that a handler needs."""
+
+    config: Config
+    catalog: Catalog
+    credentials: Credentials
+    sealer: Sealer
+    tables: Tables
+    now_ms: Callable[[], int]
+
+    @staticmethod
+    def of(config: Config, *, now_ms: Callable[[], int] = epoch_ms, sealer: Sealer | None = None) -> Sharing:
+        """Make it. `sealer` carries keys over that were made at start, so that tokens outlive a reload."""
+        if sealer is None or config.gateway.token_keys:
+            sealer = Sealer(config.gateway.token_keys)
+        return Sharing(
+            config=config,
+            catalog=Catalog.of(config.shares),
+            credentials=CredentialTable.of(config),
+            sealer=sealer,
+            tables=Tables(config, url_keys=sealer.derived_keys(FILES_USE)),
+            now_ms=now_ms,
+        )
+
+
+@dataclass(slots=True)
+class Current:
+    """The sharing that new requests take; assign `sharing` to swap it. `draining` ends readiness."""
+
+    sharing: Sharing
+    draining: bool = False
+
+
+CURRENT = web.AppKey("current", Current)
+SHARING = web.RequestKey("sharing", Sharing)

@@ -1,0 +1,122 @@
+"""Sealed tokens: page and refresh tokens that only this server's keys make and open.
+
+In: a purpose, the recipient, a small JSON value and an expiry. Out: base64url text without padding, which
+the Spark client puts into URLs unencoded. AES-256-GCM seals the value and binds purpose and recipient; the
+keys come from the configuration's secrets by HKDF, the first seals and all open, so keys rotate and any
+replica goes on. Whatever is wrong with a token, its bearer learns only that it is not accepted.
+
+Layout: format byte 1, four bytes of the key id's SHA-256, twelve random bytes, ciphertext and tag. Random
+nonces bound a key to 2^32 tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.config import TokenKey
+
+Purpose = Literal["list", "page", "refresh"]
+
+FORMAT = b"\x01"
+KEY_ID_BYTES = 4
+NONCE_BYTES = 12
+HEAD_BYTES = len(FORMAT) + KEY_ID_BYTES + NONCE_BYTES
+MAX_TOKEN_LENGTH = 8192
+
+
+class InvalidToken(InvalidParameter):
+    """A page or refresh token that is malformed, altered, expired, or of another recipient or query."""
+
+    def __init__(self, purpose: Purpose) -> None:
+        name = "refreshToken" if purpose == "refresh" else "pageToken"
+        super().__init__(
+            f"{name} is not accepted: it is altered, expired, or belongs to another recipient, table or "
+            "query; start again without it"
+        )
+
+
+class Sealer:
+    """Seals and opens tokens. `repr` shows no key."""
+
+    def __init__(self, keys: Sequence[TokenKey]) -> None:
+        """Take the configured keys, or make one that ends with the process when there is none."""
+        secrets = [(key.id, key.secret.reveal().encode()) for key in keys] or [("process", os.urandom(32))]
+        self._secrets = [secret for _, secret in secrets]
+        self._ciphers = {_key_id(name): AESGCM(derive(secret, b"token")) for name, secret in secrets}
+        self._sealing_id = _key_id(secrets[0][0])
+
+    def derived_keys(self, use: bytes) -> list[bytes]:
+        """Keys for another use, from the same secrets and in the same order."""
+        return [derive(secret, use) for secret in self._secrets]
+
+    def seal(self, purpose: Purpose, recipient: str, value: dict[str, Any], *, expires_ms: int) -> str:
+        """Make a token."""
+        nonce = os.urandom(NONCE_BYTES)
+        head = FORMAT + self._sealing_id + nonce
+        plain = orjson.dumps([expires_ms, value])
+        sealed = self._ciphers[self._sealing_id].encrypt(nonce, plain, _bound(head, purpose, recipient))
+        return base64.urlsafe_b64encode(head + sealed).rstrip(b"=").decode()
+
+    def open(self, purpose: Purpose, recipient: str, token: str, *, now_ms: int) -> dict[str, Any]:
+        """Give a token's value back. Raises InvalidToken, whatever is wrong."""
+        raw = _decode(token)
+        if raw is None or raw[:1] != FORMAT or len(raw) <= HEAD_BYTES:
+            raise InvalidToken(purpose)
+        head, sealed = raw[:HEAD_BYTES], raw[HEAD_BYTES:]
+        cipher = self._ciphers.get(head[1 : 1 + KEY_ID_BYTES])
+        if cipher is None:
+            raise InvalidToken(purpose)
+        try:
+            plain = cipher.decrypt(head[-NONCE_BYTES:], sealed, _bound(head, purpose, recipient))
+        except InvalidTag:
+            raise InvalidToken(purpose) from None
+        expires_ms, value = orjson.loads(plain)
+        if now_ms >= expires_ms:
+            raise InvalidToken(purpose)
+        result: dict[str, Any] = value
+        return result
+
+
+def derive(secret: bytes, use: bytes) -> bytes:
+    """Derive a key of 32 bytes for one use of a secret."""
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"delta-sharing-gateway " + use).derive(secret)
+
+
+def digest(value: object) -> str:
+    """Fingerprint of a query's parameters, for binding a token to them."""
+    plain = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return base64.urlsafe_b64encode(hashlib.sha256(plain).digest()[:16]).rstrip(b"=").decode()
+
+
+def _decode(token: str) -> bytes | None:
+    """Decode base64url; None for anything that is not the one spelling of its bytes."""
+    if len(token) > MAX_TOKEN_LENGTH:
+        return None
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return raw if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() == token else None
+
+
+def _bound(head: bytes, purpose: Purpose, recipient: str) -> bytes:
+    return b"\0".join((head, purpose.encode(), recipient.encode()))
+
+
+def _key_id(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()[:KEY_ID_BYTES]

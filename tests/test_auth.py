@@ -1,0 +1,60 @@
+"""Tokens at the door: whose they are, when they end, and one answer for all that open nothing."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gateway.auth import CredentialTable, token_hash
+from gateway.config import loads
+
+EXPIRES = datetime(2027, 6, 30, tzinfo=UTC)
+EXPIRES_MS = int(EXPIRES.timestamp() * 1000)
+CONFIG = loads(f"""
+version: 1
+authorization: {{bearerToken: universal}}
+shares: [{{name: Sales}}, {{name: other}}]
+gateway:
+  recipients:
+  - name: alice
+    tokens:
+    - {{sha256: {token_hash("alice-old").hex()}, expires: {EXPIRES.isoformat()}}}
+    - {{sha256: {token_hash("alice-new").hex().upper()}}}
+    shares: [SALES]
+""")
+
+
+@pytest.fixture
+def table() -> CredentialTable:
+    return CredentialTable.of(CONFIG)
+
+
+def test_each_live_token_of_a_recipient_opens(table: CredentialTable) -> None:
+    for token in ("alice-old", "alice-new"):
+        recipient = table.find(token_hash(token), now_ms=EXPIRES_MS - 1)
+        assert recipient is not None
+        assert (recipient.name, recipient.shares) == ("alice", frozenset({"sales"}))
+
+
+def test_a_token_ends_at_its_expiry(table: CredentialTable) -> None:
+    assert table.find(token_hash("alice-old"), now_ms=EXPIRES_MS) is None
+    assert table.find(token_hash("alice-new"), now_ms=EXPIRES_MS) is not None
+
+
+def test_the_universal_token_is_granted_every_share(table: CredentialTable) -> None:
+    recipient = table.find(token_hash("universal"), now_ms=0)
+    assert recipient is not None
+    assert recipient.shares == frozenset({"*"})
+
+
+def test_a_hash_that_shares_a_prefix_opens_nothing(table: CredentialTable) -> None:
+    near = token_hash("universal")[:31] + b"\0"
+    assert table.find(near, now_ms=0) is None
+
+
+def test_what_is_stored_opens_nothing(table: CredentialTable) -> None:
+    assert table.find(token_hash(token_hash("universal").hex()), now_ms=0) is None
+
+
+def test_hashes_do_not_print(table: CredentialTable) -> None:
+    assert token_hash("universal").hex() not in repr(vars(table))
+    assert repr(token_hash("universal")) not in repr(vars(table)["_by_prefix"])

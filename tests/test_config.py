@@ -1,0 +1,295 @@
+"""The configuration: the reference server's file, ours beside it, and every way in which it can be wrong."""
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Config, ConfigError, Location, Secret, load, loads
+from gateway.config.credentials import default_credentials, default_region
+
+REFERENCE = """
+# The format version of this config file
+version: 1
+shares:
+- name: "share1"
+  id: 5cbcb1a5-0a52-4a5f-b8f5-0d7b4f8a4a11
+  schemas:
+  - name: "schema1"
+    tables:
+    - name: "table1"
+      location: "s3a://bucket/the/table/path"
+      id: "00000000-0000-0000-0000-000000000000"
+      historyShared: true
+      startVersion: 3
+    - name: "table2"
+      location: "file:///tables/two"
+- name: share2
+  schemas: []
+authorization:
+  bearerToken: "a-token"
+host: "localhost"
+port: 8080
+endpoint: "/delta-sharing"
+preSignedUrlTimeoutSeconds: 1800
+deltaTableCacheSize: 10
+stalenessAcceptable: false
+evaluatePredicateHints: false
+evaluateJsonPredicateHints: true
+evaluateJsonPredicateHintsV2: true
+requestTimeoutSeconds: 30
+queryTablePageSizeLimit: 10000
+queryTablePageTokenTtlMs: 259200000
+refreshTokenTtlMs: 3600000
+temporaryCredentialValiditySeconds: 3600
+ssl:
+  selfSigned: true
+"""
+
+MINIMAL = "version: 1\nauthorization: {bearerToken: t}\n"
+
+
+def test_the_reference_servers_file_is_accepted_unchanged(caplog: pytest.LogCaptureFixture) -> None:
+    config = loads(REFERENCE)
+    table = config.shares[0].schemas[0].tables[0]
+    assert table.location == Location("s3", "bucket", "the/table/path")
+    assert (table.history_shared, table.start_version) == (True, 3)
+    assert config.shares[0].schemas[0].tables[1].location == Location("file", "", "/tables/two")
+    assert config.pre_signed_url_timeout_seconds == 1800
+    assert config.request_timeout_seconds == 30
+    assert not config.evaluate_predicate_hints
+    assert config.authorization is not None
+    assert config.authorization.bearer_token.reveal() == "a-token"
+    assert "unknown key" not in caplog.text
+
+
+def test_the_gateway_map_adds_to_the_same_shares() -> None:
+    with_ours = loads(REFERENCE + "gateway:\n  recipients:\n  - name: alice\n    shares: [SHARE1]\n")
+    assert with_ours.shares == loads(REFERENCE).shares
+    assert with_ours.gateway.recipients[0].name == "alice"
+
+
+def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.LogCaptureFixture) -> None:
+    loads(MINIMAL + "hots: x\ngateway:\n  recipents: []\n")
+    assert "configuration:3: unknown key hots is ignored; did you mean host?" in caplog.text
+    assert (
+        "configuration:5: unknown key gateway.recipents is ignored; did you mean recipients?" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "configuration: is empty; a file begins with `version: 1`"),
+        ("a: [", "configuration:1: is not YAML"),
+        ("- a", "configuration:1: expected a map of keys"),
+        ("host: x", "configuration:1: version: must be given"),
+        ("version: 2", "configuration:1: version: 2 is no known version; accepted: 1"),
+        ("version: 1", "gateway: nobody could read: give gateway.recipients or authorization.bearerToken"),
+        (MINIMAL + "port: x", "configuration:3: port: 'x' is not a whole number"),
+        (MINIMAL + "port: 65536", "configuration:3: port: 65536 is too large; accepted: up to 65535"),
+        (MINIMAL + "port: [1]", "configuration:3: port: expected a single value"),
+        (MINIMAL + "host: ''", "configuration:3: host: may not be empty"),
+        (MINIMAL + "endpoint: api", "configuration:3: endpoint: 'api' is no path prefix"),
+        (MINIMAL + "version: 1", "configuration:3: version: given twice"),
+        (MINIMAL + "shares: {}", "configuration:3: shares: expected a list"),
+        (MINIMAL + "shares: [{schemas: []}]", "configuration:3: shares[0].name: must be given"),
+        (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' stands there twice"),
+        (MINIMAL + "shares: [{name: a/b}]", "shares[0].name: may hold no '/'"),
+        (MINIMAL + "stalenessAcceptable: perhaps", "'perhaps' is neither true nor false"),
+        (MINIMAL + "ssl: {certificateFile: c}", "ssl.certificateKeyFile: must be given, or selfSigned: true"),
+        (MINIMAL + "preSignedUrlTimeoutSeconds: 604801", "is too large; accepted: up to 604800"),
+        (MINIMAL + "host: ${NOT_SET}", "configuration:3: host: the environment variable NOT_SET is not set"),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, tokens: [{sha256: xyz}]}]",
+            "configuration:4: gateway.recipients[0].tokens[0].sha256: expected 64 hexadecimal digits",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [nope]}]",
+            "recipient a is granted 'nope', which is not shared",
+        ),
+        (
+            MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', accessKeyId: k}]",
+            "gateway.storages[0].accessKeyId: accessKeyId and secretAccessKey go together",
+        ),
+        (
+            MINIMAL + "gateway:\n  storages: [{prefix: /directory}]",
+            "configuration:4: gateway.storages[0].prefix: a storage describes s3:// prefixes",
+        ),
+        (
+            MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'minio:9000'}]",
+            "endpoint: 'minio:9000' is no URL; accepted: https://host",
+        ),
+        (MINIMAL + "gateway:\n  tokenKeys: [{id: k, secret: short}]", "expected at least 16 bytes"),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, tokens: [{sha256: x, expires: soon}]}]",
+            "expires: 'soon' is not an ISO-8601 time such as 2027-06-30T00:00:00Z",
+        ),
+    ],
+)
+def test_each_error_names_its_place_and_what_is_accepted(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(text, environment={})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["gs://b/x", "s3://", "relative/path", "file://host/x", "s3://b/../c", "/a/../b", "wasbs://c@a/x"],
+)
+def test_a_location_that_is_none_is_refused(location: str) -> None:
+    text = MINIMAL + (
+        f"shares:\n- name: a\n  schemas:\n  - name: b\n    tables:\n"
+        f"    - {{name: c, location: '{location}'}}\n"
+    )
+    with pytest.raises(
+        ConfigError, match=r"configuration:8: shares\[0\].schemas\[0\].tables\[0\].location: .*accepted"
+    ):
+        loads(text)
+
+
+def test_names_are_read_as_they_stand_not_as_yaml_guesses() -> None:
+    config = loads(MINIMAL + "shares: [{name: no}, {name: 2024}, {name: 1e3}]")
+    assert [share.name for share in config.shares] == ["no", "2024", "1e3"]
+
+
+def test_nobody_can_read_is_refused_unless_anonymous_says_so() -> None:
+    with pytest.raises(ConfigError, match="nobody could read"):
+        loads("version: 1\ngateway: {anonymous: false}")
+    assert loads("version: 1\ngateway: {anonymous: true}").gateway.anonymous
+
+
+def test_variables_are_replaced_inside_of_scalars_and_can_be_escaped() -> None:
+    config = loads(
+        MINIMAL + "host: ${H}.example\nport: ${P}\nendpoint: /$${x}", environment={"H": "a", "P": "7"}
+    )
+    assert (config.host, config.port, config.endpoint) == ("a.example", 7, "/${x}")
+
+
+def test_a_secret_comes_from_a_file_relative_to_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-a-file\n")
+    (tmp_path / "share.yaml").write_text("version: 1\nauthorization: {bearerTokenFile: token}\n")
+    config = load(tmp_path / "share.yaml", {})
+    assert config.authorization is not None
+    assert config.authorization.bearer_token.reveal() == "from-a-file"
+
+
+def test_a_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("x")
+    with pytest.raises(ConfigError, match="given twice, directly and by its file"):
+        loads("version: 1\nauthorization: {bearerToken: a, bearerTokenFile: token}", directory=tmp_path)
+    with pytest.raises(ConfigError, match="expected a readable text file"):
+        loads("version: 1\nauthorization: {bearerTokenFile: absent}", directory=tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
+        load(tmp_path / "absent.yaml")
+
+
+SECRETS = """
+version: 1
+authorization: {bearerToken: secret-1-token}
+gateway:
+  storages:
+  - prefix: s3://b
+    accessKeyId: secret-2-key
+    secretAccessKey: secret-3-key
+    sessionToken: secret-4-session
+  tokenKeys: [{id: k1, secret: secret-5-of-token-keys}]
+"""
+
+
+def test_secrets_never_print() -> None:
+    config = loads(SECRETS)
+    for shown in (repr(config), str(config), f"{config}", f"{config.gateway.token_keys[0].secret}"):
+        assert "secret-" not in shown
+    assert config.gateway.storages[0].secret_access_key == Secret("secret-3-key")
+    with pytest.raises(TypeError):
+        Secret("x").__reduce__()
+
+
+def test_errors_about_a_secret_do_not_print_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(MINIMAL + "gateway:\n  tokenKeys: [{id: k, secret: hush}]")
+    assert "hush" not in str(caught.value)
+
+
+def test_times_without_an_offset_are_utc() -> None:
+    config = loads(
+        MINIMAL
+        + f"gateway:\n  recipients: [{{name: a, tokens: [{{sha256: {'0' * 64}, expires: 2027-06-30}}]}}]"
+    )
+    assert config.gateway.recipients[0].tokens[0].expires == datetime(2027, 6, 30, tzinfo=UTC)
+
+
+def test_the_public_url_follows_host_port_and_ssl() -> None:
+    assert loads(MINIMAL + "host: ::1\nport: 8").public_url == "http://[::1]:8"
+    assert loads(MINIMAL + "port: 8\nssl: {selfSigned: true}").public_url == "https://localhost:8"
+    assert loads(MINIMAL + "gateway: {publicUrl: 'https://x.example/'}").public_url == "https://x.example"
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        ("s3://b", "s3a://b/t", True),
+        ("s3://b/t", "s3://b/t", True),
+        ("s3://b/t", "s3://b/table", False),
+        ("s3://b", "s3://c", False),
+        ("/a", "/a/b", True),
+        ("/a", "file:///ab", False),
+        ("/", "/a", True),
+    ],
+)
+def test_a_prefix_holds_whole_segments(outer: str, inner: str, expected: bool) -> None:
+    assert Location.parse(outer).contains(Location.parse(inner)) is expected
+
+
+def test_the_default_chain_asks_variables_then_the_shared_file(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/credentials").write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"
+        "[other]\naws_access_key_id = c\naws_secret_access_key = d%\naws_session_token = e\n"
+    )
+    (tmp_path / ".aws/config").write_text("[default]\nregion = eu-1\n[profile other]\nregion = eu-2\n")
+    home = {"HOME": str(tmp_path)}
+    found = default_credentials(home)
+    assert found is not None
+    assert found.access_key_id.reveal() == "a"
+    other = default_credentials(home | {"AWS_PROFILE": "other"})
+    assert other is not None
+    assert other.session_token == Secret("e")
+    variables = default_credentials(home | {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "w"})
+    assert variables is not None
+    assert variables.access_key_id.reveal() == "v"
+    assert default_region(home) == "eu-1"
+    assert default_region(home | {"AWS_PROFILE": "other"}) == "eu-2"
+    assert default_region({"AWS_DEFAULT_REGION": "x"}) == "x"
+    assert default_credentials({"HOME": "/nonexistent"}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("preSignedUrlTimeoutSeconds: 900", "Spark clients refuse URLs that live 15 minutes or less"),
+        ("host: localhost", "gateway.tokenKeys is missing"),
+        ("shares: [{name: a b}]", "'a b' holds a blank"),
+        (
+            "host: 0.0.0.0\nshares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t}]}]}]",
+            "gateway.publicUrl is missing",
+        ),
+    ],
+)
+def test_what_works_but_surprises_is_warned_of(
+    text: str, warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    loads(MINIMAL + text)
+    assert [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning in caplog.text
+
+
+def test_a_configuration_is_frozen() -> None:
+    config: Config = loads(MINIMAL)
+    with pytest.raises(AttributeError):
+        config.port = 1  # type: ignore[misc]

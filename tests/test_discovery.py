@@ -1,0 +1,181 @@
+"""Listings through a real socket: grants, pages, names, and errors in the protocol's shape."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from served import PREFIX, Clock, bearer, error_of, recipients, serve
+
+SHARES = """
+shares:
+- name: Sales
+  id: sales-id
+  schemas:
+  - name: public
+    tables:
+    - {name: orders, location: /o, id: orders-id}
+    - {name: big orders, location: /b}
+  - name: private
+    tables: [{name: ORDERS, location: /p}]
+- name: other
+- name: third
+"""
+Client = TestClient[Any, Any]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_700_000_000_000)
+
+
+@pytest.fixture
+async def client(clock: Clock) -> AsyncIterator[Client]:
+    started, _ = await serve(SHARES + recipients(alice="sales, THIRD", bob="'*'", nobody=""), clock=clock)
+    yield started
+    await started.close()
+
+
+async def get(client: Client, path: str, name: str = "alice") -> Any:
+    response = await client.get(PREFIX + path, headers=bearer(name))
+    assert response.status == 200, await response.text()
+    assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+    return await response.json()
+
+
+async def test_shares_are_those_that_were_granted(client: Client) -> None:
+    assert [share["name"] for share in (await get(client, "/shares"))["items"]] == ["Sales", "third"]
+    assert [share["name"] for share in (await get(client, "/shares", "bob"))["items"]] == [
+        "Sales",
+        "other",
+        "third",
+    ]
+    assert await get(client, "/shares", "nobody") == {"items": []}
+
+
+async def test_the_answers_hold_the_protocols_fields(client: Client) -> None:
+    assert await get(client, "/shares/SALES") == {"share": {"name": "Sales", "id": "sales-id"}}
+    assert await get(client, "/shares/sales/schemas") == {
+        "items": [{"name": "public", "share": "Sales"}, {"name": "private", "share": "Sales"}]
+    }
+    tables = await get(client, "/shares/sales/schemas/PUBLIC/tables")
+    assert tables["items"][0] == {
+        "name": "orders",
+        "schema": "public",
+        "share": "Sales",
+        "shareId": "sales-id",
+        "id": "orders-id",
+    }
+    every = await get(client, "/shares/sales/all-tables")
+    assert [table["name"] for table in every["items"]] == ["orders", "big orders", "ORDERS"]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("/shares", 2), ("/shares/sales/schemas", 2), ("/shares/sales/all-tables", 3)],
+)
+@pytest.mark.parametrize("size", [1, 2, 5])
+async def test_pages_make_up_the_listing(client: Client, path: str, expected: int, size: int) -> None:
+    whole = (await get(client, path))["items"]
+    assert len(whole) == expected
+    page = await get(client, f"{path}?maxResults={size}")
+    seen = page["items"]
+    while "nextPageToken" in page:
+        page = await get(client, f"{path}?maxResults={size}&pageToken={page['nextPageToken']}")
+        assert 0 < len(page["items"]) <= size
+        seen += page["items"]
+    assert seen == whole
+
+
+async def test_no_results_are_asked_for_with_zero(client: Client) -> None:
+    page = await get(client, "/shares?maxResults=0")
+    assert page["items"] == []
+    assert (await get(client, f"/shares?pageToken={page['nextPageToken']}"))["items"][0]["name"] == "Sales"
+    assert await get(client, "/shares/third/schemas?maxResults=0") == {"items": []}
+
+
+async def test_a_page_token_is_of_one_recipient_one_listing_and_its_time(
+    client: Client, clock: Clock
+) -> None:
+    token = (await get(client, "/shares?maxResults=1"))["nextPageToken"]
+    for path, name in (("/shares", "bob"), ("/shares/sales/schemas", "alice")):
+        refused = await client.get(f"{PREFIX}{path}?pageToken={token}", headers=bearer(name))
+        assert (refused.status, error_of(await refused.read())) == (400, "INVALID_PARAMETER_VALUE")
+    clock.now_ms += 259_200_000
+    refused = await client.get(f"{PREFIX}/shares?pageToken={token}", headers=bearer())
+    assert (refused.status, error_of(await refused.read())) == (400, "INVALID_PARAMETER_VALUE")
+
+
+@pytest.mark.parametrize("path", ["/shares/third", "/shares/sales", "/shares/absent"])
+async def test_absent_and_not_granted_are_one_answer(client: Client, path: str) -> None:
+    refused = await client.get(PREFIX + path, headers=bearer("nobody"))
+    absent = await client.get(f"{PREFIX}/shares/absent", headers=bearer("alice"))
+    assert refused.status == absent.status == 404
+    assert await refused.read() == await absent.read()
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Basic dG9rZW4=",
+        "Bearer token-of-alice extra",
+        "token-of-alice",
+    ],
+)
+async def test_what_opens_nothing_gets_one_answer(client: Client, authorization: str | None) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    refused = await client.get(f"{PREFIX}/shares", headers=headers)
+    assert (refused.status, error_of(await refused.read())) == (401, "UNAUTHENTICATED")
+    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+async def test_the_scheme_has_no_case(client: Client, scheme: str) -> None:
+    answer = await client.get(f"{PREFIX}/shares", headers={"Authorization": f"{scheme} token-of-alice"})
+    assert answer.status == 200
+
+
+async def test_two_authorizations_are_none(client: Client) -> None:
+    headers = [("Authorization", "Bearer token-of-alice"), ("Authorization", "Bearer token-of-bob")]
+    refused = await client.get(f"{PREFIX}/shares", headers=headers)
+    assert refused.status == 401
+
+
+async def test_anonymous_readers_see_every_share_but_wrong_tokens_see_none() -> None:
+    client, _ = await serve(SHARES + "gateway: {anonymous: true}")
+    try:
+        assert len((await (await client.get(f"{PREFIX}/shares")).json())["items"]) == 3
+        assert (await client.get(f"{PREFIX}/shares", headers=bearer())).status == 401
+    finally:
+        await client.close()
+
+
+async def test_alive_and_ready_need_no_token(client: Client) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert (await client.get(path)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"), [("POST", "/shares", "GET"), ("HEAD", "/shares", "GET")]
+)
+async def test_a_wrong_method_is_told_the_right_one(
+    client: Client, method: str, path: str, allow: str
+) -> None:
+    refused = await client.request(method, PREFIX + path, headers=bearer())
+    assert (refused.status, refused.headers["Allow"]) == (405, allow)
+    if method != "HEAD":
+        assert error_of(await refused.read()) == "UNSUPPORTED_OPERATION"
+
+
+@pytest.mark.parametrize(
+    "path", ["/", PREFIX, f"{PREFIX}/share", f"{PREFIX}/shares/a/b/c", f"{PREFIX}/shares/"]
+)
+async def test_an_unknown_path_is_not_found(client: Client, path: str) -> None:
+    refused = await client.get(path, headers=bearer())
+    assert (refused.status, error_of(await refused.read())) == (404, "RESOURCE_DOES_NOT_EXIST")

@@ -1,0 +1,284 @@
+"""What requests say: capabilities, bodies, parameters, timestamps."""
+
+import contextlib
+from datetime import UTC, datetime, timedelta, timezone
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import GatewayError, InvalidParameter, MalformedRequest, UnsupportedOperation
+from gateway.protocol import (
+    MAX_INT64,
+    Capabilities,
+    ChangesQuery,
+    ListQuery,
+    TableQuery,
+    TimeTravel,
+    end_stream_action,
+    file_id_scheme,
+    parse_timestamp,
+)
+
+PLAIN, MAPPED = (False, ()), (True, ("columnMapping", "deletionVectors"))
+
+
+@pytest.mark.parametrize(
+    ("header", "table", "chosen"),
+    [
+        (None, PLAIN, "parquet"),
+        ("", PLAIN, "parquet"),
+        ("responseformat=delta,parquet", PLAIN, "parquet"),
+        ("ResponseFormat=PARQUET,DELTA;readerfeatures=ColumnMapping,deletionvectors", PLAIN, "parquet"),
+        ("responseformat=delta", PLAIN, "delta"),
+        ("responseformat=parquet", PLAIN, "parquet"),
+        ("responseformat=delta,avro", PLAIN, "delta"),
+        ("responseformat=delta,parquet;readerfeatures=deletionvectors,columnmapping", MAPPED, "delta"),
+        (" responseformat = delta ; readerfeatures = deletionVectors , columnMapping,x ", MAPPED, "delta"),
+        ("asyncquery=true", PLAIN, "parquet"),
+    ],
+)
+def test_the_format_is_chosen_by_client_and_table(
+    header: str | None, table: tuple[bool, tuple[str, ...]], chosen: str
+) -> None:
+    needs_delta_format, features = table
+    capabilities = Capabilities.parse(header)
+    assert (
+        capabilities.negotiate(needs_delta_format=needs_delta_format, client_reader_features=features)
+        == chosen
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
+        ("responseformat=parquet", "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
+        ("responseformat=delta", "not announced: columnMapping, deletionVectors"),
+        ("responseformat=delta;readerfeatures=deletionvectors", "not announced: columnMapping;"),
+    ],
+)
+def test_what_the_client_lacks_is_named(header: str | None, words: str) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Capabilities.parse(header).negotiate(
+            needs_delta_format=True, client_reader_features=["columnMapping", "deletionVectors"]
+        )
+    assert words in str(caught.value)
+
+
+def test_an_unknown_format_alone_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="parquet, delta"):
+        Capabilities.parse("responseformat=avro")
+
+
+@pytest.mark.parametrize(("header", "asked"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
+def test_the_end_stream_action_is_asked_for_by_true(header: str, asked: bool) -> None:
+    assert Capabilities.parse(header).include_end_stream_action is asked
+
+
+@pytest.mark.parametrize(("header", "scheme"), [(None, None), ("Delta", "delta"), (" parquet", "parquet")])
+def test_file_id_schemes(header: str | None, scheme: str | None) -> None:
+    assert file_id_scheme(header) == scheme
+
+
+def test_an_unknown_file_id_scheme_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="parquet, delta"):
+        file_id_scheme("md5")
+
+
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"unknownField": [1], "limitHint": null}'])
+def test_an_empty_body_asks_for_everything(body: bytes) -> None:
+    query = TableQuery.parse(body)
+    assert not query.at
+    assert not query.paging
+    assert not query.wants_end_stream_action(Capabilities())
+
+
+def test_sparks_body_is_understood() -> None:
+    body = orjson.dumps(
+        {
+            "predicateHints": [],
+            "limitHint": 7,
+            "jsonPredicateHints": '{"op":"column"}',
+            "maxFiles": 100,
+            "includeRefreshToken": True,
+            "refreshToken": None,
+            "idempotency_key": "k",
+        }
+    )
+    query = TableQuery.parse(body)
+    assert query.hints.limit == 7
+    assert query.hints.json_predicate == '{"op":"column"}'
+    assert query.paging.max_files == 100
+    assert query.include_refresh_token
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"1",
+        b"{",
+        b"\xff",
+        b'{"limitHint": "1"}',
+        b'{"limitHint": 1.5}',
+        b'{"limitHint": true}',
+        b'{"version": 18446744073709551616}',
+        b'{"predicateHints": "a"}',
+        b'{"predicateHints": [1]}',
+        b'{"jsonPredicateHints": 1}',
+        b'{"includeRefreshToken": "true"}',
+        b'{"pageToken": 1}',
+        b'{"timestamp": 1}',
+        b'{"a":' * 101 + b"1" + b"}" * 101,
+        b"[" * 900_000,
+    ],
+)
+def test_a_body_that_cannot_be_read_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedRequest):
+        TableQuery.parse(body)
+
+
+def test_brackets_inside_of_strings_do_not_nest() -> None:
+    hint = "[" * 5000 + '\\"{'
+    assert TableQuery.parse(orjson.dumps({"predicateHints": [hint]})).hints.predicates == (hint,)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"version": -1},
+        {"startingVersion": -1},
+        {"limitHint": -1},
+        {"maxFiles": 0},
+        {"version": 1, "timestamp": "2022-01-01T00:00:00Z"},
+        {"version": 1, "startingVersion": 1},
+        {"timestamp": "2022-01-01T00:00:00Z", "startingVersion": 1},
+        {"startingVersion": 2, "endingVersion": 1},
+        {"timestamp": "yesterday"},
+        {"timestamp": "2022-13-01T00:00:00Z"},
+        {"includeRefreshToken": True, "version": 1},
+        {"includeRefreshToken": True, "timestamp": "2022-01-01T00:00:00Z"},
+        {"refreshToken": "x", "startingVersion": 1},
+        {"refreshToken": "x", "pageToken": "y"},
+    ],
+)
+def test_values_outside_of_what_is_accepted(fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter):
+        TableQuery.parse(orjson.dumps(fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"maxFiles": 1}, True),
+        ({"pageToken": "x"}, True),
+        ({"refreshToken": "x"}, True),
+        ({"limitHint": 1}, False),
+    ],
+)
+def test_the_last_line_is_sent_when_asked_for(fields: dict[str, object], wanted: bool) -> None:
+    assert TableQuery.parse(orjson.dumps(fields)).wants_end_stream_action(Capabilities()) is wanted
+
+
+def test_page_size_and_tokens_do_not_change_what_a_page_token_binds() -> None:
+    first = TableQuery.parse(b'{"maxFiles": 2, "limitHint": 3, "includeRefreshToken": true}')
+    following = TableQuery.parse(b'{"maxFiles": 5, "limitHint": 3, "pageToken": "t"}')
+    other = TableQuery.parse(b'{"maxFiles": 2, "limitHint": 4}')
+    assert first.parameters() == following.parameters() != other.parameters()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"startingVersion": "0", "startingTimestamp": "2022-01-01T00:00:00Z"},
+        {"startingVersion": "0", "endingVersion": "1", "endingTimestamp": "2022-01-01T00:00:00Z"},
+        {"startingVersion": "-1"},
+        {"startingVersion": "1.0"},
+        {"startingVersion": "3", "endingVersion": "2"},
+        {"startingVersion": "0", "maxFiles": "0"},
+        {"startingVersion": "0", "includeHistoricalMetadata": "maybe"},
+        {"startingTimestamp": ""},
+    ],
+)
+def test_changes_need_one_start_and_at_most_one_end(parameters: dict[str, str]) -> None:
+    with pytest.raises(InvalidParameter):
+        ChangesQuery.parse(parameters)
+
+
+def test_pythons_spelling_of_true_is_read() -> None:
+    assert ChangesQuery.parse(
+        {"startingVersion": "0", "includeHistoricalMetadata": "True"}
+    ).include_historical_metadata
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "1.5", "", "9" * 30, str(2**31)])
+def test_max_results_is_a_small_integer(text: str) -> None:
+    with pytest.raises(InvalidParameter):
+        ListQuery.parse({"maxResults": text})
+
+
+def test_metadata_takes_one_of_version_and_timestamp() -> None:
+    assert TimeTravel.parse({"version": "3"}) == TimeTravel(3, None)
+    assert not TimeTravel.parse({})
+    with pytest.raises(InvalidParameter):
+        TimeTravel.parse({"version": "3", "timestamp": "2022-01-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("2022-01-01T00:00:00Z", "2022-01-01T00:00:00+00:00"),
+        ("2022-01-01T00:00:00.5Z", "2022-01-01T00:00:00.500+00:00"),
+        ("2022-01-01T00:00:00.123999Z", "2022-01-01T00:00:00.123+00:00"),
+        ("2022-01-01T02:30:00+02:30", "2022-01-01T00:00:00+00:00"),
+        ("2022-01-01T00:00:00-0100", "2022-01-01T01:00:00+00:00"),
+        ("2022-01-01 00:00:00", "2022-01-01T00:00:00+00:00"),
+        ("2022-1-1 00:00:00.25", "2022-01-01T00:00:00.250+00:00"),
+        ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999+00:00"),
+    ],
+)
+def test_timestamps_are_read_as_utc(text: str, same_as: str) -> None:
+    assert parse_timestamp(text) == round(datetime.fromisoformat(same_as).timestamp() * 1000)
+
+
+@given(
+    st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2200, 1, 1)),  # noqa: DTZ001 - zone added below
+    st.integers(-14 * 60, 14 * 60),
+)
+def test_timestamps_agree_with_datetime(moment: datetime, offset_minutes: int) -> None:
+    zoned = moment.replace(tzinfo=timezone(timedelta(minutes=offset_minutes)))
+    expected = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+    assert parse_timestamp(zoned.isoformat()) == expected
+
+
+@given(st.text())
+def test_a_text_is_a_timestamp_or_a_value_error(text: str) -> None:
+    with contextlib.suppress(ValueError, OverflowError):
+        assert isinstance(parse_timestamp(text), int)
+
+
+FIELDS = ("version", "timestamp", "limitHint", "predicateHints", "maxFiles", "pageToken", "refreshToken")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner, max_size=3),
+)
+
+
+@given(st.binary() | st.dictionaries(st.sampled_from(FIELDS), JSON).map(orjson.dumps))
+def test_any_body_is_read_or_refused_in_our_own_words(body: bytes) -> None:
+    with contextlib.suppress(GatewayError):
+        TableQuery.parse(body)
+
+
+@given(st.text())
+def test_any_capabilities_header_is_read_or_refused(header: str) -> None:
+    with contextlib.suppress(InvalidParameter):
+        Capabilities.parse(header)
+
+
+def test_the_last_line_holds_what_there_is() -> None:
+    line = end_stream_action({"nextPageToken": None, "minUrlExpirationTimestamp": MAX_INT64})
+    assert line == b'{"endStreamAction":{"minUrlExpirationTimestamp":9223372036854775807}}\n'
