@@ -97,11 +97,12 @@ class Tables:
         native = _native.Table(
             self._storage(table.location),
             table.location.key,
-            allowed_roots=[root.url + "/" for root in allowed],
+            allowed_roots=[root.url for root in allowed],
         )
         signers = _native.Signers(
+            table.location.url,
             self._signer(table.location, table.id),
-            [(root.url + "/", self._signer(root, self._root_id(root)[0])) for root in allowed],
+            [(root.url, self._signer(root, self._root_id(root)[0])) for root in allowed],
         )
         staleness_seconds = self._config.gateway.max_staleness_seconds
         if self._config.staleness_acceptable:
