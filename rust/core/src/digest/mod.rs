@@ -160,13 +160,16 @@ fn big_endian(state: &Sha256State) -> [u8; 32] {
 /// Writes lower-case hex: `text` is twice as long as `bytes`.
 pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
     for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [hex_digit(byte >> 4), hex_digit(byte & 15)];
+        *pair = hex_pair(*byte);
     }
 }
 
-// Arithmetic and not a table, so that the loop above becomes vector code on every CPU.
-fn hex_digit(nibble: u8) -> u8 {
-    nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 }
+// Arithmetic on both digits at once and not a table, so that the loop above becomes vector code on every CPU.
+fn hex_pair(byte: u8) -> [u8; 2] {
+    let wide = u16::from(byte);
+    let digits = (wide >> 4 | wide << 8) & 0x0f0f;
+    let is_letter = (digits + 0x0606) >> 4 & 0x0101;
+    (digits + 0x3030 + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes()
 }
 
 /// Slow and honest: what [`write_hex`] writes, digit by digit.

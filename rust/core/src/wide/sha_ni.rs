@@ -44,6 +44,23 @@ fn finish(state: &mut State, blocks: &[Block]) {
     }
 }
 
+/// Groups of four rounds. A macro, so that every place in an array is a constant and the arrays are registers.
+macro_rules! four_rounds {
+    ($lanes:ident, $states:ident, $words:ident; $($group:literal)*) => { $(
+        let [k0, k1, k2, k3] = SHA256_K.as_chunks::<4>().0[$group].map(u32::cast_signed);
+        let constants = _mm_set_epi32(k3, k2, k1, k0);
+        for lane in 0..$lanes {
+            if $group >= 4 {
+                $words[lane][$group % 4] = next_words(&$words[lane], $group % 4);
+            }
+            let [abef, cdgh] = &mut $states[lane];
+            let text = _mm_add_epi32($words[lane][$group % 4], constants);
+            *cdgh = _mm_sha256rnds2_epu32(*cdgh, *abef, text);
+            *abef = _mm_sha256rnds2_epu32(*abef, *cdgh, _mm_shuffle_epi32::<0x0e>(text));
+        }
+    )* };
+}
+
 /// One block of each of `LANES` messages.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
@@ -53,21 +70,7 @@ fn compress<const LANES: usize>(states: &mut [State; LANES], blocks: [&Block; LA
     for lane in 0..LANES {
         words[lane] = big_endian_words(blocks[lane]);
     }
-    let (groups, _) = SHA256_K.as_chunks::<4>();
-    for (group, k) in groups.iter().enumerate() {
-        let [k0, k1, k2, k3] = k.map(u32::cast_signed);
-        let constants = _mm_set_epi32(k3, k2, k1, k0);
-        for lane in 0..LANES {
-            let place = group % 4;
-            if group >= 4 {
-                words[lane][place] = next_words(&words[lane], place);
-            }
-            let [abef, cdgh] = &mut states[lane];
-            let text = _mm_add_epi32(words[lane][place], constants);
-            *cdgh = _mm_sha256rnds2_epu32(*cdgh, *abef, text);
-            *abef = _mm_sha256rnds2_epu32(*abef, *cdgh, _mm_shuffle_epi32::<0x0e>(text));
-        }
-    }
+    four_rounds!(LANES, states, words; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     for lane in 0..LANES {
         for half in 0..2 {
             states[lane][half] = _mm_add_epi32(states[lane][half], before[lane][half]);
