@@ -6,6 +6,7 @@ mod errors;
 mod signers;
 mod storage;
 mod stream;
+mod table;
 
 use pyo3::prelude::*;
 
@@ -18,6 +19,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::StreamSummary>()?;
+    module.add_class::<table::Snapshot>()?;
+    module.add_class::<table::Table>()?;
+    module.add_function(wrap_pyfunction!(table::configure, module)?)?;
+    module.add_function(wrap_pyfunction!(table::cache_used_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(table::shrink_cache, module)?)?;
     module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
     Ok(())
 }
