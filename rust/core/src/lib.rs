@@ -11,6 +11,7 @@
 
 pub mod actions;
 pub mod answer;
+pub mod changes;
 pub mod checkpoint;
 pub mod commit;
 mod crc;

@@ -21,6 +21,8 @@ use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
 use crate::storage::Storage;
 
+pub(crate) use names::partition_names;
+
 /// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
 
@@ -116,9 +118,7 @@ impl Snapshot {
     /// Whether the table's change data feed is on at this version.
     #[must_use]
     pub fn change_data_feed(&self) -> bool {
-        self.metadata
-            .property("delta.enableChangeDataFeed")
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        self.metadata.is_change_data_feed_on()
     }
 
     /// See [`Protocol::client_reader_features`].
