@@ -55,13 +55,15 @@ class AuditRecord:
     recipient: str | None
     source_address: str | None
     user_agent: str | None
-    status: int
+    status: int | None
+    """None: the request was let in and its answer has not begun."""
     error_code: str | None
     details: Mapping[str, str | int | bool | None]
     result: Mapping[str, str | int | bool | None]
 
     def line(self) -> bytes:
         """The record as JSON, ends on a line break."""
+        response = {"statusCode": self.status, "errorCode": self.error_code, "result": dict(self.result)}
         record: dict[str, Any] = {
             "version": RECORD_VERSION,
             "timestamp": self.at_ms,
@@ -72,11 +74,7 @@ class AuditRecord:
             "sourceIPAddress": self.source_address,
             "userAgent": self.user_agent,
             "requestParams": dict(self.details),
-            "response": {
-                "statusCode": self.status,
-                "errorCode": self.error_code,
-                "result": dict(self.result),
-            },
+            "response": None if self.status is None else response,
         }
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 

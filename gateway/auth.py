@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gateway.catalog import EVERY_SHARE, Recipient
 from gateway.errors import Unauthenticated
+from gateway.networks import parse_networks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,7 +84,8 @@ def configured_credentials(config: Config) -> Iterable[Credential]:
         token = config.authorization.bearer_token.reveal()
         yield Credential(token_hash(token), Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE})))
     for entry in config.gateway.recipients:
-        recipient = Recipient(entry.name, frozenset(share.casefold() for share in entry.shares))
+        shares = frozenset(share.casefold() for share in entry.shares)
+        recipient = Recipient(entry.name, shares, parse_networks(entry.networks))
         for known in entry.tokens:
             expires_ms = int(known.expires.timestamp() * 1000) if known.expires else None
             yield Credential(bytes.fromhex(known.sha256), recipient, expires_ms)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -19,19 +18,10 @@ from gateway.limits import Admission
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.config.operation import StorageFaults
+
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerSettings:
-    """When a storage is given up, for how long, and how many calls it gets at a time."""
-
-    failures: int = 5
-    open_seconds: float = 5.0
-    concurrent_calls: int = 16
-    queued_calls: int = 256
-    queue_seconds: float = 10.0
 
 
 class State(StrEnum):
@@ -56,7 +46,7 @@ class Breaker:
     Times come in from the caller, in seconds of a clock that does not jump.
     """
 
-    def __init__(self, settings: BreakerSettings, *, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(self, settings: StorageFaults, *, jitter: Callable[[], float] = random.random) -> None:
         self._settings = settings
         self._jitter = jitter
         self._failures = 0
@@ -96,7 +86,7 @@ class StorageCalls:
     def __init__(
         self,
         name: str,
-        settings: BreakerSettings,
+        settings: StorageFaults,
         *,
         now_seconds: Callable[[], float],
         is_fault: Callable[[BaseException], bool],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry
+    from gateway.networks import Network
 
 EVERY_SHARE = "*"
 ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
@@ -35,10 +36,14 @@ Named = TypeVar("Named", bound=HasName)
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Who asks, and the shares granted to them, in lower case; `*` grants every share."""
+    """Who asks, and the shares granted to them, in lower case; `*` grants every share.
+
+    `networks` are those from which they may come; none lets them come from anywhere.
+    """
 
     name: str
     shares: frozenset[str]
+    networks: tuple[Network, ...] = ()
 
     def may_read(self, share: Share) -> bool:
         """Whether a share is granted."""

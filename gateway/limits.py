@@ -11,56 +11,34 @@ import asyncio
 import math
 from collections import deque
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.config.operation import CLIENT_PATIENCE_SECONDS, RecipientLimits
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-RETRY_AFTER_CEILING_SECONDS = 6
+RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 PAGE_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RecipientLimits:
-    """What one recipient may do. None: without a limit."""
+def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
+    """The part of one of several workers; together they allow about what one would."""
 
-    requests_per_second: float | None = None
-    burst_requests: int = 50
-    concurrent_streams: int | None = None
-    files_per_minute: int | None = None
-    queue_seconds: float = 3.0
-    queue_length: int = 64
+    def part(value: int | None) -> int | None:
+        return None if value is None else max(1, math.ceil(value / workers))
 
-    def __post_init__(self) -> None:
-        """Refuse limits that would let nobody in, and waits that clients do not survive."""
-        for name in ("requests_per_second", "concurrent_streams", "files_per_minute", "burst_requests"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}: more than 0, or left out for no limit")
-        if not 0 <= self.queue_seconds < RETRY_AFTER_CEILING_SECONDS:
-            raise ValueError(f"queue_seconds: 0 or more and below {RETRY_AFTER_CEILING_SECONDS}")
-        if self.queue_length < 0:
-            raise ValueError("queue_length: 0 or more")
-
-    def share_of(self, workers: int) -> RecipientLimits:
-        """The part of one of several workers; together they allow about what one would."""
-
-        def part(value: int | None) -> int | None:
-            return None if value is None else max(1, math.ceil(value / workers))
-
-        return RecipientLimits(
-            requests_per_second=None
-            if self.requests_per_second is None
-            else self.requests_per_second / workers,
-            burst_requests=max(1, math.ceil(self.burst_requests / workers)),
-            concurrent_streams=part(self.concurrent_streams),
-            files_per_minute=part(self.files_per_minute),
-            queue_seconds=self.queue_seconds,
-            queue_length=self.queue_length,
-        )
+    requests_per_second = limits.requests_per_second
+    return replace(
+        limits,
+        requests_per_second=None if requests_per_second is None else requests_per_second / workers,
+        burst_requests=max(1, math.ceil(limits.burst_requests / workers)),
+        concurrent_streams=part(limits.concurrent_streams),
+        files_per_minute=part(limits.files_per_minute),
+    )
 
 
 class Excess(StrEnum):

@@ -133,9 +133,14 @@ def forget_worker(directory: Path, process_id: int) -> None:
 
 
 @asynccontextmanager
-async def probes(metrics: Metrics, resident_bytes: Callable[[], int]) -> AsyncIterator[None]:
-    """Measure the event loop's lag and the process's size for as long as the context lives."""
-    task = asyncio.ensure_future(_probe(metrics, resident_bytes))
+async def probes(
+    metrics: Metrics, resident_bytes: Callable[[], int], also: Callable[[], None] = lambda: None
+) -> AsyncIterator[None]:
+    """Measure the event loop's lag and the process's size for as long as the context lives.
+
+    `also` is called at each look, for what others measure by looking.
+    """
+    task = asyncio.ensure_future(_probe(metrics, resident_bytes, also))
     try:
         yield
     finally:
@@ -144,7 +149,7 @@ async def probes(metrics: Metrics, resident_bytes: Callable[[], int]) -> AsyncIt
             await task
 
 
-async def _probe(metrics: Metrics, resident_bytes: Callable[[], int]) -> None:
+async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LAG_PROBE_SECONDS
@@ -152,6 +157,7 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int]) -> None:
         metrics.loop_lag.observe(max(0.0, loop.time() - due))
         metrics.resident_bytes.set(resident_bytes())
         metrics.open_files.set(_open_files())
+        also()
 
 
 def _open_files() -> int:

@@ -16,6 +16,7 @@ import secrets
 import sqlite3
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,19 @@ class Change:
 def token_sha256(token: str) -> str:
     """The form in which a token is stored and looked up."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def profile(endpoint: str, issued: IssuedToken) -> dict[str, str | int]:
+    """A token's profile file, as clients read it. It holds the plain token: show it once, keep it nowhere."""
+    values: dict[str, str | int] = {
+        "shareCredentialsVersion": 1,
+        "endpoint": endpoint,
+        "bearerToken": issued.token,
+    }
+    if issued.expires_ms is not None:
+        expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
+        values["expirationTime"] = expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return values
 
 
 def check_name(name: str, what: str = "recipient name") -> str:

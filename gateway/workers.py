@@ -143,15 +143,18 @@ class Supervisor:
         first_failure: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tasks = [asyncio.create_task(self._keep(worker, first_failure)) for worker in self._workers]
         all_ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
-        watched: set[asyncio.Future[Any]] = {all_ready, first_failure}
+        watched: set[asyncio.Future[Any]] = {all_ready, first_failure, *self._tasks}
         try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         finally:
             all_ready.cancel()
             with suppress(asyncio.CancelledError):
                 await all_ready
-        if first_failure.done():
+        ended = [task for task in self._tasks if task.done()]
+        if first_failure.done() or ended:
             await self.stop(seconds=5.0)
+            for task in ended:
+                task.result()
             raise StartFailed(first_failure.result())
 
     def hand_on(self, number: signal.Signals) -> None:
@@ -194,7 +197,7 @@ class Supervisor:
                 *self._command,
                 env={**self._environment, SLOT_VARIABLE: slot},
                 pass_fds=descriptors,
-                process_group=0,
+                start_new_session=True,
             )
             theirs.close()
             if self._ending:

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from gateway.breaker import Breaker, BreakerSettings, State, StorageCalls, StorageDown
+from gateway.breaker import Breaker, State, StorageCalls, StorageDown
+from gateway.config.operation import StorageFaults
 
 
 class Unreachable(Exception):
@@ -15,7 +16,7 @@ class Unreachable(Exception):
 
 
 def breaker(**settings):
-    return Breaker(BreakerSettings(**settings), jitter=lambda: 0.5)
+    return Breaker(StorageFaults(**settings), jitter=lambda: 0.5)
 
 
 def test_failures_in_a_row_open_it_and_a_success_between_does_not():
@@ -61,7 +62,7 @@ def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
 def calls(name="s", **settings):
     return StorageCalls(
         name,
-        BreakerSettings(**settings),
+        StorageFaults(**settings),
         now_seconds=asyncio.get_running_loop().time,
         is_fault=lambda error: isinstance(error, Unreachable),
     )

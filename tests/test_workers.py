@@ -174,3 +174,9 @@ def test_a_port_that_another_program_has_is_refused_and_nothing_stays_open():
         other.listen()
         with pytest.raises(OSError, match="in use"):
             bind("127.0.0.1", other.getsockname()[1], 2)
+
+
+async def test_a_command_that_is_not_there_ends_the_start():
+    supervisor = Supervisor(["/nonexistent"], bind("127.0.0.1", 0, 2), environment=dict(os.environ))
+    with pytest.raises(FileNotFoundError):
+        await supervisor.start()

@@ -8,6 +8,7 @@ nearest known key. Secrets are `Secret` and print as stars.
 
 from gateway.config.errors import ConfigError
 from gateway.config.locations import Location
+from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, StorageFaults, Tracing
 from gateway.config.secret import Secret
 from gateway.config.sections import (
     Authorization,
@@ -28,22 +29,28 @@ from gateway.config.settings import CURRENT_VERSION, load, loads
 
 __all__ = [
     "CURRENT_VERSION",
+    "Admin",
+    "Audit",
     "Authorization",
     "Cache",
     "Compression",
     "Config",
     "ConfigError",
     "Gateway",
+    "Limits",
     "Location",
     "RecipientEntry",
+    "RecipientLimits",
     "SchemaEntry",
     "Secret",
     "ShareEntry",
     "Ssl",
     "StorageEntry",
+    "StorageFaults",
     "TableEntry",
     "TokenEntry",
     "TokenKey",
+    "Tracing",
     "load",
     "loads",
 ]

@@ -11,11 +11,12 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from gateway.config.errors import Invalid
 from gateway.config.locations import Location
+from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, StorageFaults, Tracing, setting
 from gateway.config.secret import Secret
+from gateway.networks import parse_networks
 
 CURRENT_VERSION = 1
 EVERY_SHARE = "*"
@@ -25,11 +26,6 @@ MIN_TOKEN_KEY_LENGTH = 16
 
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-
-
-def setting(default: Any, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declare a key with a default and limits, both inclusive."""
-    return dataclasses.field(default=default, metadata={"minimum": minimum, "maximum": maximum})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +109,11 @@ class RecipientEntry:
     name: str
     tokens: tuple[TokenEntry, ...] = ()
     shares: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    limits: RecipientLimits | None = None
+
+    def __post_init__(self) -> None:
+        _check_networks("networks", self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +176,25 @@ class Gateway:
 
     anonymous: bool = False
     recipients: tuple[RecipientEntry, ...] = ()
+    recipients_database: Path | None = None
+    trusted_proxies: tuple[str, ...] = ()
     storages: tuple[StorageEntry, ...] = ()
     token_keys: tuple[TokenKey, ...] = ()
     allowed_roots: tuple[Location, ...] = ()
     public_url: str | None = None
     max_staleness_seconds: float = setting(0.0, minimum=0)
     drain_seconds: float = setting(30.0, minimum=0)
+    drain_delay_seconds: float = setting(1.0, minimum=0)
     cache: Cache = dataclasses.field(default_factory=Cache)
     compression: Compression = dataclasses.field(default_factory=Compression)
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    storage_faults: StorageFaults = dataclasses.field(default_factory=StorageFaults)
+    audit: Audit | None = None
+    admin: Admin | None = None
+    tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
+        _check_networks("trusted_proxies", self.trusted_proxies)
         _check_url("public_url", self.public_url)
         _check_unique("recipients", [recipient.name for recipient in self.recipients])
         _check_unique("token_keys", [key.id for key in self.token_keys])
@@ -222,11 +232,13 @@ class Config:
                 "endpoint", f"'{self.endpoint}' is no path prefix; accepted: /delta-sharing and the like"
             )
         _check_unique("shares", [share.name for share in self.shares])
-        open_to_someone = self.gateway.anonymous or self.gateway.recipients or self.authorization
+        ours = self.gateway
+        open_to_someone = ours.anonymous or ours.recipients or ours.recipients_database or self.authorization
         if not open_to_someone:
             raise Invalid(
                 "gateway",
                 "nobody could read: give gateway.recipients or authorization.bearerToken, "
+                "gateway.recipientsDatabase, "
                 "or gateway.anonymous: true to share with everyone",
             )
         self._check_grants()
@@ -272,3 +284,10 @@ def _check_unique(field: str, names: list[str]) -> None:
 def _check_url(field: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
         raise Invalid(field, f"'{url}' is no URL; accepted: https://host, http://host:port")
+
+
+def _check_networks(field: str, networks: tuple[str, ...]) -> None:
+    try:
+        parse_networks(networks)
+    except ValueError as reason:
+        raise Invalid(field, f"{reason}; accepted: addresses and networks such as 10.0.0.0/8") from None

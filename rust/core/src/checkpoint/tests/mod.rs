@@ -1,7 +1,5 @@
 mod damage;
-mod golden;
 mod layouts;
-mod naive;
 mod sums;
 mod typed;
 mod writer;

@@ -1,0 +1,53 @@
+"""The command line: `delta-gateway COMMAND`. Each command stands in a room of its own; here they are named.
+
+Exit codes: 0 done, 1 refused or failed (the reason is on the standard error), 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from gateway import recipient_command
+from gateway.config import ConfigError
+from gateway.serving.run import serve
+from gateway.workers import StartFailed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command."""
+    parsed = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        return int(parsed.run(parsed))
+    except (ConfigError, StartFailed, OSError) as error:
+        sys.stderr.write(f"delta-gateway: {error}\n")
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their arguments."""
+    top = argparse.ArgumentParser(prog="delta-gateway", description="A gateway for Delta Sharing.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serving = commands.add_parser("serve", help="serve the shares of a configuration")
+    serving.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    serving.add_argument("--workers", type=int, default=1, metavar="N", help="processes on one port")
+    serving.set_defaults(run=_serve)
+    recipient = commands.add_parser("recipient", help="recipients in the database, while servers run")
+    recipient_command.add_arguments(recipient)
+    recipient.set_defaults(run=recipient_command.run)
+    return top
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    uvloop.run(serve(arguments.config, workers=arguments.workers))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

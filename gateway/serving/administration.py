@@ -1,0 +1,96 @@
+"""What the admin API and the command line work on: the database and the audit log of a configuration.
+
+In: a configuration. Out: the opened database, whose every change is a line of the audit log, and the
+`Administration` that the admin listener serves.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.admin import Administration
+from gateway.audit import AuditLog, AuditRecord
+from gateway.recipients import Change, RecipientDatabase
+from gateway.serving.book import configured_names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gateway.config import Admin, Config
+
+log = logging.getLogger("gateway.serving")
+
+
+def open_audit(config: Config) -> AuditLog | None:
+    """Open the audit log, if one is configured."""
+    settings = config.gateway.audit
+    if settings is None:
+        return None
+    return AuditLog(settings.file, queue_records=settings.queue_records, on_trouble=log.error)
+
+
+def open_database(
+    config: Config, actor: str, *, now_ms: Callable[[], int], audit: AuditLog | None = None
+) -> RecipientDatabase | None:
+    """Open the recipients' database, if one is configured."""
+    path = config.gateway.recipients_database
+    if path is None:
+        return None
+
+    def record(change: Change) -> None:
+        log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
+        if audit is not None:
+            audit.put(change_record(change).line())
+
+    return RecipientDatabase(
+        path, now_ms=now_ms, actor=actor, taken_names=lambda: configured_names(config), on_change=record
+    )
+
+
+def change_record(change: Change) -> AuditRecord:
+    """The audit record of a change of a recipient."""
+    return AuditRecord(
+        at_ms=change.at_ms,
+        action=change.action,
+        request_id="",
+        recipient=change.recipient,
+        source_address=None,
+        user_agent=None,
+        status=200,
+        error_code=None,
+        details={"actor": change.actor, **change.detail},
+        result={},
+    )
+
+
+def endpoint(config: Config) -> str:
+    """What profiles name as the endpoint."""
+    return f"{config.public_url}{config.prefix}"
+
+
+def administer(
+    settings: Admin,
+    config: Callable[[], Config],
+    *,
+    audit: AuditLog | None,
+    metrics_page: Callable[[], bytes],
+    reload: Callable[[], Awaitable[bool]],
+    now_ms: Callable[[], int],
+) -> Administration:
+    """Make what the admin listener serves."""
+
+    def opened(actor: str) -> RecipientDatabase:
+        database = open_database(config(), actor, now_ms=now_ms, audit=audit)
+        if database is None:
+            raise LookupError("no database is configured")
+        return database
+
+    return Administration(
+        open_database=opened if config().gateway.recipients_database else None,
+        endpoint=lambda: endpoint(config()),
+        metrics_page=metrics_page,
+        reload=reload,
+        token_sha256=settings.token_sha256,
+        metrics_token_sha256=settings.metrics_token_sha256,
+    )

@@ -1,0 +1,179 @@
+"""One serving process: the application with its watch and guards, from the first socket to the last stream.
+
+In: a configuration file and either a host and port or a worker's slot. Out: it serves until SIGTERM or
+SIGINT (or until its supervisor is gone), then drains: readiness fails first, running streams finish up to
+`drainSeconds`. SIGHUP and a changed file swap everything that a reload may swap, whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.app import create_app
+from gateway.config import Config, load
+from gateway.limits import MemoryGate, RecipientGates, machine_bytes, resident_bytes, share_of
+from gateway.metrics import Metrics, probes
+from gateway.networks import Address, client_address, parse_networks
+from gateway.reload import Reloader
+from gateway.serving.administration import open_audit, open_database
+from gateway.serving.book import RecipientBook
+from gateway.serving.guard import Guards, allow_listing, guarding
+from gateway.serving.watch import audit_counter, first_byte_signal, recording_first, watching
+from gateway.sharing import CURRENT, Current, Sharing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+
+    from aiohttp import web
+    from aiohttp.typedefs import Middleware
+
+    from gateway.auth import CredentialTable
+
+log = logging.getLogger("gateway.serving")
+
+MEMORY_SHARE = 0.8
+"""The part of the machine's memory that streams may need, where the configuration says nothing."""
+
+
+class NeedsRestart(ValueError):
+    """A change that a running server cannot take over."""
+
+
+class Served:
+    """Everything that lives as long as the process, and how a new configuration is swapped in."""
+
+    def __init__(self, path: Path, config: Config, *, workers: int, now_ms: Callable[[], int]) -> None:
+        self._path = path
+        self._workers = workers
+        self._now_ms = now_ms
+        self.metrics = Metrics()
+        self.audit = open_audit(config)
+        self.guards = self._make_guards(config)
+        self.book = RecipientBook(
+            open_database(config, "server", now_ms=now_ms), self._take, self.metrics, now_ms
+        )
+        self.book.look()
+        self.app = create_app(config, now_ms=now_ms, outer=self._outer(config), inner=self._inner(config))
+        self.app.on_response_prepare.append(first_byte_signal(self.metrics))
+        self._take(self.book.table(config))
+        self.metrics.config_loaded.set(now_ms() / 1000)
+        self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._told)
+
+    @property
+    def current(self) -> Current:
+        """The sharing in force."""
+        return self.app[CURRENT]
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.current.sharing.config
+
+    def files(self) -> list[Path]:
+        """What a change of which is a change of the configuration."""
+        tls = self.config.ssl
+        certificates = [tls.certificate_file, tls.certificate_key_file] if tls else []
+        return [self._path, *(file for file in certificates if file is not None)]
+
+    def address(self, request: web.Request) -> Address | None:
+        """Who really asks."""
+        return client_address(
+            request.remote,
+            request.headers.getall("X-Forwarded-For", []),
+            parse_networks(self.config.gateway.trusted_proxies),
+        )
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Probe, follow the database and the files for as long as the context lives."""
+        async with AsyncExitStack() as lives:
+            also = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
+            await lives.enter_async_context(probes(self.metrics, resident_bytes, also))
+            await lives.enter_async_context(self.book.watching(lambda: self.config))
+            await lives.enter_async_context(self.reloader.watching())
+            yield
+        if self.audit is not None:
+            await asyncio.to_thread(self.audit.close)
+
+    def _outer(self, config: Config) -> Sequence[Middleware]:
+        outer = [watching(self.metrics, self.audit, now_ms=self._now_ms, address=self.address)]
+        if config.gateway.tracing is not None:
+            # The extra need not be installed by those who do not trace.
+            from gateway.serving.tracing import provider, tracing  # noqa: PLC0415
+
+            outer.insert(0, tracing(provider(config.gateway.tracing)))
+        return outer
+
+    def _inner(self, config: Config) -> Sequence[Middleware]:
+        inner = [allow_listing(self.address), guarding(lambda: self.guards, self.metrics)]
+        if self.audit is not None and config.gateway.audit and config.gateway.audit.fail_closed:
+            inner.insert(1, recording_first(self.audit, now_ms=self._now_ms, address=self.address))
+        return inner
+
+    def _make_guards(self, config: Config) -> Guards:
+        limits = config.gateway.limits
+        memory_bytes = limits.memory_bytes or int((machine_bytes() or 2**33) * MEMORY_SHARE)
+        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
+        return Guards(
+            recipients=RecipientGates(
+                share_of(limits.recipient, self._workers),
+                {name: share_of(own, self._workers) for name, own in named.items()},
+                time.monotonic,
+            ),
+            memory=MemoryGate(
+                memory_bytes // self._workers,
+                stream_bytes=limits.stream_bytes,
+                queue_length=limits.queued_streams,
+                queue_seconds=limits.queue_seconds,
+                resident_bytes=resident_bytes,
+            ),
+            body_seconds=limits.body_seconds,
+        )
+
+    def _take(self, credentials: CredentialTable) -> None:
+        self.current.sharing = replace(self.current.sharing, credentials=credentials)
+
+    def _load(self) -> Config:
+        return accepted(self._path, self.config)
+
+    async def _apply(self, loaded: Config) -> None:
+        sharing = Sharing.of(loaded, now_ms=self._now_ms, sealer=self.current.sharing.sealer)
+        guards = self._make_guards(loaded)
+        credentials = self.book.table(loaded)
+        # From here on nothing can fail: the new state is taken whole.
+        self.current.sharing = replace(sharing, credentials=credentials)
+        self.guards = guards
+
+    def _told(self, accepted: bool) -> None:
+        self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
+        if accepted:
+            self.metrics.config_loaded.set(self._now_ms() / 1000)
+
+
+def accepted(path: Path, running: Config) -> Config:
+    """Read a file for a running server. Raises ConfigError, and NeedsRestart for what is fixed at start."""
+    loaded = load(path)
+    fixed = {
+        "host": (running.host, loaded.host),
+        "port": (running.port, loaded.port),
+        "endpoint": (running.endpoint, loaded.endpoint),
+        "ssl": (running.ssl, loaded.ssl),
+        "gateway.admin": (running.gateway.admin, loaded.gateway.admin),
+        "gateway.audit": (running.gateway.audit, loaded.gateway.audit),
+        "gateway.tracing": (running.gateway.tracing, loaded.gateway.tracing),
+        "gateway.cache": (running.gateway.cache, loaded.gateway.cache),
+        "gateway.recipientsDatabase": (
+            running.gateway.recipients_database,
+            loaded.gateway.recipients_database,
+        ),
+    }
+    changed = [key for key, (before, after) in fixed.items() if before != after]
+    if changed:
+        raise NeedsRestart(f"{', '.join(changed)}: a change of this needs a restart")
+    return loaded

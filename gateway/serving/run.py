@@ -1,0 +1,196 @@
+"""From a configuration file to a running server, in this process or in workers, until a signal ends it.
+
+SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is taken any more,
+and running streams finish up to `drainSeconds`. SIGHUP reads the configuration anew. With workers, this
+process watches them and serves the admin listener alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.admin import create_admin_app
+from gateway.config import Config, load
+from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
+from gateway.reload import Reloader
+from gateway.serving.administration import administer, open_audit
+from gateway.serving.process import Served, accepted
+from gateway.sharing import epoch_ms
+from gateway.tls import server_context
+from gateway.workers import Slot, Supervisor, bind
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from gateway.audit import AuditLog
+
+log = logging.getLogger("gateway.serving")
+
+METRICS_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+KILL_MARGIN_SECONDS = 5.0
+
+
+async def serve(path: Path, *, workers: int = 1) -> None:
+    """Serve until a signal. Raises ConfigError, OSError (the port is taken) and StartFailed."""
+    config = load(path)
+    slot = Slot.of_environment(os.environ)
+    if slot is not None:
+        await _serve_slot(path, config, slot)
+    elif workers > 1:
+        await _supervise(path, config, workers)
+    else:
+        await _serve_alone(path, config)
+
+
+async def _serve_alone(path: Path, config: Config) -> None:
+    served = Served(path, config, workers=1, now_ms=epoch_ms)
+    stop = _stop_signals()
+    listener = bind(config.host, config.port, 1)[0]
+    administration = _administration(
+        config,
+        lambda: served.config,
+        audit=served.audit,
+        page=served.metrics.page,
+        reload=served.reloader.reload,
+    )
+    async with served.living(), _hang_up(served.reloader.ask), administration:
+        runner = await _listen(served, listener, config)
+        log.info("serving on port %d", listener.getsockname()[1])
+        await stop.wait()
+        await _drain(served, runner, config)
+
+
+async def _serve_slot(path: Path, config: Config, slot: Slot) -> None:
+    served = Served(path, config, workers=slot.count, now_ms=epoch_ms)
+    stop = _stop_signals()
+    async with served.living(), _hang_up(served.reloader.ask):
+        runner = await _listen(served, slot.listener, config)
+        slot.ready()
+        ends = {asyncio.ensure_future(slot.supervisor_gone()), asyncio.ensure_future(stop.wait())}
+        _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await _drain(served, runner, config)
+
+
+async def _supervise(path: Path, config: Config, workers: int) -> None:
+    metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
+    latest = [config]
+
+    async def take(loaded: Config) -> None:
+        latest[0] = loaded
+
+    reloader = Reloader(lambda: [path], lambda: accepted(path, config), take)
+    with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
+        shared = Path(directory)
+
+        def restarted(process_id: int) -> None:
+            metrics.worker_restarts.inc()
+            forget_worker(shared, process_id)
+
+        supervisor = Supervisor(
+            [sys.executable, "-m", "gateway", "serve", "-c", str(path)],
+            bind(config.host, config.port, workers),
+            environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
+            on_restart=restarted,
+        )
+
+        def page() -> bytes:
+            metrics.workers.set(len(supervisor.process_ids))
+            return workers_page(shared, metrics)
+
+        def hang_up() -> None:
+            reloader.ask()
+            supervisor.hand_on(signal.SIGHUP)
+
+        async def reload() -> bool:
+            supervisor.hand_on(signal.SIGHUP)
+            return await reloader.reload()
+
+        await supervisor.start()
+        try:
+            async with _hang_up(hang_up), reloader.watching(), AsyncExitStack() as lives:
+                await lives.enter_async_context(
+                    _administration(config, lambda: latest[0], audit=audit, page=page, reload=reload)
+                )
+                log.info("serving by %d workers", workers)
+                await stop.wait()
+        finally:
+            gateway = config.gateway
+            drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
+            await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
+            if audit is not None:
+                audit.close()
+
+
+async def _listen(served: Served, listener: socket.socket, config: Config) -> web.AppRunner:
+    limits = config.gateway.limits
+    runner = web.AppRunner(
+        served.app,
+        access_log=None,
+        handle_signals=False,
+        keepalive_timeout=limits.idle_connection_seconds,
+        shutdown_timeout=config.gateway.drain_seconds,
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener, ssl_context=server_context(config)).start()
+    return runner
+
+
+async def _drain(served: Served, runner: web.AppRunner, config: Config) -> None:
+    log.info("draining")
+    served.current.draining = True
+    await asyncio.sleep(config.gateway.drain_delay_seconds)
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def _administration(
+    settings: Config,
+    config: Callable[[], Config],
+    *,
+    audit: AuditLog | None,
+    page: Callable[[], bytes],
+    reload: Callable[[], Awaitable[bool]],
+) -> AsyncIterator[None]:
+    """Serve the admin listener, if one is configured, for as long as the context lives."""
+    admin = settings.gateway.admin
+    if admin is None:
+        yield
+        return
+    administration = administer(admin, config, audit=audit, metrics_page=page, reload=reload, now_ms=epoch_ms)
+    runner = web.AppRunner(create_admin_app(administration), access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, admin.host, admin.port).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _stop_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@asynccontextmanager
+async def _hang_up(ask: Callable[[], None]) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, ask)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)

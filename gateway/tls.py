@@ -1,0 +1,81 @@
+"""TLS by certificate files, or by a certificate made at start.
+
+In: the `ssl` section. Out: a context for the listener, TLS 1.2 or newer. `renew` reads changed files into a
+context that is in use: connections that come afterwards get the new certificate.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Ssl
+
+SELF_SIGNED_DAYS = 365
+
+
+def server_context(config: Config) -> ssl.SSLContext | None:
+    """Make the listener's context; None for plain HTTP. Raises OSError when the files cannot be used."""
+    if config.ssl is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if config.ssl.self_signed:
+        _load_self_signed(context, config.host)
+    else:
+        renew(context, config.ssl)
+    return context
+
+
+def renew(context: ssl.SSLContext, settings: Ssl) -> None:
+    """Read the certificate files into a context."""
+    if settings.certificate_file is None:
+        return
+    password = settings.certificate_password_file
+    context.load_cert_chain(
+        settings.certificate_file,
+        settings.certificate_key_file,
+        password.read_text(encoding="utf-8").rstrip("\r\n") if password else None,
+    )
+
+
+def _load_self_signed(context: ssl.SSLContext, host: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(days=SELF_SIGNED_DAYS))
+        .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    # The standard library takes a key from a file alone; this one is its owner's and gone at once.
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "pair.pem"
+        file.touch(mode=0o600)
+        file.write_bytes(private + certificate.public_bytes(pem))
+        context.load_cert_chain(file)
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

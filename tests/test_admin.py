@@ -1,0 +1,191 @@
+"""The admin API through a real socket: the same operations as the command line, and its document is true."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+
+import pytest
+
+from gateway.admin import Administration, create_admin_app
+from gateway.admin_document import DOCUMENT
+from gateway.recipients import RecipientDatabase, token_sha256
+
+NOW_MS = 1_700_000_000_000
+TOKEN = "the-admin-token"
+METRICS_TOKEN = "the-metrics-token"
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def open_database(tmp_path, told):
+    def open_database(actor):
+        return RecipientDatabase(
+            tmp_path / "recipients.db",
+            now_ms=lambda: NOW_MS,
+            actor=actor,
+            taken_names=lambda: frozenset({"from-yaml"}),
+            on_change=told.append,
+        )
+
+    return open_database
+
+
+async def reloaded():
+    return True
+
+
+def administration(open_database):
+    return Administration(
+        open_database=open_database,
+        endpoint=lambda: "https://share.example/delta-sharing",
+        metrics_page=lambda: b"# metrics\n",
+        reload=reloaded,
+        token_sha256=sha256(TOKEN),
+        metrics_token_sha256=sha256(METRICS_TOKEN),
+    )
+
+
+@pytest.fixture
+async def client(aiohttp_client, open_database):
+    app = create_admin_app(administration(open_database))
+    return await aiohttp_client(app, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+async def answer(response, status=200):
+    assert response.status == status, await response.text()
+    assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+    return await response.json()
+
+
+async def test_a_recipient_from_its_profile_to_its_end(client, open_database, told):
+    added = await answer(
+        await client.post("/recipients", json={"name": "alice", "shares": ["sales"], "expiresInSeconds": 60}),
+        201,
+    )
+    token = added["profile"].pop("bearerToken")
+    assert added == {
+        "recipient": "alice",
+        "profile": {
+            "shareCredentialsVersion": 1,
+            "endpoint": "https://share.example/delta-sharing",
+            "expirationTime": "2023-11-14T22:14:20.000Z",
+        },
+    }
+    assert open_database("t").show("alice").tokens[0].sha256 == token_sha256(token)
+    shown = await answer(await client.get("/recipients/alice"))
+    assert (shown["shares"], shown["networks"]) == (["sales"], [])
+    assert shown["tokens"] == [{"createdMs": NOW_MS, "expiresMs": NOW_MS + 60_000}]
+    assert token not in str(shown)
+    assert token_sha256(token) not in str(shown)
+    await answer(await client.put("/recipients/alice/shares/logs"))
+    await answer(await client.put("/recipients/alice/networks", json={"networks": ["192.0.2.0/24"]}))
+    rotated = await answer(await client.post("/recipients/alice/rotate", json={"oldExpiresInSeconds": 30}))
+    assert rotated["profile"]["bearerToken"] != token
+    taken = await answer(await client.delete("/recipients/alice/shares/sales"))
+    assert (taken["shares"], taken["networks"]) == (["logs"], ["192.0.2.0/24"])
+    revoked = await answer(await client.post("/recipients/alice/revoke"))
+    assert all(token["expiresMs"] <= NOW_MS for token in revoked["tokens"])
+    listed = await answer(await client.get("/recipients"))
+    assert [recipient["name"] for recipient in listed["recipients"]] == ["alice"]
+    assert [change.actor for change in told] == ["admin:127.0.0.1"] * 6
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/recipients", b"{", 400),
+        ("POST", "/recipients", b"[]", 400),
+        ("POST", "/recipients", b"[" * 50_000, 400),
+        ("POST", "/recipients", b"{}", 400),
+        ("POST", "/recipients", b'{"name": 7}', 400),
+        ("POST", "/recipients", b'{"name": "a b"}', 400),
+        ("POST", "/recipients", b'{"name": "x", "other": 1}', 400),
+        ("POST", "/recipients", b'{"name": "x", "shares": "sales"}', 400),
+        ("POST", "/recipients", b'{"name": "x", "networks": ["everywhere"]}', 400),
+        ("POST", "/recipients", b'{"name": "x", "expiresInSeconds": 0}', 400),
+        ("POST", "/recipients", b'{"name": "x", "expiresInSeconds": true}', 400),
+        ("POST", "/recipients", b'{"name": "x", "expiresInSeconds": 1e99}', 400),
+        ("POST", "/recipients", b'{"name": "From-Yaml"}', 409),
+        ("POST", "/recipients", b'{"name": "' + b"x" * 70_000 + b'"}', 413),
+        ("GET", "/recipients/nobody", b"", 404),
+        ("POST", "/recipients/nobody/rotate", b"", 404),
+        ("POST", "/recipients/nobody/revoke", b"", 404),
+        ("PUT", "/recipients/nobody/shares/sales", b"", 404),
+        ("PUT", "/recipients/nobody/networks", b'{"networks": []}', 404),
+        ("PUT", "/recipients/nobody/networks", b"{}", 400),
+        ("GET", "/nothing", b"", 404),
+        ("PATCH", "/recipients", b"", 405),
+    ],
+)
+async def test_what_is_not_accepted_is_said_and_changes_nothing(client, told, *, method, path, body, status):
+    response = await client.request(method, path, data=body)
+    said = await answer(response, status)
+    assert set(said) == {"errorCode", "message"}
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": f"Bearer {METRICS_TOKEN}"},
+        {"Authorization": "Bearer \udcff"},
+    ],
+)
+async def test_nobody_else_comes_in(aiohttp_client, open_database, headers):
+    client = await aiohttp_client(create_admin_app(administration(open_database)))
+    for path in ("/recipients", "/recipients/alice", "/openapi.json"):
+        assert (await answer(await client.get(path, headers=headers), 401))["errorCode"] == "UNAUTHENTICATED"
+    assert (await client.get("/healthz", headers=headers)).status == 200
+
+
+async def test_the_metrics_token_opens_metrics_alone(aiohttp_client, open_database):
+    client = await aiohttp_client(create_admin_app(administration(open_database)))
+    response = await client.get("/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
+    assert (response.status, await response.read()) == (200, b"# metrics\n")
+
+
+async def test_without_a_database_the_recipients_stand_in_the_file(aiohttp_client):
+    client = await aiohttp_client(
+        create_admin_app(administration(None)), headers={"Authorization": f"Bearer {TOKEN}"}
+    )
+    assert "recipientsDatabase" in (await answer(await client.get("/recipients"), 404))["message"]
+
+
+async def test_two_admins_at_once_lose_no_change(client, open_database):
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    shares = [f"share{number}" for number in range(30)]
+    answers = await asyncio.gather(*(client.put(f"/recipients/alice/shares/{share}") for share in shares))
+    assert [response.status for response in answers] == [200] * 30
+    assert open_database("t").show("alice").shares == tuple(sorted(shares))
+
+
+def test_the_document_and_the_routes_are_the_same(open_database):
+    app = create_admin_app(administration(open_database))
+    routes = {
+        (route.method.lower(), route.resource.canonical)
+        for route in app.router.routes()
+        if route.method != "HEAD"
+    }
+    methods = {"get", "put", "post", "delete"}
+    described = {
+        (method, path) for path, item in DOCUMENT["paths"].items() for method in item if method in methods
+    }
+    assert described == routes
+
+
+def test_every_schema_that_is_named_is_there():
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
+    assert named == set(DOCUMENT["components"]["schemas"])

@@ -1,0 +1,317 @@
+"""The server as its users run it: recipients, reloads, limits, workers and drains through real processes."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
+
+TOKEN, ADMIN_TOKEN = "token-of-alice", "token-of-the-admin"
+ROOT = Path(__file__).parent.parent
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Gateway:
+    """A configuration in a directory and the process that serves it."""
+
+    def __init__(self, directory, **ours):
+        self.directory = directory
+        self.port, self.admin_port = free_port(), free_port()
+        self.path = directory / "share.json.yaml"
+        self.settings = {
+            "version": 1,
+            "host": "127.0.0.1",
+            "port": self.port,
+            "shares": [{"name": name, "schemas": []} for name in ("sales", "logs")],
+            "gateway": {
+                "recipients": [{"name": "alice", "tokens": [{"sha256": sha256(TOKEN)}], "shares": ["sales"]}],
+                "recipientsDatabase": "state/recipients.db",
+                "tokenKeys": [{"id": "k1", "secret": "k" * 32}],
+                "drainDelaySeconds": 0.3,
+                "drainSeconds": 5,
+                "audit": {"file": "audit.jsonl"},
+                "admin": {"port": self.admin_port, "tokenSha256": sha256(ADMIN_TOKEN)},
+                **ours,
+            },
+        }
+        self.write()
+
+    def write(self):
+        # Swapped in one step: the server never reads half a file of ours.
+        half = self.path.with_suffix(".half")
+        half.write_text(json.dumps(self.settings))
+        half.replace(self.path)
+
+    def get(self, path, token=TOKEN, *, port=None, method="GET", body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=20)
+        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
+        try:
+            connection.request(method, path, body if body is None else json.dumps(body), sent)
+            response = connection.getresponse()
+            return response.status, response.read(), response.headers
+        finally:
+            connection.close()
+
+    def shares(self, token=TOKEN, **options):
+        status, body, _ = self.get("/delta-sharing/shares", token, **options)
+        return status, [share["name"] for share in json.loads(body).get("items", [])]
+
+    def admin(self, method, path, body=None):
+        status, answer, _ = self.get(path, ADMIN_TOKEN, port=self.admin_port, method=method, body=body)
+        return status, answer
+
+    def records(self):
+        return [json.loads(line) for line in (self.directory / "audit.jsonl").read_bytes().splitlines()]
+
+    def command(self, *arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "gateway", "recipient", *arguments, "-c", str(self.path)],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @contextmanager
+    def running(self, workers=1):
+        with (self.directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", "-c", str(self.path), "--workers", str(workers)],
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                self.until(lambda: self.get("/readyz")[0] == 200, seconds=20)
+                yield self
+            finally:
+                self.process.terminate()
+                assert self.process.wait(20) == 0, self.log()
+
+    def log(self):
+        return (self.directory / "log").read_text()
+
+    def until(self, condition, seconds=5.0):
+        end = time.monotonic() + seconds
+        while True:
+            with suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return time.monotonic() - end + seconds
+            assert time.monotonic() < end, self.log()
+            assert self.process.poll() is None, self.log()
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    return Gateway(tmp_path)
+
+
+def test_recipients_of_the_command_line_are_seen_within_a_second(gateway):
+    with gateway.running():
+        added = gateway.command(
+            "add", "bob", "--share", "logs", "--profile", str(gateway.directory / "bob.share")
+        )
+        assert added.returncode == 0, added.stderr
+        profile = json.loads((gateway.directory / "bob.share").read_text())
+        first = profile["bearerToken"]
+        assert profile["endpoint"] == f"http://127.0.0.1:{gateway.port}/delta-sharing"
+        assert gateway.until(lambda: gateway.shares(first) == (200, ["logs"])) < 1
+        assert gateway.command("grant", "bob", "sales").returncode == 0
+        assert gateway.until(lambda: gateway.shares(first)[1] == ["sales", "logs"]) < 1
+        rotated = gateway.command("rotate", "bob", "--old-expires", "1h")
+        second = json.loads(rotated.stdout)["bearerToken"]
+        assert gateway.until(lambda: gateway.shares(second)[0] == 200) < 1
+        assert gateway.shares(first)[0] == 200
+        assert gateway.command("revoke", "bob").returncode == 0
+        assert gateway.until(lambda: gateway.shares(first)[0] == gateway.shares(second)[0] == 401) < 1
+        assert gateway.shares() == (200, ["sales"])
+    actions = [record["actionName"] for record in gateway.records()]
+    assert [action for action in actions if "ecipient" in action or "Permissions" in action] == [
+        "createRecipient",
+        "updateSharePermissions",
+        "rotateRecipientToken",
+        "revokeRecipientTokens",
+    ]
+    told = (gateway.directory / "audit.jsonl").read_text() + gateway.log()
+    assert first not in told
+    assert second not in told
+
+
+def test_a_profile_is_never_written_over_and_the_recipient_is_then_not_made(gateway):
+    existing = gateway.directory / "bob.share"
+    existing.write_text("precious")
+    refused = gateway.command("add", "bob", "--profile", str(existing))
+    assert refused.returncode == 1
+    assert existing.read_text() == "precious"
+    assert gateway.command("list").stdout == ""
+    assert "stands in the configuration file" in gateway.command("add", "Alice").stderr
+
+
+def test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed(tmp_path):
+    gateway = Gateway(tmp_path, trustedProxies=["127.0.0.1"])
+    gateway.settings["gateway"]["recipients"][0]["networks"] = ["192.0.2.0/24"]
+    gateway.write()
+    with gateway.running():
+        assert gateway.shares()[0] == 403
+        assert gateway.shares(headers={"X-Forwarded-For": "192.0.2.9"}) == (200, ["sales"])
+        assert gateway.shares(headers={"X-Forwarded-For": "192.0.2.9, 203.0.113.1"})[0] == 403
+        assert gateway.shares("wrong", headers={"X-Forwarded-For": "192.0.2.9"})[0] == 401
+    assert [record["sourceIPAddress"] for record in gateway.records()] == [
+        "127.0.0.1",
+        "192.0.2.9",
+        "203.0.113.1",
+        "192.0.2.9",
+    ]
+
+
+def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gateway):
+    with gateway.running():
+        gateway.settings["shares"].append({"name": "news", "schemas": []})
+        gateway.settings["gateway"]["recipients"][0]["shares"].append("news")
+        gateway.write()
+        gateway.until(lambda: gateway.shares()[1] == ["sales", "news"])
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
+        gateway.write()
+        gateway.until(lambda: "is refused, the old one goes on" in gateway.log())
+        assert gateway.shares() == (200, ["sales", "news"])
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.settings["port"] = free_port()
+        gateway.write()
+        gateway.until(lambda: "port: a change of this needs a restart" in gateway.log())
+        assert gateway.shares() == (200, ["sales", "news"])
+        gateway.settings["port"] = gateway.port
+        gateway.write()
+        gateway.until(lambda: gateway.shares()[1] == ["logs"])
+
+
+def test_sighup_reads_the_file_anew(gateway):
+    with gateway.running():
+        gateway.process.send_signal(signal.SIGHUP)
+        gateway.until(lambda: "the configuration was read anew" in gateway.log())
+        assert gateway.shares() == (200, ["sales"])
+
+
+def test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held(tmp_path):
+    gateway = Gateway(
+        tmp_path, limits={"recipient": {"requestsPerSecond": 1, "burstRequests": 3, "queueSeconds": 0}}
+    )
+    with gateway.running():
+        gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})
+        answers = [gateway.get("/delta-sharing/shares") for _ in range(8)]
+        assert [status for status, _, _ in answers][:3] == [200] * 3
+        refused = [answer for answer in answers if answer[0] == 429]
+        assert refused
+        for _, body, headers in refused:
+            assert json.loads(body)["errorCode"] == "RESOURCE_EXHAUSTED"
+            assert 1 <= int(headers["Retry-After"]) < 7
+        assert gateway.get("/healthz")[0] == 200
+
+
+def test_a_slow_head_and_a_slow_body_end_and_cost_others_nothing(tmp_path):
+    gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
+    with gateway.running():
+        head = socket.create_connection(("127.0.0.1", gateway.port))
+        head.sendall(b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\n")
+        head.settimeout(10)
+        begun = time.monotonic()
+        assert head.recv(100) == b""
+        assert time.monotonic() - begun < 5
+        head.close()
+        assert gateway.shares()[0] == 200
+
+
+def test_readiness_fails_before_connections_are_refused(gateway):
+    with gateway.running():
+        gateway.process.terminate()
+        gateway.until(lambda: gateway.get("/readyz")[0] == 503)
+        assert gateway.shares() == (200, ["sales"])
+        gateway.process.wait(10)
+    with pytest.raises(ConnectionRefusedError):
+        gateway.get("/healthz")
+
+
+def test_metrics_and_recipients_by_the_admin_listener(gateway):
+    with gateway.running():
+        status, body = gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})
+        assert status == 201
+        token = json.loads(body)["profile"]["bearerToken"]
+        gateway.until(lambda: gateway.shares(token) == (200, ["logs"]))
+        status, page = gateway.admin("GET", "/metrics")
+        assert status == 200
+        assert b'delta_gateway_requests_total{route="list_shares",status="200"}' in page
+        assert b'delta_gateway_token_expires_timestamp_seconds{recipient="bob"}' in page
+        assert gateway.get("/metrics")[0] == 404
+
+
+def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_begun_anew(gateway):
+    with gateway.running(workers=2):
+        for _ in range(40):
+            assert gateway.shares() == (200, ["sales"])
+        gateway.until(lambda: total(gateway, "delta_gateway_requests_total", "list_shares") == 40)
+        assert total(gateway, "delta_gateway_workers") == 2
+        victim = children(gateway.process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        for _ in range(40):
+            assert gateway.shares() == (200, ["sales"])
+        gateway.until(lambda: total(gateway, "delta_gateway_worker_restarts_total") == 1)
+        gateway.until(lambda: total(gateway, "delta_gateway_workers") == 2)
+        assert gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})[0] == 201
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.write()
+        gateway.until(lambda: all(gateway.shares()[1] == ["logs"] for _ in range(10)))
+    assert children(gateway.process.pid) == []
+
+
+def total(gateway, name, route=None):
+    page = gateway.admin("GET", "/metrics")[1].decode()
+    lines = [line for line in page.splitlines() if line.startswith(name) and (not route or route in line)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def children(process_id):
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not(tmp_path):
+    for fail_closed, status in ((False, 200), (True, 503)):
+        directory = tmp_path / str(fail_closed)
+        directory.mkdir()
+        gateway = Gateway(directory, audit={"file": "/dev/full", "failClosed": fail_closed})
+        with gateway.running():
+            assert gateway.get("/delta-sharing/shares")[0] == status
+            gateway.until(lambda gateway=gateway: "the audit log cannot be written" in gateway.log())
+            gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
+
+
+def test_it_starts_in_under_a_second_of_its_own_work(gateway):
+    with gateway.running():
+        pass
+    code = "import gateway.serving.run"
+    usage = os.times()
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    after = os.times()
+    spent = after.children_user - usage.children_user + after.children_system - usage.children_system
+    assert spent < 2

@@ -1,0 +1,70 @@
+"""Traces: one span a request, the caller's child, without tokens; nothing imported when they are off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
+
+from gateway.access_log import access_log_middleware
+from gateway.config import Tracing
+from gateway.errors import error_middleware
+from gateway.serving.tracing import provider, tracing
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture
+async def traced(aiohttp_client):
+    exporter = InMemorySpanExporter()
+    tracers = provider(Tracing("http://collector.test", sample_ratio=1.0), exporter)
+
+    async def get_share(request):
+        if request.match_info["share"] == "broken":
+            raise RuntimeError("no")
+        return web.Response(text="ok")
+
+    app = web.Application(middlewares=[access_log_middleware, tracing(tracers), error_middleware])
+    app.router.add_get("/shares/{share}", get_share)
+    client = await aiohttp_client(app)
+
+    def spans():
+        tracers.force_flush()
+        return exporter.get_finished_spans()
+
+    yield client, spans
+    tracers.shutdown()
+
+
+async def test_a_request_is_one_span_of_its_callers_trace_and_names_no_token(traced):
+    client, spans = traced
+    headers = {"Authorization": "Bearer secret-token", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    await client.get("/shares/sales?pageToken=sealed", headers=headers)
+    (span,) = spans()
+    assert span.name == "get_share"
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.attributes["delta_sharing.share"] == "sales"
+    assert "secret-token" not in str(span.to_json())
+    assert "sealed" not in str(span.to_json())
+
+
+async def test_a_server_error_is_an_error_of_the_span(traced):
+    client, spans = traced
+    assert (await client.get("/shares/broken")).status == 500
+    (span,) = spans()
+    assert span.status.status_code is StatusCode.ERROR
+
+
+def test_nothing_of_it_is_imported_without_the_section():
+    code = (
+        "import sys, gateway.serving.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
