@@ -215,12 +215,21 @@ class Signers:
 class Table:
     """One Delta table: finds versions, keeps snapshots. Thread-safe; one per shared table."""
 
-    def __new__(cls, storage: Storage, root: str, *, allowed_roots: Sequence[str] = ()) -> Table:
-        """`root`: a directory for local storage, else the key prefix in the bucket."""
+    def __new__(cls, storage: Storage, root: str) -> Table:
+        """`root`: a directory for local storage, else the key prefix in the bucket. Nothing is read yet."""
     def snapshot(
-        self, *, version: int | None = None, timestamp_ms: int | None = None, max_staleness_ms: int = 0
+        self,
+        *,
+        version: int | None = None,
+        timestamp_ms: int | None = None,
+        identity: str | None = None,
+        max_staleness_ms: int = 0,
     ) -> Snapshot:
-        """The latest version, or that of a version or timestamp. *Blocks*."""
+        """The latest version (as of a look at most `max_staleness_ms` ago), or that of a version or timestamp.
+
+        With `identity`, the very order of files that an earlier `Snapshot.identity` names, for its next pages:
+        InvalidCursor when the log's files that it was read from are there no more. *Blocks*.
+        """
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """The earliest version committed at or after a timestamp. Raises TimestampOutOfRange after the last. *Blocks*."""
     def version_at_or_before(self, timestamp_ms: int) -> int:
@@ -262,7 +271,13 @@ class Changes:
     ) -> NdjsonChunks: ...
 
 def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
-    """Sets the size of the native pool and the budget of hot columns. Before the first Table."""
+    """Sets the size of the native pool (before the first stream) and the budget of hot columns."""
+
+def cache_used_bytes() -> int:
+    """Bytes of hot columns held."""
+
+def shrink_cache(bytes: int) -> None:  # noqa: A002
+    """Drops the least recently used hot columns until at most `bytes` are held; running streams finish."""
 
 def deletion_vector_rows(data: bytes, *, offset: int, size_in_bytes: int) -> list[int]:
     """Row indexes of a vector stored in a deletion vector file, checked by its checksum. Raises CorruptLog."""

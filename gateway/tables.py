@@ -94,11 +94,7 @@ class Tables:
 
     def _make(self, table: SharedTable) -> OpenTable:
         allowed = self._config.gateway.allowed_roots
-        native = _native.Table(
-            self._storage(table.location),
-            table.location.key,
-            allowed_roots=[root.url for root in allowed],
-        )
+        native = _native.Table(self._storage(table.location), table.location.key)
         signers = _native.Signers(
             table.location.url,
             self._signer(table.location, table.id),

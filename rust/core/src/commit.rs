@@ -11,6 +11,7 @@ mod text;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use memchr::memmem::find;
 
 use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
@@ -95,6 +96,30 @@ impl CommitFile {
             self.in_commit_timestamp_ms = self.in_commit_timestamp_ms.or(info.in_commit_timestamp);
         }
         Some(())
+    }
+}
+
+/// The protocol and the metadata of a commit, found without reading its file actions.
+#[derive(Debug, Default)]
+pub(crate) struct CommitHeads {
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) metadata: Option<Metadata>,
+}
+
+impl CommitHeads {
+    pub(crate) fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
+        let mut heads = Self::default();
+        let is_head =
+            |line: &[u8]| [&b"\"metaData\""[..], b"\"protocol\""].iter().any(|key| find(line, key).is_some());
+        if !is_head(bytes) {
+            return Ok(heads);
+        }
+        for line in bytes.split(|byte| *byte == b'\n').filter(|line| is_head(line)) {
+            let commit = CommitFile::parse(name, &bytes.slice_ref(line))?;
+            heads.protocol = commit.protocol.or(heads.protocol);
+            heads.metadata = commit.metadata.or(heads.metadata);
+        }
+        Ok(heads)
     }
 }
 

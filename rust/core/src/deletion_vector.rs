@@ -3,7 +3,7 @@
 //! In goes a piece of a deletion vector file or the text of an inline vector, whoever wrote it; out come row
 //! indexes, or [`Error::CorruptLog`]. What is read is never taken for a size to allocate.
 
-use roaring::RoaringTreemap;
+pub use roaring::RoaringTreemap;
 
 use crate::{Error, Result};
 

@@ -67,6 +67,15 @@ impl Protocol {
     }
 }
 
+impl Metadata {
+    /// Whether the table's change data feed is on.
+    #[must_use]
+    pub fn is_change_data_feed_on(&self) -> bool {
+        let property = self.property("delta.enableChangeDataFeed");
+        property.is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+}
+
 fn is_column_mapping_on(metadata: &Metadata) -> bool {
     metadata.property("delta.columnMapping.mode").is_some_and(|mode| !mode.eq_ignore_ascii_case("none"))
 }

@@ -10,6 +10,8 @@
 #![deny(unsafe_code)]
 
 pub mod actions;
+pub mod answer;
+pub mod changes;
 pub mod checkpoint;
 pub mod commit;
 mod crc;
@@ -18,17 +20,20 @@ mod digest;
 pub mod error;
 mod features;
 pub mod history;
+pub mod hot;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 pub mod pool;
 pub mod predicate;
 pub mod replay;
+pub mod scan;
 pub mod schema;
 pub mod segment;
 pub mod sign;
 pub mod snapshot;
 pub mod storage;
+pub mod table;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 

@@ -74,7 +74,7 @@ pub struct LogSegment {
     pub version_commit: Option<LogFileEntry>,
     /// The version's `.crc`.
     pub checksum: Option<LogFileEntry>,
-    /// When the commits from the checkpoint's on were written: (version, milliseconds), ascending.
+    /// When the commits from a little before the checkpoint on were written: (version, milliseconds), ascending.
     pub modified_ms: Vec<(i64, i64)>,
 }
 

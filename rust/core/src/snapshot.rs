@@ -11,17 +11,23 @@ mod load;
 mod names;
 
 use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
-use crate::checkpoint::{Checkpoint, ReadOptions};
+use crate::checkpoint::{Checkpoint, IsDead};
 use crate::error::Result;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
 use crate::storage::Storage;
 
+pub(crate) use names::partition_names;
+
 /// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
+
+/// Threads that sum up a checkpoint: one sum is a fraction of a second, and other requests want to live.
+const MAX_SUM_THREADS: usize = 4;
 
 /// Which version is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +118,7 @@ impl Snapshot {
     /// Whether the table's change data feed is on at this version.
     #[must_use]
     pub fn change_data_feed(&self) -> bool {
-        self.metadata
-            .property("delta.enableChangeDataFeed")
-            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        self.metadata.is_change_data_feed_on()
     }
 
     /// See [`Protocol::client_reader_features`].
@@ -191,11 +195,12 @@ impl Snapshot {
         }
         let mut totals = live_totals(&self.commit_batches);
         if let Some(checkpoint) = self.checkpoint()? {
-            let options = ReadOptions { first_source: CHECKPOINT_SOURCE, ..ReadOptions::default() };
-            for batch in checkpoint.batches(self.interner(), options) {
-                let batch = batch?;
-                totals.add(&batch, &self.live_rows(&batch));
-            }
+            let decided = |path: &str, vector: Option<&_>| self.decided.contains(path, vector);
+            let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
+            let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_SUM_THREADS));
+            let found = checkpoint.totals(is_dead, threads)?;
+            totals.files += found.files;
+            totals.size_bytes = totals.size_bytes.saturating_add(found.bytes);
         }
         Ok(*self.totals.get_or_init(|| totals))
     }

@@ -4,6 +4,7 @@
 //! from any thread. Nothing outside of this room knows of tokio or of `object_store`. Errors name the file
 //! without its directory; the store's own words travel in `detail`.
 
+mod pending;
 mod remote;
 mod runtime;
 mod stored_file;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::log_path::{self, LOG_DIRECTORY};
 
+pub use pending::PendingReads;
 pub use remote::{S3Credentials, S3Options};
 pub use stored_file::{StoredFile, StoredFileReader};
 
@@ -85,6 +87,15 @@ impl Storage {
         match &self.0 {
             Inner::Local => paths.iter().map(|path| read_local(path)).collect(),
             Inner::Remote(remote) => remote.read_many(paths),
+        }
+    }
+
+    /// As [`Self::read_many`], without waiting.
+    #[must_use]
+    pub fn start_reads(&self, paths: Vec<String>) -> PendingReads {
+        match &self.0 {
+            Inner::Local => PendingReads::local(paths),
+            Inner::Remote(remote) => remote.start_reads(paths),
         }
     }
 

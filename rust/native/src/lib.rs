@@ -2,10 +2,12 @@
 //!
 //! `gateway/_native.pyi` documents what Python sees; its signatures are held against this crate by stubtest.
 
+mod deletion_vector;
 mod errors;
 mod signers;
 mod storage;
 mod stream;
+mod table;
 
 use pyo3::prelude::*;
 
@@ -18,6 +20,14 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::StreamSummary>()?;
+    module.add_class::<table::Snapshot>()?;
+    module.add_class::<table::Table>()?;
+    module.add_function(wrap_pyfunction!(table::configure, module)?)?;
+    module.add_function(wrap_pyfunction!(table::cache_used_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(table::shrink_cache, module)?)?;
+    module.add_function(wrap_pyfunction!(deletion_vector::deletion_vector_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(deletion_vector::inline_deletion_vector_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(deletion_vector::encode_deletion_vector, module)?)?;
     module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
     Ok(())
 }

@@ -94,6 +94,12 @@ impl Columns {
         self.data_change[index]
     }
 
+    /// Whether the log tells the action's `partitionValues`: an old `remove` may have none.
+    #[must_use]
+    pub fn has_partition_values(&self, index: usize) -> bool {
+        self.partition_values[index].is_some_and(|span| self.text.get(span) != "null")
+    }
+
     /// All actions as a batch. `name` is that of the file, for errors; a size that the log does not tell (an old
     /// `remove`) is 0.
     pub fn batch(&self, source: SourceId, name: &str, interner: &mut PartitionInterner) -> Result<FileBatch> {

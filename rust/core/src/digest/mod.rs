@@ -37,7 +37,7 @@ pub(crate) const MD5_INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe,
 /// What hashes: chosen once, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// One message after another, by the hashing instructions where the CPU has them.
+    /// One or two messages at a time, by the hashing instructions where the CPU has them.
     Portable,
     /// Many side by side.
     #[cfg(target_arch = "x86_64")]
@@ -74,7 +74,7 @@ impl Engine {
             Self::Wide(lanes) if messages.len() >= SHA256_PAYS_FROM && lanes.beat_sha_instructions() => {
                 lanes.sha256(initial, messages, digests);
             }
-            _ => sha256_one_by_one(initial, messages, digests),
+            _ => sha256_portably(initial, messages, digests),
         }
     }
 
@@ -86,6 +86,14 @@ impl Engine {
             _ => md5_one_by_one(messages, digests),
         }
     }
+}
+
+fn sha256_portably(initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::wide::sha256_by_instructions(initial, messages, digests) {
+        return;
+    }
+    sha256_one_by_one(initial, messages, digests);
 }
 
 fn sha256_one_by_one(initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
@@ -152,13 +160,16 @@ fn big_endian(state: &Sha256State) -> [u8; 32] {
 /// Writes lower-case hex: `text` is twice as long as `bytes`.
 pub(crate) fn write_hex(bytes: &[u8], text: &mut [u8]) {
     for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
-        *pair = [hex_digit(byte >> 4), hex_digit(byte & 15)];
+        *pair = hex_pair(*byte);
     }
 }
 
-// Arithmetic and not a table, so that the loop above becomes vector code on every CPU.
-fn hex_digit(nibble: u8) -> u8 {
-    nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 }
+// Arithmetic on both digits at once and not a table, so that the loop above becomes vector code on every CPU.
+fn hex_pair(byte: u8) -> [u8; 2] {
+    let wide = u16::from(byte);
+    let digits = (wide >> 4 | wide << 8) & 0x0f0f;
+    let is_letter = (digits + 0x0606) >> 4 & 0x0101;
+    (digits + 0x3030 + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes()
 }
 
 /// Slow and honest: what [`write_hex`] writes, digit by digit.
@@ -200,6 +211,21 @@ mod tests {
         digests
     }
 
+    fn sha256_slowly(messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
+        let padded = messages.iter().map(|message| {
+            let mut message = message.clone();
+            pad_sha256(&mut message, 0);
+            message
+        });
+        padded
+            .map(|message| {
+                let mut digest = [[0; 32]];
+                sha256_one_by_one(&SHA256_INITIAL, &[blocks(&message)], &mut digest);
+                digest[0]
+            })
+            .collect()
+    }
+
     fn md5_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 16]> {
         let padded: Vec<Vec<u8>> = messages
             .iter()
@@ -220,6 +246,7 @@ mod tests {
         fn every_engine_agrees_with_the_hash_crates_for_messages_of_any_lengths(
             messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..=GROUP),
         ) {
+            prop_assert_eq!(sha256_slowly(&messages), sha256_of(Engine::Portable, &messages));
             for engine in engines() {
                 for (message, digest) in messages.iter().zip(sha256_of(engine, &messages)) {
                     prop_assert_eq!(&sha2::Sha256::digest(message)[..], &digest[..]);

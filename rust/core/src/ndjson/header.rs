@@ -6,19 +6,11 @@
 use super::escape::append_string;
 use super::line::{ResponseFormat, append_member};
 use crate::actions::{Metadata, Protocol};
+use crate::snapshot::Totals;
 use crate::{Error, Result};
 
 /// Features of the log alone: the files of an answer are complete without them.
 const LOG_ONLY_FEATURES: [&str; 2] = ["v2Checkpoint", "vacuumProtocolCheck"];
-
-/// The files of the answered version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Totals {
-    /// How many.
-    pub num_files: i64,
-    /// Their size in bytes.
-    pub size_bytes: i64,
-}
 
 /// What a metaData line says beside the log's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +57,8 @@ pub fn append_metadata(
         append_member(b",\"version\":", version, out);
     }
     if let Some(totals) = facts.totals {
-        append_member(b",\"size\":", totals.size_bytes, out);
-        append_member(b",\"numFiles\":", totals.num_files, out);
+        append_member(b",\"size\":", totals.size_bytes as i64, out);
+        append_member(b",\"numFiles\":", totals.files as i64, out);
     }
     out.extend_from_slice(b"}}\n");
     Ok(())
@@ -173,7 +165,7 @@ mod tests {
     const FACTS: MetadataFacts = MetadataFacts {
         change_data_feed: true,
         version: Some(7),
-        totals: Some(Totals { num_files: 2, size_bytes: 300 }),
+        totals: Some(Totals { files: 2, size_bytes: 300 }),
     };
 
     fn metadata() -> Metadata {

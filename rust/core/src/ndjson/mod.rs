@@ -4,11 +4,12 @@ pub mod chunk;
 pub mod coding;
 mod delta;
 mod escape;
+pub mod files;
 mod header;
 mod id;
 mod line;
 mod parquet;
 
-pub use header::{MetadataFacts, Totals, append_metadata, append_protocol};
+pub use header::{MetadataFacts, append_metadata, append_protocol};
 pub use id::{FileIds, IdScheme};
 pub use line::{FileAction, LineCounts, LineWriter, ResponseFormat, Stamp};

@@ -21,6 +21,12 @@ impl Limit {
         Self { records_left: limit }
     }
 
+    /// Records that are still wanted.
+    #[must_use]
+    pub fn records_left(&self) -> Option<u64> {
+        self.records_left
+    }
+
     /// Whether no further file is needed.
     #[must_use]
     pub fn is_reached(&self) -> bool {

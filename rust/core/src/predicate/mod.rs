@@ -181,6 +181,12 @@ impl Predicate {
         &self.conjuncts
     }
 
+    /// Whether partition values alone may drop a file: whether [`Self::keep_tuple`] is worth asking.
+    #[must_use]
+    pub fn asks_partitions(&self) -> bool {
+        self.whole.gate().is_some()
+    }
+
     /// Whether a file with these partition values may hold a match, whatever its statistics.
     #[must_use]
     pub fn keep_tuple(&self, tuple: &PartitionTuple) -> bool {

@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::log_path::{self, LogFileName};
 use crate::storage::{LogFileEntry, Storage};
 
+const LOOK_BACK: i64 = 32;
+
 /// The files of a log from a version on.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
@@ -21,7 +23,9 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
+    /// The listing begins a little before `from`: see [`Self::modified_ms`].
     pub(crate) fn read(storage: &Storage, root: &str, from: i64) -> Result<Self> {
+        let from = from.saturating_sub(LOOK_BACK).max(0);
         let from_name = if from > 0 { log_path::first_name_of(from) } else { String::new() };
         Ok(Self::of(storage.list_log(root, &from_name)?, from))
     }
@@ -138,15 +142,22 @@ impl Listing {
         commits: Vec<CommitEntry>,
     ) -> LogSegment {
         let base = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.version);
-        let written = self.commits.range(base..=version);
         LogSegment {
             version,
             commits,
             version_commit: self.commits.get(&version).cloned(),
             checksum: self.checksums.get(&version).cloned(),
-            modified_ms: written.map(|(version, entry)| (*version, entry.modified_ms)).collect(),
+            modified_ms: self.modified_ms(base, version),
             checkpoint,
         }
+    }
+
+    /// When the commits `first..=last` and some before them were written. Stores count in whole seconds, so that
+    /// what is made of these times depends on where one begins: a second holds fewer commits than are looked
+    /// back at.
+    pub(crate) fn modified_ms(&self, first: i64, last: i64) -> Vec<(i64, i64)> {
+        let written = self.commits.range(first.saturating_sub(LOOK_BACK)..=last);
+        written.map(|(version, entry)| (*version, entry.modified_ms)).collect()
     }
 
     /// The commits after `base` up to `target`, newest first. Of compactions that end at the same commit the

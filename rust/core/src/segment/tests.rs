@@ -247,7 +247,7 @@ fn a_known_segment_is_continued_and_keeps_its_checkpoint() {
     assert_eq!(describe(&advanced), "4 of [4 3 2] on 1Classicx1");
     assert_eq!(advanced.checksum.as_ref().unwrap().name, full_name("4.crc"));
     let versions: Vec<_> = advanced.modified_ms.iter().map(|(version, _)| *version).collect();
-    assert_eq!(versions, [1, 2, 3, 4]);
+    assert_eq!(versions, [0, 1, 2, 3, 4]);
     let older = LogSegment::find(&Storage::local(), log.root(), Some(1), Some(&advanced)).unwrap();
     assert_eq!(describe(&older), "1 of [] on 1Classicx1");
 }

@@ -7,7 +7,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 
 use super::percent;
-use super::template::{PathText, UrlTemplate};
+use super::template::{NO_SIGNATURE, PathText, UrlTemplate};
 use crate::digest::{BLOCK_BYTES, Engine, HmacKey};
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ impl LocalSigner {
         percent::append_key(prefix.as_bytes(), &mut head);
         let signed_tail = format!("\n{expires_seconds}");
         Ok(UrlTemplate {
-            tail: format!("?expires={expires_seconds}&signature=").into_bytes(),
+            tail: format!("?expires={expires_seconds}&signature={NO_SIGNATURE}").into_bytes(),
             text: PathText::new(self.key.inner(), BLOCK_BYTES, &head[self.path_at..], signed_tail.as_bytes()),
             head,
             string_to_sign: None,

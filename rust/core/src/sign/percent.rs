@@ -59,15 +59,26 @@ pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
 /// Whether one of the segments of a decoded or URL path is `..`.
 pub(crate) fn has_parent_segment(path: &[u8]) -> bool {
     // Most names have no two dots in a row: this loop has no early exit so that it becomes vector code.
-    let two_dots = path.windows(2).fold(0, |found, pair| found | u8::from(pair == b".."));
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let two_dots = pairs.fold(0, |found, (a, b)| found | (u8::from(*a == b'.') & u8::from(*b == b'.')));
     two_dots != 0 && path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 
 /// Appends what stands for itself at the beginning of `text`; gives the byte that does not, and what follows.
 fn append_plain_run<'text>(text: &'text [u8], out: &mut Vec<u8>) -> Option<(u8, &'text [u8])> {
-    let run = text.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(text.len());
+    let run = plain_run(text);
     out.extend_from_slice(&text[..run]);
     text[run..].split_first().map(|(byte, after)| (*byte, after))
+}
+
+/// How many bytes at the beginning of `text` stand for themselves.
+fn plain_run(text: &[u8]) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    let blocks = crate::wide::url_plain_blocks(text);
+    #[cfg(not(target_arch = "x86_64"))]
+    let blocks = 0;
+    let rest = &text[blocks..];
+    blocks + rest.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(rest.len())
 }
 
 fn append_byte(byte: u8, out: &mut Vec<u8>) {

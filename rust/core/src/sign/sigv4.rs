@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use super::percent;
-use super::template::{DigestText, PathText, UrlTemplate};
+use super::template::{DigestText, NO_SIGNATURE, PathText, UrlTemplate};
 use crate::digest::{Engine, HmacKey, SHA256_INITIAL};
 use crate::{Error, Result};
 
@@ -102,7 +102,7 @@ impl S3Signer {
         let canonical_tail = format!("\n{query}\nhost:{}\n\nhost\nUNSIGNED-PAYLOAD", self.address.host);
         Ok(UrlTemplate {
             head: [self.address.origin.as_bytes(), &path].concat(),
-            tail: format!("?{query}&X-Amz-Signature=").into_bytes(),
+            tail: format!("?{query}&X-Amz-Signature={NO_SIGNATURE}").into_bytes(),
             text: PathText::new(SHA256_INITIAL, 0, &canonical_head, canonical_tail.as_bytes()),
             string_to_sign: Some(DigestText::new(
                 &key,

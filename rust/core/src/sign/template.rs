@@ -13,12 +13,15 @@ use crate::digest::{
 /// The length of a signature in hex digits.
 pub(super) const SIGNATURE_BYTES: usize = 64;
 
+/// Stands for a signature until it is there.
+pub(super) const NO_SIGNATURE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
 /// The constant parts of one root's URLs. Secret: it can sign.
 #[derive(Clone)]
 pub(super) struct UrlTemplate {
     /// The URL up to the encoded path below the root.
     pub(super) head: Vec<u8>,
-    /// The URL between the path and the signature, which ends it.
+    /// The URL after the path, with zeros for the signature that ends it.
     pub(super) tail: Vec<u8>,
     /// The text whose digest or HMAC the path goes into.
     pub(super) text: PathText,
@@ -112,8 +115,7 @@ impl Group {
         append_path(out);
         template.text.write(&out[path_at..], &mut self.messages[self.count]);
         out.extend_from_slice(&template.tail);
-        self.signature_at[self.count] = out.len();
-        out.extend_from_slice(&[b'0'; SIGNATURE_BYTES]);
+        self.signature_at[self.count] = out.len() - SIGNATURE_BYTES;
         self.count += 1;
         if self.count == GROUP {
             self.sign(template, out);

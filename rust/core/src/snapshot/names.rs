@@ -26,7 +26,7 @@ struct FieldMetadataJson {
 
 /// The physical names of the partition columns, in the order of `partitionColumns`: the logical ones unless
 /// column mapping is on. A schema that cannot be read leaves the logical names, so that files can be listed.
-pub(super) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {
+pub(crate) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {
     let mode = metadata.property("delta.columnMapping.mode");
     let is_mapped = mode.is_some_and(|mode| !mode.eq_ignore_ascii_case("none"));
     let schema =

@@ -12,7 +12,7 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
-use super::{LogFileEntry, check_whole_file_size, runtime};
+use super::{LogFileEntry, PendingReads, check_whole_file_size, runtime};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -148,6 +148,24 @@ impl Remote {
             Ok(results) => results,
             Err(error) => paths.iter().map(|_| Err(error.clone())).collect(),
         }
+    }
+
+    pub(super) fn start_reads(self: &Arc<Self>, paths: Vec<String>) -> PendingReads {
+        let (sender, results) = std::sync::mpsc::channel();
+        let count = paths.len();
+        let remote = Arc::clone(self);
+        let reads = async move {
+            let reads = paths.into_iter().map(|path| {
+                let remote = Arc::clone(&remote);
+                async move { remote.read_whole(&path).await }
+            });
+            let results = futures::stream::iter(reads).buffered(READS_IN_FLIGHT).collect::<Vec<_>>().await;
+            // Nobody waits any more: the stream that wanted them was cancelled.
+            drop(sender.send(results));
+        };
+        // Where nothing can be started the sender is dropped, and waiting says so.
+        drop(runtime::spawn(reads));
+        PendingReads::remote(results, count)
     }
 
     pub(super) fn size(&self, path: &str) -> Result<u64> {

@@ -4,7 +4,10 @@
 //! brings its vector `V`, the number of `LANES`, `transposed` (a block of each message to vectors of words) and
 //! the operations `splat`, `add`, `xor3`, `choose`, `majority`, `md5_i`, `rotate_right` and `shift_right`.
 
-use crate::digest::Block;
+use crate::digest::{BLOCK_BYTES, Block};
+
+/// What a lane hashes that has nothing to hash.
+pub(super) static NO_BLOCK: Block = [0; BLOCK_BYTES];
 
 /// Constants of FIPS 180-4, section 4.2.2.
 #[rustfmt::skip]
@@ -91,9 +94,9 @@ macro_rules! hash_functions {
                 for (vector, word) in state.iter_mut().zip(initial) {
                     *vector = splat(*word);
                 }
-                let longest = longest(messages);
-                for index in 0..longest {
-                    sha256_block(&mut state, big_endian_words(rows(messages, index)));
+                let lanes = lanes(messages);
+                for index in 0..longest(messages) {
+                    sha256_block(&mut state, big_endian_words(rows(&lanes, index)));
                     if ends_after(messages, index) {
                         let words: [[u32; LANES]; 8] = bytemuck::cast(state);
                         for (lane, digest) in ended_after(messages, digests, index) {
@@ -114,9 +117,9 @@ macro_rules! hash_functions {
                 for (vector, word) in state.iter_mut().zip(MD5_INITIAL) {
                     *vector = splat(word);
                 }
-                let longest = longest(messages);
-                for index in 0..longest {
-                    md5_block(&mut state, &transposed(rows(messages, index)));
+                let lanes = lanes(messages);
+                for index in 0..longest(messages) {
+                    md5_block(&mut state, &transposed(rows(&lanes, index)));
                     if ends_after(messages, index) {
                         let words: [[u32; LANES]; 4] = bytemuck::cast(state);
                         for (lane, digest) in ended_after(messages, digests, index) {
@@ -189,11 +192,25 @@ macro_rules! hash_functions {
         }
 
         /// Block `index` of each message; one that has ended, and a lane without a message, hashes in vain.
-        fn rows<'block>(messages: &[&'block [Block]], index: usize) -> [&'block Block; LANES] {
-            std::array::from_fn(|lane| {
-                let message = messages.get(lane).or_else(|| messages.first()).copied().unwrap_or_default();
-                message.get(index).or_else(|| message.last()).unwrap_or(&[0; BLOCK_BYTES])
-            })
+        #[inline]
+        fn rows<'block>(lanes: &[&'block [Block]; LANES], index: usize) -> [&'block Block; LANES] {
+            let mut rows = [&NO_BLOCK; LANES];
+            for (row, message) in rows.iter_mut().zip(lanes) {
+                if let Some(block) = message.get(index) {
+                    *row = block;
+                }
+            }
+            rows
+        }
+
+        /// A message for each lane, empty where there are fewer.
+        #[inline]
+        fn lanes<'block>(messages: &[&'block [Block]]) -> [&'block [Block]; LANES] {
+            let mut lanes: [&[Block]; LANES] = [&[]; LANES];
+            for (lane, message) in lanes.iter_mut().zip(messages) {
+                *lane = message;
+            }
+            lanes
         }
     };
 }

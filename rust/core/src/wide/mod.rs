@@ -1,6 +1,6 @@
 //! Vector code for x86-64, chosen at run time: hashing of many messages side by side, and escaping.
 //!
-//! The functions of [`avx512`], [`avx2`] and [`ssse3`] are safe but for one thing: they must not run on a CPU
+//! The functions of the rooms below are safe but for one thing: they must not run on a CPU
 //! without the instructions they are compiled for. So this is the one room of the crate that may say `unsafe`,
 //! and all that it says is a call behind a check of the CPU. The calls are out of line on purpose: inlined
 //! beside wide vectors, the hashing instructions of the portable way become many times slower, because the
@@ -12,6 +12,8 @@
 mod hash;
 mod avx2;
 mod avx512;
+mod sha_ni;
+mod sse2;
 mod ssse3;
 
 use crate::digest::{Block, Sha256State};
@@ -72,6 +74,23 @@ impl Lanes {
     }
 }
 
+/// Hashes padded `messages` on from `initial` by the CPU's own instructions; false if it has none.
+#[inline(never)]
+pub(crate) fn sha256_by_instructions(
+    initial: &Sha256State,
+    messages: &[&[Block]],
+    digests: &mut [[u8; 32]],
+) -> bool {
+    let can = is_x86_feature_detected!("sha")
+        && is_x86_feature_detected!("sse4.1")
+        && is_x86_feature_detected!("ssse3");
+    if can {
+        // SAFETY: the CPU's features were seen on the lines before.
+        unsafe { sha_ni::sha256(initial, messages, digests) };
+    }
+    can
+}
+
 /// Escapes quotes and backslashes of `text`, as far as it is whole blocks of sixteen bytes without anything else
 /// to escape; says how many bytes of `text` it took. `None` without the instructions for it.
 pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
@@ -80,4 +99,11 @@ pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<us
     }
     // SAFETY: the CPU's features were seen on the line before.
     Some(unsafe { ssse3::append_escaped_blocks(text, out) })
+}
+
+/// How many bytes at the beginning of `text` stand for themselves in a URL's path, but for those after the last
+/// whole block of sixteen bytes.
+pub(crate) fn url_plain_blocks(text: &[u8]) -> usize {
+    // SAFETY: there is no CPU of this architecture without SSE2.
+    unsafe { sse2::url_plain_blocks(text) }
 }

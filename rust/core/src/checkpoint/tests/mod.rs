@@ -1,5 +1,7 @@
 mod damage;
+mod golden;
 mod layouts;
+mod naive;
 mod sums;
 mod typed;
 mod writer;

@@ -1,0 +1,35 @@
+"""A bare aiohttp server that streams as many fresh bytes as asked for, in chunks of 256 KiB."""
+
+import sys
+
+import uvloop
+from aiohttp import web
+
+CHUNK = b"x" * (256 * 1024)
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """As many bytes as the path says."""
+    left = int(request.match_info["bytes"])
+    response = web.StreamResponse()
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    while left > 0:
+        # A fresh object every time, as any server that makes its answer has.
+        await response.write(bytes(bytearray(CHUNK[: min(left, len(CHUNK))])))
+        left -= len(CHUNK)
+    await response.write_eof()
+    return response
+
+
+async def small(_: web.Request) -> web.Response:
+    """The bytes of a small answer."""
+    return web.Response(body=SMALL, content_type="application/x-ndjson")
+
+
+SMALL = b"x" * int(sys.argv[2]) if len(sys.argv) > 2 else b""
+app = web.Application()
+app.router.add_get("/stream/{bytes}", stream)
+app.router.add_post("/small", small)
+uvloop.install()
+web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None, access_log=None)

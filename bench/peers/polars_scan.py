@@ -1,0 +1,9 @@
+"""Opens a snapshot with polars.scan_delta, which lists its files."""
+
+import json
+import sys
+
+import polars
+
+frame = polars.scan_delta(sys.argv[1])
+print(json.dumps({"columns": len(frame.collect_schema())}), flush=True)

@@ -1,0 +1,183 @@
+"""The lines of an answer, as values: the table's head and its data files.
+
+Comes in: parsed NDJSON lines in the parquet or the delta format. Goes out: `TableHead` and `DataFile`,
+the same for both formats, small and picklable: executors get them. Signed URLs are secrets and are not
+shown by `repr`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class UnsupportedTable(Exception):
+    """The table or the server's answer needs what this reader cannot do. The message says what."""
+
+
+class FileKind(Enum):
+    """What a file's rows mean."""
+
+    SNAPSHOT = "file"
+    ADD = "add"
+    REMOVE = "remove"
+    CDC = "cdc"
+
+
+READER_FEATURES = (
+    "deletionVectors",
+    "columnMapping",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "variantType",
+    "variantType-preview",
+)
+# Matters of the log, which a reader of a share never sees.
+_LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "inCommitTimestamp".lower()})
+_KNOWN_FEATURES = _LOG_FEATURES | {feature.lower() for feature in READER_FEATURES}
+
+
+@dataclass(frozen=True)
+class TableHead:
+    """The protocol and metaData lines."""
+
+    schema_json: str
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    version: int | None = None
+    size_bytes: int | None = None
+    num_files: int | None = None
+
+    @property
+    def column_mapping_mode(self) -> str:
+        """`none`, `name` or `id`."""
+        return self.configuration.get("delta.columnMapping.mode", "none").lower()
+
+
+@dataclass(frozen=True)
+class DeletionVector:
+    """Which rows of a file are gone: inline, or in a file behind a signed URL."""
+
+    inline: str | None
+    url: str | None = field(repr=False)
+    offset: int
+    size_bytes: int
+    cardinality: int
+    file_id: str | None
+
+    @property
+    def identity(self) -> tuple[str | None, str | None, int]:
+        """Equal exactly when the rows are; a refreshed URL changes nothing."""
+        return (self.inline, self.file_id, self.offset)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One Parquet file and how to read it."""
+
+    kind: FileKind
+    id: str
+    url: str = field(repr=False)
+    size_bytes: int
+    partition_values: Mapping[str, str | None]
+    deletion_vector: DeletionVector | None = None
+    version: int | None = None
+    timestamp_ms: int | None = None
+    expires_ms: int | None = None
+    data_change: bool = True
+
+
+def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version: int | None) -> TableHead:
+    """Build the head from the first two lines (without their wrapper objects). Raises UnsupportedTable."""
+    check_protocol(protocol)
+    delta = metadata.get("deltaMetadata", metadata)
+    if not isinstance(delta.get("schemaString"), str):
+        raise UnsupportedTable("the server's metaData has no schemaString")
+    return TableHead(
+        schema_json=delta["schemaString"],
+        partition_columns=tuple(delta.get("partitionColumns") or ()),
+        configuration=dict(delta.get("configuration") or {}),
+        version=version if version is not None else metadata.get("version"),
+        size_bytes=metadata.get("size"),
+        num_files=metadata.get("numFiles"),
+    )
+
+
+def check_protocol(protocol: Mapping[str, Any]) -> None:
+    """Raise UnsupportedTable when the table needs a reader feature that is not known here."""
+    delta = protocol.get("deltaProtocol", protocol)
+    reader_version = delta.get("minReaderVersion", 1)
+    newest = 3 if "deltaProtocol" in protocol else 1
+    if reader_version > newest:
+        raise UnsupportedTable(
+            f"the table needs reader version {reader_version}, known are those to {newest}"
+        )
+    unknown = [name for name in delta.get("readerFeatures") or () if name.lower() not in _KNOWN_FEATURES]
+    if unknown:
+        raise UnsupportedTable(
+            f"the table needs reader features that are not known here: {', '.join(unknown)}"
+        )
+
+
+def parse_file(line: Mapping[str, Any]) -> DataFile | None:
+    """One line of files, in either format; None for a line that is no file (unknown lines are skipped)."""
+    for name, kind in _PARQUET_WRAPPERS.items():
+        wrapped = line.get(name)
+        if wrapped is not None:
+            return _delta_file(wrapped) if "deltaSingleAction" in wrapped else _parquet_file(wrapped, kind)
+    return None
+
+
+_PARQUET_WRAPPERS = {
+    "file": FileKind.SNAPSHOT,
+    "add": FileKind.ADD,
+    "remove": FileKind.REMOVE,
+    "cdf": FileKind.CDC,
+}
+
+
+def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
+    return DataFile(
+        kind=kind,
+        id=wrapped["id"],
+        url=wrapped["url"],
+        size_bytes=wrapped["size"],
+        partition_values=dict(wrapped.get("partitionValues") or {}),
+        version=wrapped.get("version"),
+        timestamp_ms=wrapped.get("timestamp"),
+        expires_ms=wrapped.get("expirationTimestamp"),
+    )
+
+
+def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
+    ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
+    vector = action.get("deletionVector")
+    return DataFile(
+        kind=FileKind(name),
+        id=wrapped["id"],
+        url=action["path"],
+        size_bytes=action["size"],
+        partition_values=dict(action.get("partitionValues") or {}),
+        deletion_vector=_deletion_vector(vector, wrapped.get("deletionVectorFileId")) if vector else None,
+        version=wrapped.get("version"),
+        timestamp_ms=wrapped.get("timestamp"),
+        expires_ms=wrapped.get("expirationTimestamp"),
+        data_change=action.get("dataChange", True),
+    )
+
+
+def _deletion_vector(vector: Mapping[str, Any], file_id: str | None) -> DeletionVector:
+    storage, place = vector["storageType"], vector["pathOrInlineDv"]
+    if storage not in {"p", "i"}:
+        raise UnsupportedTable(
+            f"a deletion vector has storage type {storage!r}, which a recipient cannot read"
+        )
+    return DeletionVector(
+        inline=place if storage == "i" else None,
+        url=place if storage == "p" else None,
+        offset=vector.get("offset") or 0,
+        size_bytes=vector["sizeInBytes"],
+        cardinality=vector["cardinality"],
+        file_id=file_id,
+    )

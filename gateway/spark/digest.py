@@ -1,0 +1,191 @@
+"""Order-free digests of DataFrames, built from Spark's own functions only: all of it is generated code.
+
+Comes in: a DataFrame. Goes out: how many rows it has, and per seed the exclusive or and the sum of its
+rows' 64-bit hashes: equal for equal bags of rows in any order or partitioning, different (but for chance)
+otherwise. Told apart: null and a missing or empty value, 0.0 and -0.0, one row and the same row twice,
+[1],[2] and [1,2],[]. The same: all NaNs, a map in any order of its entries. Column names and order are
+not part of it: compare schemas as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+# Any two different numbers do; changing them changes every digest that was ever stored.
+SEEDS = (0x5EED0001, 0x5EED0002)
+_BITMAP_BITS = 62
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A bag of rows in a few words. `xors` and `sums` are unsigned 64-bit, one per seed."""
+
+    rows: int
+    xors: tuple[int, ...]
+    sums: tuple[int, ...]
+
+    @classmethod
+    def of(cls, row: Row) -> "Digest":
+        """Read what `digest_columns` made."""
+        return cls(
+            rows=row["rows"],
+            xors=tuple((row[f"xor_{i}"] or 0) % _WORD for i in range(len(SEEDS))),
+            sums=tuple(
+                ((row[f"high_{i}"] or 0) * (1 << 32) + (row[f"low_{i}"] or 0)) % _WORD
+                for i in range(len(SEEDS))
+            ),
+        )
+
+    def __add__(self, other: "Digest") -> "Digest":
+        """The digest of both bags together."""
+        return Digest(
+            self.rows + other.rows,
+            tuple(a ^ b for a, b in zip(self.xors, other.xors, strict=True)),
+            tuple((a + b) % _WORD for a, b in zip(self.sums, other.sums, strict=True)),
+        )
+
+    def __str__(self) -> str:
+        """Short, for reports."""
+        return f"{self.rows}:{self.xors[0] ^ self.sums[1]:016x}"
+
+
+EMPTY = Digest(0, (0,) * len(SEEDS), (0,) * len(SEEDS))
+
+DIGEST_SCHEMA = t.StructType(
+    [
+        t.StructField(name, t.LongType())
+        for name in ("rows", *(f"{part}_{i}" for i in range(len(SEEDS)) for part in ("xor", "high", "low")))
+    ]
+)
+
+
+def digest(df: DataFrame) -> Digest:
+    """Digest all rows. One job."""
+    (row,) = with_row_hashes(df, ()).agg(*digest_columns()).collect()
+    return Digest.of(row)
+
+
+def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
+    """A digest per group: the keys, then the columns of `DIGEST_SCHEMA`. Lazy.
+
+    The keys need names; they may be columns of `df`, which stay part of the digest.
+    """
+    hashed = with_row_hashes(df, keys)
+    names = hashed.columns[: len(keys)]
+    return hashed.groupBy(*(f.col(_quoted(name)) for name in names)).agg(*digest_columns())
+
+
+def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
+    """The keys and, per seed, the hash of each row."""
+    hashes = [row_hash(df.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
+    return df.select(*keys, *hashes)
+
+
+def digest_columns() -> list[Column]:
+    """The aggregates over row hashes.
+
+    A sum of 64-bit hashes would overflow, which is an error under ANSI rules: the signed halves are
+    summed apart.
+    """
+    columns = [f.count(f.lit(1)).alias("rows")]
+    for i in range(len(SEEDS)):
+        word = f.col(f"_hash_{i}")
+        columns += [
+            f.bit_xor(word).alias(f"xor_{i}"),
+            f.sum(f.shiftright(word, 32)).alias(f"high_{i}"),
+            f.sum(word.bitwiseAND(f.lit(0xFFFFFFFF))).alias(f"low_{i}"),
+        ]
+    return columns
+
+
+def row_hash(schema: t.StructType, seed: int) -> Column:
+    """A row's 64-bit hash. A pure function of its values and the seed."""
+    words = [
+        word
+        for field in schema.fields
+        for word in _words(f.col(_quoted(field.name)), field.dataType, nullable=True, seed=seed)
+    ]
+    return _hash(words, seed)
+
+
+@dataclass(frozen=True)
+class _Word:
+    """A hashable column. xxhash64 skips nulls, so whether it is null is said apart, in a bitmap."""
+
+    value: Column | None
+    null: Column | None
+
+
+def _hash(words: Sequence[_Word], seed: int) -> Column:
+    flags = [word.null for word in words if word.null is not None]
+    bitmaps = [
+        reduce(
+            Column.bitwiseOR, (_bit(flag, place) for place, flag in enumerate(flags[start:][:_BITMAP_BITS]))
+        )
+        for start in range(0, len(flags), _BITMAP_BITS)
+    ]
+    return f.xxhash64(f.lit(seed), *bitmaps, *(word.value for word in words if word.value is not None))
+
+
+def _bit(flag: Column, place: int) -> Column:
+    return f.when(flag, f.lit(1 << place).cast("bigint")).otherwise(f.lit(0).cast("bigint"))
+
+
+def _words(value: Column, data_type: t.DataType, *, nullable: bool, seed: int) -> list[_Word]:
+    """What to hash of a value: a struct is its fields side by side, all else is one word."""
+    null = f.isnull(value) if nullable else None
+    if isinstance(data_type, t.StructType):
+        inner = [
+            word
+            for field in data_type.fields
+            for word in _words(value.getField(field.name), field.dataType, nullable=True, seed=seed)
+        ]
+        return [_Word(None, null), *inner]
+    if isinstance(data_type, t.ArrayType):
+        return [_Word(f.size(value), null), _Word(_element_hashes(value, data_type.elementType, seed), None)]
+    if isinstance(data_type, t.MapType):
+        return [_Word(f.size(value), null), _Word(_entry_hashes(value, data_type, seed), None)]
+    if isinstance(data_type, t.VariantType):
+        # Equal text and equal types: 1 and 1.0 are different variants with the same JSON.
+        return [_Word(f.to_json(value), null), _Word(f.schema_of_variant(value), None)]
+    if isinstance(data_type, t.NullType):
+        return []
+    return [_Word(_canonical(value, data_type), null)]
+
+
+def _element_hashes(array: Column, element: t.DataType, seed: int) -> Column:
+    return f.transform(array, lambda one: _hash(_words(one, element, nullable=True, seed=seed), seed))
+
+
+def _entry_hashes(entries: Column, data_type: t.MapType, seed: int) -> Column:
+    def entry(one: Column) -> Column:
+        key = _words(one.getField("key"), data_type.keyType, nullable=False, seed=seed)
+        return _hash(
+            [*key, *_words(one.getField("value"), data_type.valueType, nullable=True, seed=seed)], seed
+        )
+
+    return f.array_sort(f.transform(f.map_entries(entries), entry))
+
+
+def _canonical(value: Column, data_type: t.DataType) -> Column:
+    """The value, with -0.0 made different from 0.0: xxhash64 takes them (and all NaNs) for the same."""
+    if isinstance(data_type, t.FloatType | t.DoubleType):
+        zero = f.lit(0).cast(data_type)
+        # The one built-in function that sees the sign of a zero: its power -1 is an infinity of that sign.
+        negative_zero = (value == zero) & (f.pow(value.cast("double"), f.lit(-1.0)) < 0)
+        marker = f.lit(_NEGATIVE_ZERO[type(data_type)]).cast(data_type)
+        return f.when(negative_zero, marker).otherwise(value)
+    return value
+
+
+# Stand-ins for -0.0: subnormal numbers that no table holds but by malice.
+_NEGATIVE_ZERO: dict[type[t.DataType], float] = {t.FloatType: -7.006e-45, t.DoubleType: -2.5e-323}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

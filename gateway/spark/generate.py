@@ -1,0 +1,274 @@
+"""Real Delta tables of every feature, for tests, demos and load tests.
+
+Comes in: a root directory (or object store prefix), a seed, a size. Goes out: one table per recipe,
+written by Spark in several commits. The same seed and size give the same rows and history; names of files
+are Delta's own choice.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one table is made: by statements, in order.
+
+    `{t}` is the table, `{rows}` a relation with a column `id`, `r(k)` a number in [0, k) drawn by id and
+    seed.
+    """
+
+    about: str
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GeneratedTable:
+    """A table that is there."""
+
+    name: str
+    location: str
+    about: str
+
+
+_RANDOM = re.compile(r"\br\((\d+)\)")
+_NO_VECTORS = "delta.enableDeletionVectors = false"
+_CDF = "delta.enableChangeDataFeed = true"
+_BASE = "id, concat('name-', r(1000)) name, r(100000) / 100 amount, date_add(date'2024-01-01', r(366)) day"
+_MAPPED = "delta.columnMapping.mode = '{}', delta.minReaderVersion = 2, delta.minWriterVersion = 5"
+
+_PARTITIONS = (
+    "CASE r(5) WHEN 0 THEN NULL WHEN 1 THEN 'é / %20 + b' WHEN 2 THEN 'a=b' ELSE concat('p', r(2)) END"
+)
+
+_ODD_DOUBLES = (
+    "element_at(array(double('NaN'), 0D, -0D, double('Infinity'), double('-Infinity'), 4.9E-324D, "
+    "1.7976931348623157E308D, NULL, 0.1D), r(9) + 1)"
+)
+_ODD_STRINGS = (
+    "element_at(array('', ' ', NULL, '\\u0000', '\\u2028\\u0085', 'é', '😀', '\"\\\\', 'null'), r(9) + 1)"
+)
+_ODD_TIMES = (
+    "element_at(array(timestamp'0001-01-01 00:00:00', timestamp'9999-12-31 23:59:59.999999', NULL, "
+    "timestamp'1969-12-31 23:59:59.999999', timestamp'1582-10-15 00:00:00'), r(5) + 1)"
+)
+
+RECIPES: dict[str, Recipe] = {
+    "plain": Recipe(
+        "two appends, nothing special",
+        (
+            f"CREATE TABLE {{t}} USING delta TBLPROPERTIES ({_NO_VECTORS}) AS SELECT {_BASE} FROM {{rows}}",
+            f"INSERT INTO {{t}} SELECT {_BASE} FROM {{rows}}",
+        ),
+    ),
+    "empty": Recipe("no files at all", ("CREATE TABLE {t} (id BIGINT, name STRING) USING delta",)),
+    "partitioned": Recipe(
+        "text partitions, with null and characters that paths escape",
+        (
+            "CREATE TABLE {t} (id BIGINT, name STRING, part STRING, day DATE) USING delta "
+            f"PARTITIONED BY (part, day) TBLPROPERTIES ({_NO_VECTORS})",
+            f"INSERT INTO {{t}} SELECT id, concat('name-', r(9)), {_PARTITIONS}, "
+            "date_add(date'2024-01-01', r(3)) FROM {rows}",
+            "DELETE FROM {t} WHERE part = 'a=b' AND id % 2 = 0",
+        ),
+    ),
+    "partition_types": Recipe(
+        "partitions of every other type",
+        (
+            "CREATE TABLE {t} (id BIGINT, i INT, b BOOLEAN, m DECIMAL(9, 2), at TIMESTAMP, n TIMESTAMP_NTZ, "
+            f"d DOUBLE) USING delta PARTITIONED BY (i, b, m, at, n, d) TBLPROPERTIES ({_NO_VECTORS})",
+            "INSERT INTO {t} SELECT id, r(2), r(2) = 1, cast(r(2) - 0.5 AS DECIMAL(9, 2)), "
+            "timestamp_micros(1700000000123456 + r(2)), timestamp_ntz'2024-02-29 12:30:00.5', "
+            "if(r(2) = 0, NULL, -1.5) FROM {rows}",
+        ),
+    ),
+    "deletion_vectors": Recipe(
+        "rows deleted and updated by deletion vectors, twice",
+        (
+            "CREATE TABLE {t} USING delta TBLPROPERTIES (delta.enableDeletionVectors = true) "
+            f"AS SELECT {_BASE} FROM {{rows}}",
+            "DELETE FROM {t} WHERE id % 7 = 3",
+            "DELETE FROM {t} WHERE id % 11 = 5",
+            "UPDATE {t} SET amount = -1 WHERE id % 13 = 1",
+        ),
+    ),
+    "mapped_by_name": Recipe(
+        "column mapping by name: a column renamed, one dropped, one added, one nested",
+        (
+            "CREATE TABLE {t} (id BIGINT, name STRING, gone INT, `odd name, (x)` DOUBLE, part STRING, "
+            "place STRUCT<zone: INT, code: STRING>) USING delta PARTITIONED BY (part) "
+            f"TBLPROPERTIES ({_MAPPED.format('name')})",
+            "INSERT INTO {t} SELECT id, concat('n', r(10)), 1, r(100) / 8, concat('p', r(2)), "
+            "named_struct('zone', r(5), 'code', 'c') FROM {rows}",
+            "ALTER TABLE {t} RENAME COLUMN name TO label",
+            "ALTER TABLE {t} RENAME COLUMN place.zone TO area",
+            "ALTER TABLE {t} DROP COLUMN gone",
+            "ALTER TABLE {t} ADD COLUMN name STRING",
+            "INSERT INTO {t} SELECT id, 'later', 0.5, 'p9', named_struct('area', 9, 'code', NULL), 'new' FROM {rows}",
+        ),
+    ),
+    "mapped_by_id": Recipe(
+        "column mapping by field id, also inside of structs, arrays and maps",
+        (
+            "CREATE TABLE {t} (id BIGINT, part INT, items ARRAY<STRUCT<sku: STRING, count: INT>>, "
+            "by_key MAP<STRING, STRUCT<score: DOUBLE>>) USING delta PARTITIONED BY (part) "
+            f"TBLPROPERTIES ({_MAPPED.format('id')})",
+            "INSERT INTO {t} SELECT id, r(3), array(named_struct('sku', concat('s', r(9)), 'count', r(4)), NULL), "
+            "map('k', named_struct('score', r(10) / 4)) FROM {rows}",
+            "ALTER TABLE {t} RENAME COLUMN items TO lines",
+        ),
+    ),
+    "changes": Recipe(
+        "change data files: update, delete, merge, a deleted partition",
+        (
+            "CREATE TABLE {t} (id BIGINT, amount DOUBLE, part INT) USING delta PARTITIONED BY (part) "
+            f"TBLPROPERTIES ({_CDF}, {_NO_VECTORS})",
+            "INSERT INTO {t} SELECT id, r(100) / 4, r(3) FROM {rows}",
+            "UPDATE {t} SET amount = amount + 1 WHERE id % 10 = 0",
+            "DELETE FROM {t} WHERE id % 10 = 1",
+            "MERGE INTO {t} a USING (SELECT id * 2 id, -5D amount, 1 part FROM {rows}) b ON a.id = b.id "
+            "WHEN MATCHED THEN UPDATE SET amount = b.amount WHEN NOT MATCHED THEN INSERT *",
+            "DELETE FROM {t} WHERE part = 2",
+        ),
+    ),
+    "changes_by_vectors": Recipe(
+        "change data with deletion vectors: deletes without change files",
+        (
+            "CREATE TABLE {t} (id BIGINT, amount DOUBLE) USING delta "
+            f"TBLPROPERTIES ({_CDF}, delta.enableDeletionVectors = true)",
+            "INSERT INTO {t} SELECT id, r(100) / 4 FROM {rows}",
+            "DELETE FROM {t} WHERE id % 10 = 1",
+            "UPDATE {t} SET amount = 0 WHERE id % 10 = 2",
+            "DELETE FROM {t} WHERE id % 10 = 3",
+            "OPTIMIZE {t}",
+        ),
+    ),
+    "v2_checkpoints": Recipe(
+        "checkpoints of the second kind, with sidecars",
+        (
+            f"CREATE TABLE {{t}} USING delta TBLPROPERTIES (delta.checkpointPolicy = 'v2', "
+            f"delta.checkpointInterval = 3) AS SELECT {_BASE} FROM {{rows}}",
+            *(f"INSERT INTO {{t}} SELECT {_BASE} FROM {{rows}} WHERE id % 5 = {i}" for i in range(4)),
+        ),
+    ),
+    "classic_checkpoints": Recipe(
+        "classic checkpoints and removed files before them",
+        (
+            f"CREATE TABLE {{t}} USING delta TBLPROPERTIES (delta.checkpointInterval = 2, {_NO_VECTORS}) "
+            f"AS SELECT {_BASE} FROM {{rows}}",
+            "DELETE FROM {t} WHERE id % 3 = 0",
+            f"INSERT INTO {{t}} SELECT {_BASE} FROM {{rows}} WHERE id % 5 = 0",
+            "DELETE FROM {t} WHERE id % 3 = 1",
+        ),
+    ),
+    "widened": Recipe(
+        "types widened after rows were written",
+        (
+            "CREATE TABLE {t} (id INT, small SMALLINT, f FLOAT, m DECIMAL(6, 2), part INT) USING delta "
+            "PARTITIONED BY (part) TBLPROPERTIES (delta.enableTypeWidening = true)",
+            "INSERT INTO {t} SELECT id, r(100), r(100) / 8, r(1000) / 4, r(2) FROM {rows}",
+            "ALTER TABLE {t} ALTER COLUMN id TYPE BIGINT",
+            "ALTER TABLE {t} ALTER COLUMN small TYPE INT",
+            "ALTER TABLE {t} ALTER COLUMN f TYPE DOUBLE",
+            "ALTER TABLE {t} ALTER COLUMN m TYPE DECIMAL(12, 3)",
+            "ALTER TABLE {t} ALTER COLUMN part TYPE BIGINT",
+            "INSERT INTO {t} SELECT id + 5000000000, 100000, 0.1, 123456.789, 5000000000 FROM {rows}",
+        ),
+    ),
+    "nested": Recipe(
+        "structs, arrays and maps in each other, with nulls and emptiness everywhere",
+        (
+            "CREATE TABLE {t} USING delta AS SELECT id, "
+            "if(r(4) = 0, NULL, named_struct('a', if(r(3) = 0, NULL, r(9)), 'b', named_struct('c', 'x', 'd', r(2)))) s, "
+            "CASE r(4) WHEN 0 THEN NULL WHEN 1 THEN array() WHEN 2 THEN array(NULL, 1) ELSE array(r(9), 2, 3) END l, "
+            "CASE r(3) WHEN 0 THEN NULL WHEN 1 THEN map() "
+            "ELSE map('k', array(r(5)), 'z', NULL, concat('v', r(9)), array()) END m, "
+            "array(named_struct('p', map(r(3), named_struct('q', array(r(2) / 4)))), NULL) deep FROM {rows}",
+        ),
+    ),
+    "odd_values": Recipe(
+        "NaN, infinities, negative zero, extremes, unprintable text",
+        (
+            f"CREATE TABLE {{t}} USING delta AS SELECT id, {_ODD_DOUBLES} d, cast({_ODD_DOUBLES} AS FLOAT) f, "
+            f"{_ODD_STRINGS} s, {_ODD_TIMES} at, cast(concat('b', r(3)) AS BINARY) bytes, "
+            "element_at(array(cast('99999999999999999999999999999999999999' AS DECIMAL(38, 0)), "
+            "cast('-1' AS DECIMAL(38, 0)), NULL), r(3) + 1) m, "
+            "element_at(array(-9223372036854775808, 9223372036854775807, 0), r(3) + 1) l, "
+            "element_at(array(date'0001-01-01', date'9999-12-31', NULL), r(3) + 1) day, "
+            "cast(r(256) - 128 AS TINYINT) t, r(2) = 0 b FROM {rows}",
+        ),
+    ),
+    "times": Recipe(
+        "timestamps with and without a zone",
+        (
+            "CREATE TABLE {t} (id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ) USING delta",
+            "INSERT INTO {t} SELECT id, timestamp_micros(1700000000000000 + id * 999983), "
+            "cast(timestamp_micros(1700000000000000 + id * 999983) AS TIMESTAMP_NTZ) FROM {rows}",
+        ),
+    ),
+    "evolved": Recipe(
+        "columns added after rows were written, at the top and inside of a struct",
+        (
+            "CREATE TABLE {t} (id BIGINT, s STRUCT<a: INT>) USING delta",
+            "INSERT INTO {t} SELECT id, named_struct('a', r(9)) FROM {rows}",
+            "ALTER TABLE {t} ADD COLUMN (note STRING, s.b STRING)",
+            "INSERT INTO {t} SELECT id, named_struct('a', 1, 'b', 'inner'), 'outer' FROM {rows}",
+        ),
+    ),
+    "variants": Recipe(
+        "variant values of several types",
+        (
+            "CREATE TABLE {t} USING delta AS SELECT id, "
+            "parse_json(element_at(array('1', '1.5', '\"x\"', 'null', '[1, {{\"a\": true}}]', NULL), r(6) + 1)) v "
+            "FROM {rows}",
+        ),
+    ),
+}
+
+
+def generate(
+    spark: SparkSession,
+    root: str,
+    *,
+    rows: int = 1000,
+    seed: int = 1,
+    only: Iterable[str] | None = None,
+    parallel: int = 4,
+    progress: Callable[[str], None] = lambda _: None,
+) -> list[GeneratedTable]:
+    """Write the tables below `root`, several at a time. A table that is there already fails its statements."""
+    names = list(RECIPES if only is None else only)
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown:
+        raise ValueError(f"no such table: {', '.join(unknown)}; there are {', '.join(RECIPES)}")
+
+    def make(name: str) -> GeneratedTable:
+        table = GeneratedTable(name, f"{root.rstrip('/')}/{name}", RECIPES[name].about)
+        for statement in statements_of(RECIPES[name], table.location, rows, seed):
+            spark.sql(statement)
+        progress(f"{name}: {table.about}")
+        return table
+
+    with ThreadPoolExecutor(parallel) as pool:
+        return list(pool.map(make, names))
+
+
+def statements_of(recipe: Recipe, location: str, rows: int, seed: int) -> list[str]:
+    """A recipe's statements for one table."""
+    words = {"t": f"delta.`{location}`", "rows": f"range({rows})"}
+    return [
+        _with_random_numbers(statement.format(**words), seed + index)
+        for index, statement in enumerate(recipe.statements)
+    ]
+
+
+def _with_random_numbers(statement: str, seed: int) -> str:
+    """Replace every `r(k)`. Each one draws numbers of its own, from the row's id and its place."""
+    places = itertools.count(seed * 1000)
+    return _RANDOM.sub(
+        lambda match: f"cast(pmod(xxhash64(id, {next(places)}), {match[1]}) AS INT)", statement
+    )

@@ -1,0 +1,50 @@
+"""A recipient's profile file: where the server is and the bearer token that opens it.
+
+Comes in: a path, or the profile's JSON text itself. Goes out: a `Profile` that travels to executors.
+The token is a secret: no representation shows it.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class ProfileError(ValueError):
+    """The profile cannot be used; the message says why and never quotes the file."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where a recipient's server is, and what opens it."""
+
+    endpoint: str
+    bearer_token: str = field(repr=False)
+
+    @classmethod
+    def load(cls, path_or_json: str) -> "Profile":
+        """Read a profile file, or the JSON text of one (for clusters without a shared file system)."""
+        text = path_or_json if path_or_json.lstrip().startswith("{") else _file_text(path_or_json)
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ProfileError("the profile is not JSON") from error
+        return cls._of(document)
+
+    @classmethod
+    def _of(cls, document: Any) -> "Profile":
+        if not isinstance(document, dict):
+            raise ProfileError("the profile is not a JSON object")
+        if document.get("type", "bearer_token") != "bearer_token":
+            raise ProfileError("only profiles with a bearer token are supported")
+        endpoint, token = document.get("endpoint"), document.get("bearerToken")
+        if not isinstance(endpoint, str) or not isinstance(token, str):
+            raise ProfileError("the profile has no endpoint or no bearerToken")
+        return cls(endpoint.rstrip("/"), token)
+
+
+def _file_text(path: str) -> str:
+    try:
+        return Path(path.removeprefix("file://")).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"the profile file cannot be read: {error.strerror}") from error

@@ -1,0 +1,108 @@
+//! The answer to a query, put together: header lines, scan, line writer.
+//!
+//! In comes a snapshot and what a request asks of it; out goes the [`FileLines`] that native threads turn to
+//! chunks.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::ndjson::files::FileLines;
+use crate::ndjson::{
+    IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
+};
+use crate::predicate::{HintProblem, Hints, Predicate};
+use crate::scan::{Place, Scan, ScanOptions};
+use crate::schema::StructType;
+use crate::sign::SignerSet;
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+
+/// What the lines of an answer look like.
+#[derive(Debug, Clone, Copy)]
+pub struct LineOptions {
+    /// The response format.
+    pub format: ResponseFormat,
+    /// The scheme of file ids.
+    pub ids: IdScheme,
+    /// The clock of all URLs, milliseconds since the epoch.
+    pub now_ms: i64,
+    /// The configured lifetime of URLs.
+    pub lifetime_seconds: i64,
+}
+
+impl LineOptions {
+    /// A writer for the lines of one stream.
+    pub fn writer(self, signers: &SignerSet) -> Result<LineWriter> {
+        let urls = signers.stream(self.now_ms, self.lifetime_seconds)?;
+        Ok(LineWriter::new(self.format, self.ids, urls))
+    }
+}
+
+/// What of a version's files is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct FilesRequest {
+    /// Predicates.
+    pub hints: Hints,
+    /// Enough rows.
+    pub limit_hint: Option<u64>,
+    /// Files of a page.
+    pub max_files: Option<u64>,
+    /// Where the page before has ended.
+    pub after: Option<Place>,
+    /// Whether lines name the version and its timestamp.
+    pub with_version: bool,
+}
+
+/// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
+/// nobody knows the totals yet.
+pub fn header(snapshot: &Snapshot, format: ResponseFormat, with_version: bool) -> Result<Vec<u8>> {
+    let facts = MetadataFacts {
+        change_data_feed: snapshot.change_data_feed(),
+        version: with_version.then(|| snapshot.version()),
+        totals: Some(snapshot.totals()?),
+    };
+    let mut head = Vec::new();
+    append_protocol(format, snapshot.protocol(), None, &mut head);
+    append_metadata(format, snapshot.metadata(), facts, &mut head)?;
+    Ok(head)
+}
+
+/// Binds hints to the schema of a version; what cannot be used is a problem and prunes nothing.
+#[must_use]
+pub fn bind(snapshot: &Snapshot, hints: &Hints) -> (Predicate, Vec<HintProblem>) {
+    if hints.sql.is_empty() && hints.json.is_none() {
+        return (Predicate::keep_all(), Vec::new());
+    }
+    // Without a schema nothing can be bound, and the header has already said so.
+    let schema = StructType::of(snapshot.metadata()).unwrap_or_default();
+    Predicate::bind(hints, &schema, &snapshot.metadata().partition_columns)
+}
+
+/// The whole answer to a snapshot query but for its last line.
+pub fn files(
+    table: &Table,
+    snapshot: &Arc<Snapshot>,
+    request: &FilesRequest,
+    signers: &SignerSet,
+    lines: LineOptions,
+) -> Result<FileLines> {
+    let head = header(snapshot, lines.format, request.with_version)?;
+    let (predicate, _) = bind(snapshot, &request.hints);
+    let scan = Scan::new(
+        Arc::clone(snapshot),
+        table.hot(snapshot),
+        ScanOptions {
+            predicate: Arc::new(predicate),
+            limit_hint: request.limit_hint,
+            max_files: request.max_files,
+            after: request.after,
+            delta_fields: lines.format == ResponseFormat::Delta,
+        },
+    )?;
+    let mut writer = lines.writer(signers)?;
+    if request.with_version {
+        let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms() };
+        writer.set_action(crate::ndjson::FileAction::Live, Some(stamp));
+    }
+    Ok(FileLines::new(head, scan, writer))
+}

@@ -1,0 +1,208 @@
+//! What was changed over a range of versions.
+//!
+//! In: a table's root and a range. Out, version by version: the files of the change data feed, or the
+//! data-changing adds and removes, with the metadata and the protocol that a version brought. A commit is read
+//! when its turn comes, the next ones are on their way, and what is held is bounded whatever the range.
+//!
+//! A place in a range is (version, index in that version's [`ChangeBatch`]); it means the same on every
+//! replica for as long as the commit is there.
+
+mod batches;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::actions::Metadata;
+use crate::commit::CommitHeads;
+use crate::error::{Error, Result};
+use crate::history::monotonic;
+use crate::log_path::commit_name;
+use crate::segment::Listing;
+use crate::snapshot::{At, Snapshot};
+use crate::storage::{LogFileEntry, Storage};
+
+pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
+
+/// Bytes of commits in one batch of reads; while one is worked on another is on its way.
+const GROUP_BYTES: u64 = 8 << 20;
+/// Commits in one batch of reads.
+const GROUP_COMMITS: usize = 128;
+/// Bytes of commits that a survey keeps, so that small ranges are read once.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// What a range is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The change data feed (`/changes`): a version's cdc files stand for its adds and removes.
+    ChangeDataFeed,
+    /// The files themselves (`/query` with a starting version): adds and removes, no cdc files.
+    Files,
+}
+
+/// A range of versions, both ends inclusive.
+#[derive(Debug)]
+pub struct Changes {
+    storage: Storage,
+    root: String,
+    kind: ChangeKind,
+    /// In the order of versions.
+    commits: Arc<[RangeCommit]>,
+    head: Arc<Snapshot>,
+    client_reader_features: Vec<String>,
+    kept: BTreeMap<i64, Bytes>,
+}
+
+#[derive(Debug)]
+struct RangeCommit {
+    version: i64,
+    file: LogFileEntry,
+    /// The modification time, made monotonic.
+    modified_ms: i64,
+}
+
+impl Changes {
+    /// Finds the commits of a range. An end behind the latest version is the latest version; a start outside of
+    /// what the log holds is [`Error::VersionNotFound`]. `known`, a snapshot of the table, may save reading.
+    pub fn open(
+        storage: &Storage,
+        root: &str,
+        kind: ChangeKind,
+        starting_version: i64,
+        ending_version: Option<i64>,
+        known: Option<&Arc<Snapshot>>,
+    ) -> Result<Self> {
+        if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
+            return Err(Error::InvalidArgument("the range of versions is empty".into()));
+        }
+        let head = Snapshot::load(storage, root, At::Version(starting_version), known)?;
+        let listing = Listing::read(storage, root, starting_version)?;
+        let latest = listing.latest().ok_or(Error::TableNotFound)?;
+        let end = ending_version.map_or(latest, |end| end.min(latest));
+        let commits = range_commits(&listing, starting_version, end)?;
+        let client_reader_features = head.client_reader_features();
+        let (storage, root) = (storage.clone(), root.to_owned());
+        Ok(Self { storage, root, kind, commits, head, client_reader_features, kept: BTreeMap::new() })
+    }
+
+    /// Reads the protocols and metadata of all versions of the range, so that what the answer asks of a client is
+    /// known before its first byte, and refuses a range that cannot be answered: a feature that is not
+    /// supported, or, for the change data feed, a version at which it was off
+    /// ([`Error::ChangeDataFeedDisabled`]). A page that continues an answer needs no second survey.
+    pub fn survey(&mut self) -> Result<()> {
+        self.check_feed(self.starting_version(), self.head.metadata())?;
+        let (mut protocol, mut metadata) =
+            (Arc::clone(self.head.protocol()), Arc::clone(self.head.metadata()));
+        let mut kept_bytes = 0;
+        let commits = Arc::clone(&self.commits);
+        let mut reads = self.groups(0);
+        while let Some((group, contents)) = reads.next() {
+            for (commit, bytes) in commits[group].iter().zip(contents) {
+                let bytes = bytes?;
+                let heads = CommitHeads::parse(&commit.file.name, &bytes)?;
+                kept_bytes += bytes.len();
+                if kept_bytes <= KEPT_BYTES {
+                    self.kept.insert(commit.version, bytes);
+                }
+                if commit.version == self.starting_version() || heads.is_empty() {
+                    continue;
+                }
+                if let Some(found) = heads.protocol {
+                    found.check(&commit.file.name)?;
+                    protocol = Arc::new(found);
+                }
+                metadata = heads.metadata.map_or(metadata, Arc::new);
+                self.check_feed(commit.version, &metadata)?;
+                for feature in protocol.client_reader_features(&metadata) {
+                    if !self.client_reader_features.contains(&feature) {
+                        self.client_reader_features.push(feature);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first version.
+    #[must_use]
+    pub fn starting_version(&self) -> i64 {
+        self.head.version()
+    }
+
+    /// The last version.
+    #[must_use]
+    pub fn ending_version(&self) -> i64 {
+        self.commits.last().map_or(self.starting_version(), |commit| commit.version)
+    }
+
+    /// The snapshot of the first version, whose protocol and metadata head the answer.
+    #[must_use]
+    pub fn head(&self) -> &Arc<Snapshot> {
+        &self.head
+    }
+
+    /// The reader features that a client must announce for any version of the range, as far as it was surveyed.
+    #[must_use]
+    pub fn client_reader_features(&self) -> &[String] {
+        &self.client_reader_features
+    }
+
+    /// Whether the parquet response format would lie about any version of the range, as far as it was surveyed.
+    #[must_use]
+    pub fn needs_delta_format(&self) -> bool {
+        !self.client_reader_features.is_empty()
+    }
+
+    /// Names the range; part of page cursors.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{}-{}", self.starting_version(), self.ending_version())
+    }
+
+    /// The changes from `from_version` on, which must be in the range ([`Error::InvalidCursor`]). What lies before
+    /// it is not read.
+    pub fn batches(&self, from_version: i64) -> Result<ChangeBatches> {
+        ChangeBatches::new(self, from_version)
+    }
+
+    fn check_feed(&self, version: i64, metadata: &Metadata) -> Result<()> {
+        if self.kind == ChangeKind::ChangeDataFeed && !metadata.is_change_data_feed_on() {
+            return Err(Error::ChangeDataFeedDisabled(version));
+        }
+        Ok(())
+    }
+
+    fn groups(&self, first: usize) -> batches::Groups {
+        batches::Groups::new(self.storage.clone(), self.root.clone(), Arc::clone(&self.commits), first)
+    }
+}
+
+impl CommitHeads {
+    fn is_empty(&self) -> bool {
+        self.protocol.is_none() && self.metadata.is_none()
+    }
+}
+
+fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCommit]>> {
+    // Cleanup may leave a version's checkpoint and take its commit: then its changes are not known any more.
+    if !listing.commits.contains_key(&start) {
+        let latest = listing.latest().unwrap_or(start);
+        let later = listing.commits.range(start..).next().map(|(version, _)| *version);
+        return Err(match later {
+            Some(later) => Error::VersionNotFound { requested: start, earliest: later, latest },
+            None => Error::corrupt(commit_name(start), "the commit is missing"),
+        });
+    }
+    let times: BTreeMap<i64, i64> = monotonic(listing.modified_ms(start, end).into_iter()).collect();
+    let commit = |version: i64| {
+        let file = listing.commits.get(&version).cloned();
+        let file = file.ok_or_else(|| Error::corrupt(commit_name(version), "the commit is missing"))?;
+        let modified_ms = times.get(&version).copied().unwrap_or(file.modified_ms);
+        Ok(RangeCommit { version, file, modified_ms })
+    };
+    (start..=end).map(commit).collect()
+}
+
+#[cfg(test)]
+mod tests;

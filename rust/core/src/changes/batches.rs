@@ -1,0 +1,244 @@
+//! The versions of a range, one after the other.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, RangeCommit};
+use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
+use crate::commit::{Columns, CommitFile};
+use crate::error::{Error, Result};
+use crate::history::InCommitTimestamps;
+use crate::partition::PartitionInterner;
+use crate::segment::log_file_path;
+use crate::snapshot::{At, Snapshot, partition_names};
+use crate::storage::{PendingReads, Storage};
+
+/// Files of one kind that a version's answer has.
+#[derive(Debug)]
+pub struct ChangedFiles {
+    /// All files of the kind in the commit; `source` is the version's place in the range. Of a remove the
+    /// `modification_time_ms` is its `deletionTimestamp`, and `size` is 0 where the log does not tell it.
+    pub batch: FileBatch,
+    /// Those that belong to the answer.
+    pub rows: Rows,
+    /// Those of `rows` whose partition values the log does not tell, though the batch shows them as null: a
+    /// predicate must keep them.
+    pub without_partition_values: Rows,
+}
+
+/// What one version changed. The answer's order is that of the fields; of cdc files and the others only one
+/// kind is there.
+#[derive(Debug)]
+pub struct ChangeBatch {
+    /// The version.
+    pub version: i64,
+    /// When it was committed, milliseconds since the epoch.
+    pub timestamp_ms: i64,
+    /// The protocol that it brought; `None` at the first version of the range, which heads the answer.
+    pub protocol: Option<Arc<Protocol>>,
+    /// The metadata that it brought; `None` at the first version of the range, which heads the answer.
+    pub metadata: Option<Arc<Metadata>>,
+    /// The metadata in force: what the partition values of its files mean.
+    pub metadata_in_force: Arc<Metadata>,
+    /// Files of its change data.
+    pub cdc: ChangedFiles,
+    /// Files that it added.
+    pub adds: ChangedFiles,
+    /// Files that it removed. An update by deletion vector is a remove and an add of one path.
+    pub removes: ChangedFiles,
+}
+
+impl ChangeBatch {
+    /// How many files are in the answer.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cdc.rows.len() + self.adds.rows.len() + self.removes.rows.len()
+    }
+
+    /// Whether the version changed no file.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Reads the versions of a range in turn. After an error it is at its end.
+#[derive(Debug)]
+pub struct ChangeBatches {
+    kind: ChangeKind,
+    commits: Arc<[RangeCommit]>,
+    /// Contents that are at hand, by place in `commits`.
+    ready: std::vec::IntoIter<Result<Bytes>>,
+    groups: Groups,
+    kept: BTreeMap<i64, Bytes>,
+    next: usize,
+    starting_version: i64,
+    force: Force,
+}
+
+/// What counts for the version that is read.
+#[derive(Debug)]
+struct Force {
+    metadata: Arc<Metadata>,
+    in_commit: Option<InCommitTimestamps>,
+    interner: PartitionInterner,
+}
+
+impl Force {
+    fn new(metadata: Arc<Metadata>) -> Self {
+        let interner = PartitionInterner::new(&partition_names(&metadata));
+        Self { in_commit: InCommitTimestamps::of(&metadata), interner, metadata }
+    }
+}
+
+impl ChangeBatches {
+    pub(super) fn new(changes: &Changes, from_version: i64) -> Result<Self> {
+        let next =
+            from_version.checked_sub(changes.starting_version()).and_then(|next| usize::try_from(next).ok());
+        let next = next.filter(|next| *next < changes.commits.len()).ok_or(Error::InvalidCursor)?;
+        let metadata = if next == 0 {
+            Arc::clone(changes.head.metadata())
+        } else {
+            let at = At::Version(from_version);
+            let snapshot = Snapshot::load(&changes.storage, &changes.root, at, Some(&changes.head))?;
+            Arc::clone(snapshot.metadata())
+        };
+        let kept: BTreeMap<_, _> =
+            changes.kept.range(from_version..).map(|(version, bytes)| (*version, bytes.clone())).collect();
+        // A survey keeps the first commits of the range, without a gap.
+        let first_unread = next + kept.len();
+        Ok(Self {
+            kind: changes.kind,
+            commits: Arc::clone(&changes.commits),
+            ready: Vec::new().into_iter(),
+            groups: changes.groups(first_unread),
+            kept,
+            next,
+            starting_version: changes.starting_version(),
+            force: Force::new(metadata),
+        })
+    }
+
+    /// The next version, also if it changed nothing; `None` behind the last one.
+    pub fn next_version(&mut self) -> Result<Option<ChangeBatch>> {
+        let commits = Arc::clone(&self.commits);
+        let Some(commit) = commits.get(self.next) else { return Ok(None) };
+        let batch = self.content(commit.version).and_then(|bytes| self.read(commit, &bytes));
+        self.next = if batch.is_ok() { self.next + 1 } else { self.commits.len() };
+        batch.map(Some)
+    }
+
+    fn content(&mut self, version: i64) -> Result<Bytes> {
+        if let Some(kept) = self.kept.remove(&version) {
+            return Ok(kept);
+        }
+        if let Some(ready) = self.ready.next() {
+            return ready;
+        }
+        let (_, contents) = self.groups.next().ok_or_else(|| Error::Internal {
+            detail: "a range of versions ended before its last commit".into(),
+        })?;
+        self.ready = contents.into_iter();
+        self.ready.next().unwrap_or_else(|| Err(Error::Internal { detail: "an empty batch of reads".into() }))
+    }
+
+    fn read(&mut self, commit: &RangeCommit, bytes: &Bytes) -> Result<ChangeBatch> {
+        let mut file = CommitFile::parse(&commit.file.name, bytes)?;
+        let is_head = commit.version == self.starting_version;
+        let protocol = file.protocol.take().filter(|_| !is_head).map(Arc::new);
+        let metadata = file.metadata.take().filter(|_| !is_head).map(Arc::new);
+        if let Some(protocol) = &protocol {
+            protocol.check(&file.name)?;
+        }
+        if let Some(metadata) = &metadata {
+            self.force = Force::new(Arc::clone(metadata));
+            if self.kind == ChangeKind::ChangeDataFeed && !metadata.is_change_data_feed_on() {
+                return Err(Error::ChangeDataFeedDisabled(commit.version));
+            }
+        }
+        let source = SourceId((commit.version - self.starting_version) as u32);
+        let has_cdc = self.kind == ChangeKind::ChangeDataFeed && !file.cdc.is_empty();
+        let mut chosen = |columns: &Columns, is_chosen: &dyn Fn(usize) -> bool| -> Result<ChangedFiles> {
+            let rows: Rows =
+                (0..columns.len()).filter(|index| is_chosen(*index)).map(|index| index as u32).collect();
+            let untold = rows.iter().copied().filter(|row| !columns.has_partition_values(*row as usize));
+            let without_partition_values = untold.collect();
+            let batch = columns.batch(source, &file.name, &mut self.force.interner)?;
+            Ok(ChangedFiles { batch, rows, without_partition_values })
+        };
+        Ok(ChangeBatch {
+            version: commit.version,
+            cdc: chosen(&file.cdc, &|_| has_cdc)?,
+            adds: chosen(&file.adds, &|index| !has_cdc && file.adds.is_data_change(index))?,
+            removes: chosen(&file.removes, &|index| !has_cdc && file.removes.is_data_change(index))?,
+            timestamp_ms: self.timestamp_ms(commit, &file)?,
+            metadata_in_force: Arc::clone(&self.force.metadata),
+            protocol,
+            metadata,
+        })
+    }
+
+    fn timestamp_ms(&self, commit: &RangeCommit, file: &CommitFile) -> Result<i64> {
+        if !self.force.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version)) {
+            return Ok(commit.modified_ms);
+        }
+        let own = file.in_commit_timestamp_ms;
+        own.ok_or_else(|| Error::corrupt(&*commit.file.name, "the commit has no inCommitTimestamp"))
+    }
+}
+
+impl Iterator for ChangeBatches {
+    type Item = Result<ChangeBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_version().transpose()
+    }
+}
+
+/// Commits read in groups, the next one on its way while one is worked on.
+#[derive(Debug)]
+pub(super) struct Groups {
+    storage: Storage,
+    root: String,
+    commits: Arc<[RangeCommit]>,
+    /// Behind the last commit that was asked for.
+    asked: usize,
+    pending: Option<(Range<usize>, PendingReads)>,
+}
+
+impl Groups {
+    pub(super) fn new(storage: Storage, root: String, commits: Arc<[RangeCommit]>, first: usize) -> Self {
+        Self { storage, root, commits, asked: first, pending: None }
+    }
+
+    /// The places of the group's commits and their contents.
+    pub(super) fn next(&mut self) -> Option<(Range<usize>, Vec<Result<Bytes>>)> {
+        let (group, reads) = match self.pending.take() {
+            Some(pending) => pending,
+            None => self.ask()?,
+        };
+        let contents = reads.wait();
+        self.pending = self.ask();
+        Some((group, contents))
+    }
+
+    fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {
+        let start = self.asked;
+        let mut bytes = 0;
+        let fits = self.commits.get(start..)?.iter().take(GROUP_COMMITS).take_while(|commit| {
+            // The first one is taken whatever its size.
+            let is_first = bytes == 0;
+            bytes += commit.file.size.max(1);
+            is_first || bytes <= GROUP_BYTES
+        });
+        let paths: Vec<_> = fits.map(|commit| log_file_path(&self.root, &commit.file.name)).collect();
+        if paths.is_empty() {
+            return None;
+        }
+        self.asked = start + paths.len();
+        Some((start..self.asked, self.storage.start_reads(paths)))
+    }
+}

@@ -1,0 +1,273 @@
+use std::fmt::Write as _;
+
+use super::*;
+use crate::segment::log_file_path;
+
+const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
+
+fn metadata(feed: bool) -> String {
+    format!(
+        r#"{{"metaData":{{"id":"t","schemaString":"{{}}","partitionColumns":["p"],"configuration":{{"delta.enableChangeDataFeed":"{feed}"}}}}}}"#
+    )
+}
+
+fn file(kind: &str, path: &str, data_change: bool) -> String {
+    format!(
+        r#"{{"{kind}":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"dataChange":{data_change}}}}}"#
+    )
+}
+
+fn with_vector(kind: &str, path: &str, vector: &str) -> String {
+    format!(
+        r#"{{"{kind}":{{"path":"{path}","partitionValues":{{}},"size":1,"dataChange":true,"deletionVector":{{"storageType":"u","pathOrInlineDv":"{vector}","sizeInBytes":1,"cardinality":1}}}}}}"#
+    )
+}
+
+struct Table(tempfile::TempDir);
+
+impl Table {
+    fn new(commits: &[Vec<String>]) -> Self {
+        let table = Self(tempfile::tempdir().unwrap());
+        std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
+        for (version, lines) in (0..).zip(commits) {
+            table.write(&commit_name(version), &lines.join("\n"));
+        }
+        table
+    }
+
+    fn root(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        std::fs::write(log_file_path(self.root(), name), content).unwrap();
+    }
+
+    fn open(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
+        Changes::open(&Storage::local(), self.root(), kind, start, end, None)
+    }
+
+    /// `version:kind path..` of all files, after a survey.
+    fn feed(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Vec<String>> {
+        let mut changes = self.open(kind, start, end)?;
+        changes.survey()?;
+        changes.batches(start)?.map(|batch| batch.map(|batch| describe(&batch))).collect()
+    }
+}
+
+fn describe(batch: &ChangeBatch) -> String {
+    let mut text = batch.version.to_string();
+    for (kind, files) in [("cdc", &batch.cdc), ("add", &batch.adds), ("remove", &batch.removes)] {
+        for row in &files.rows {
+            let row = *row as usize;
+            let vector = files
+                .batch
+                .deletion_vector_at(row)
+                .map_or(String::new(), |vector| format!("@{}", vector.unique_id()));
+            write!(text, " {kind}:{}{vector}", files.batch.path.value(row)).unwrap();
+        }
+    }
+    text
+}
+
+fn lines(lines: &[&str]) -> Vec<String> {
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// 0 creates, 1 appends, 2 updates with cdc files, 3 optimizes, 4 does nothing, 5 deletes a file.
+fn table() -> Table {
+    Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[&file("add", "a", true), &file("add", "b", true)]),
+        lines(&[&file("remove", "a", true), &file("add", "c", true), &file("cdc", "_change_data/x", false)]),
+        lines(&[&file("remove", "b", false), &file("remove", "c", false), &file("add", "d", false)]),
+        lines(&[r#"{"commitInfo":{"operation":"MERGE"}}"#]),
+        lines(&[&file("remove", "d", true)]),
+    ])
+}
+
+#[test]
+fn the_feed_takes_cdc_files_where_a_commit_has_them_and_else_what_changed_data() {
+    let feed = table().feed(ChangeKind::ChangeDataFeed, 0, None).unwrap();
+    assert_eq!(feed, ["0", "1 add:a add:b", "2 cdc:_change_data/x", "3", "4", "5 remove:d"]);
+}
+
+#[test]
+fn a_range_of_files_takes_no_cdc_files() {
+    let feed = table().feed(ChangeKind::Files, 2, Some(3)).unwrap();
+    assert_eq!(feed, ["2 add:c remove:a", "3"]);
+}
+
+#[test]
+fn an_end_behind_the_latest_version_is_the_latest_version() {
+    let table = table();
+    assert_eq!(table.open(ChangeKind::Files, 4, Some(99)).unwrap().identity(), "4-5");
+    assert_eq!(table.open(ChangeKind::Files, 4, None).unwrap().ending_version(), 5);
+    assert!(matches!(table.open(ChangeKind::Files, 6, None), Err(Error::VersionNotFound { latest: 5, .. })));
+    assert!(matches!(table.open(ChangeKind::Files, 3, Some(2)), Err(Error::InvalidArgument(_))));
+    assert!(matches!(table.open(ChangeKind::Files, -1, None), Err(Error::InvalidArgument(_))));
+}
+
+#[test]
+fn an_update_by_deletion_vector_is_a_pair_of_one_path() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true), &file("add", "a", true)]),
+        lines(&[&file("remove", "a", true), &with_vector("add", "a", "v1")]),
+        lines(&[&with_vector("remove", "a", "v1"), &with_vector("add", "a", "v2")]),
+    ]);
+    let feed = table.feed(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    assert_eq!(feed, ["1 add:a@uv1 remove:a", "2 add:a@uv2 remove:a@uv1"]);
+}
+
+#[test]
+fn a_version_without_the_feed_is_named() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[&file("add", "a", true)]),
+        lines(&[&metadata(false)]),
+        lines(&[&file("add", "b", true)]),
+        lines(&[&metadata(true)]),
+    ]);
+    let disabled_at = |start, end| match table.feed(ChangeKind::ChangeDataFeed, start, end) {
+        Err(Error::ChangeDataFeedDisabled(version)) => Some(version),
+        Ok(_) => None,
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(disabled_at(0, None), Some(2));
+    assert_eq!(disabled_at(3, None), Some(3));
+    assert_eq!(disabled_at(0, Some(1)), None);
+    assert_eq!(disabled_at(4, None), None);
+    assert!(table.feed(ChangeKind::Files, 0, None).is_ok());
+}
+
+#[test]
+fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_head_the_answer() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[&metadata(true).replace(r#""t""#, r#""t1""#)]),
+        lines(&[
+            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors","v2Checkpoint"],"writerFeatures":[]}}"#,
+        ]),
+        lines(&[&metadata(true).replace(r#""p""#, r#""q""#), &file("add", "a", true)]),
+    ]);
+    let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    assert_eq!(changes.head().metadata().id, "t1");
+    assert!(!changes.needs_delta_format());
+    changes.survey().unwrap();
+    assert_eq!(changes.client_reader_features(), ["deletionVectors"]);
+    let batches: Vec<_> = changes.batches(1).unwrap().map(Result::unwrap).collect();
+    let brought: Vec<_> =
+        batches.iter().map(|batch| (batch.protocol.is_some(), batch.metadata.is_some())).collect();
+    assert_eq!(brought, [(false, false), (true, false), (false, true)]);
+    assert_eq!(batches[2].metadata_in_force.partition_columns, ["q"]);
+    assert_eq!(batches[2].adds.batch.partitions.dictionary[0].values.as_ref(), [None]);
+    let resumed: Vec<_> = changes.batches(3).unwrap().map(Result::unwrap).collect();
+    assert_eq!(resumed[0].metadata_in_force.partition_columns, ["q"]);
+}
+
+#[test]
+fn a_feature_that_is_not_supported_fails_the_survey() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[
+            r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["tomorrow"],"writerFeatures":[]}}"#,
+        ]),
+    ]);
+    let feed = table.feed(ChangeKind::ChangeDataFeed, 0, None);
+    assert!(matches!(feed, Err(Error::UnsupportedFeature(name)) if name == "tomorrow"));
+    assert!(table.feed(ChangeKind::ChangeDataFeed, 0, Some(0)).is_ok());
+}
+
+#[test]
+fn a_range_resumes_at_any_of_its_versions_and_at_no_other() {
+    let table = table();
+    let whole = table.feed(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
+    for is_surveyed in [true, false] {
+        let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
+        if is_surveyed {
+            changes.survey().unwrap();
+        }
+        for version in 1..=4 {
+            let rest: Vec<_> =
+                changes.batches(version).unwrap().map(|batch| describe(&batch.unwrap())).collect();
+            assert_eq!(rest, whole[version as usize - 1..]);
+        }
+        for version in [i64::MIN, 0, 5, i64::MAX] {
+            assert!(matches!(changes.batches(version), Err(Error::InvalidCursor)));
+        }
+    }
+}
+
+#[test]
+fn a_remove_without_partition_values_is_told_apart_from_one_with_nulls() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[
+            r#"{"remove":{"path":"old","dataChange":true}}"#,
+            r#"{"remove":{"path":"null","dataChange":true,"partitionValues":{"p":null},"size":3}}"#,
+            r#"{"remove":{"path":"explicit","dataChange":true,"partitionValues":null}}"#,
+        ]),
+    ]);
+    let changes = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    let batch = changes.batches(1).unwrap().next_version().unwrap().unwrap();
+    assert_eq!(batch.removes.rows, [0, 1, 2]);
+    assert_eq!(batch.removes.without_partition_values, [0, 2]);
+    assert_eq!(batch.removes.batch.size, [0, 3, 0]);
+}
+
+#[test]
+fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_what_there_is() {
+    let table = table();
+    std::fs::remove_file(log_file_path(table.root(), &commit_name(3))).unwrap();
+    let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
+    assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == commit_name(3)), "{error:?}");
+    assert!(table.open(ChangeKind::Files, 1, Some(2)).is_ok());
+}
+
+#[test]
+fn timestamps_are_the_commits_own_where_the_table_has_them() {
+    let enabled = metadata(true).replace(r#""delta.enableCh"#, r#""delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.enableCh"#);
+    let info = |at: i64| format!(r#"{{"commitInfo":{{"inCommitTimestamp":{at}}}}}"#);
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true)]),
+        lines(&[&info(111), &enabled]),
+        lines(&[&info(222)]),
+    ]);
+    let changes = table.open(ChangeKind::ChangeDataFeed, 0, None).unwrap();
+    let times: Vec<_> = changes.batches(0).unwrap().map(|batch| batch.unwrap().timestamp_ms).collect();
+    assert!(times[0] > 1_600_000_000_000);
+    assert_eq!(times[1..], [111, 222]);
+    table.write(&commit_name(2), "");
+    let untold = changes.batches(2).and_then(|mut batches| batches.next_version());
+    assert!(matches!(untold, Err(Error::CorruptLog { .. })));
+}
+
+#[test]
+fn long_ranges_and_large_commits_are_read_in_groups_without_a_gap() {
+    let large = format!(r#"{{"commitInfo":{{"x":"{}"}}}}"#, "x".repeat(3 << 20));
+    let mut commits = vec![lines(&[PROTOCOL, &metadata(true)])];
+    for version in 1..=300 {
+        let add = file("add", &format!("f{version}"), true);
+        commits.push(if version % 100 < 4 { lines(&[&add, &large]) } else { lines(&[&add]) });
+    }
+    let table = Table::new(&commits);
+    for start in [0, 150] {
+        let feed = table.feed(ChangeKind::ChangeDataFeed, start, None).unwrap();
+        let expected = (start..=300).map(|version| match version {
+            0 => "0".to_owned(),
+            _ => format!("{version} add:f{version}"),
+        });
+        assert!(feed.into_iter().eq(expected));
+    }
+}
+
+#[test]
+fn a_batch_that_fails_ends_the_range() {
+    let table = table();
+    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
+    table.write(&commit_name(2), "{");
+    let mut batches = changes.batches(1).unwrap();
+    assert!(matches!(batches.next(), Some(Ok(_))));
+    assert!(matches!(batches.next(), Some(Err(Error::CorruptLog { .. }))));
+    assert!(batches.next().is_none());
+}

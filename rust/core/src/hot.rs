@@ -1,0 +1,336 @@
+//! Columns of hot tables, kept in memory within a budget of bytes.
+//!
+//! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
+//! with their snapshot, so a new version needs nothing of this room. Columns are built by the first scan that
+//! reads a checkpoint to its end, as it streams; of several such scans at once only one builds. The least
+//! recently used columns leave first; scans that still walk them hold them until they end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::actions::FileBatch;
+use crate::predicate::StatsCache;
+
+/// Names the columns of one checkpoint of one table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HotKey {
+    /// A number that tells tables apart.
+    pub table: u64,
+    /// The checkpoint, by its files.
+    pub checkpoint: Arc<str>,
+}
+
+/// A batch, and the typed statistics that predicates have asked of it.
+#[derive(Debug)]
+pub struct HotBatch {
+    /// The files.
+    pub files: Arc<FileBatch>,
+    /// Built as predicates need them.
+    pub stats: StatsCache,
+}
+
+impl HotBatch {
+    /// A batch that stays: typed statistics are built once.
+    #[must_use]
+    pub fn kept(files: Arc<FileBatch>) -> Self {
+        Self { files, stats: StatsCache::kept() }
+    }
+
+    /// A batch that passes by.
+    #[must_use]
+    pub fn passing(files: Arc<FileBatch>) -> Self {
+        Self { files, stats: StatsCache::passing() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.files.memory_bytes() + self.stats.memory_bytes()
+    }
+}
+
+/// All batches of a checkpoint, in order.
+#[derive(Debug, Default)]
+pub struct HotColumns {
+    /// The batches.
+    pub batches: Vec<Arc<HotBatch>>,
+}
+
+impl HotColumns {
+    fn bytes(&self) -> usize {
+        self.batches.iter().map(|batch| batch.bytes()).sum()
+    }
+}
+
+/// The columns of all tables of a process.
+#[derive(Debug)]
+pub struct HotCache {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    budget_bytes: usize,
+    slots: HashMap<HotKey, Slot>,
+    /// Counts uses: the larger, the later.
+    clock: u64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    /// A scan is at it and holds so many bytes.
+    Building {
+        bytes: usize,
+    },
+    /// Does not fit: do not try again.
+    TooLarge,
+    Ready {
+        columns: Arc<HotColumns>,
+        bytes: usize,
+        last_used: u64,
+    },
+}
+
+impl HotCache {
+    /// A cache that holds at most `budget_bytes`; zero keeps nothing.
+    #[must_use]
+    pub fn new(budget_bytes: usize) -> Self {
+        Self { state: Mutex::new(State { budget_bytes, ..State::default() }) }
+    }
+
+    /// The columns, if they are there. Marks them as used.
+    #[must_use]
+    pub fn get(&self, key: &HotKey) -> Option<Arc<HotColumns>> {
+        let mut state = self.lock();
+        state.clock += 1;
+        let now = state.clock;
+        match state.slots.get_mut(key)? {
+            Slot::Ready { columns, last_used, .. } => {
+                *last_used = now;
+                Some(Arc::clone(columns))
+            }
+            Slot::Building { .. } | Slot::TooLarge => None,
+        }
+    }
+
+    /// The right to build the columns, unless they are there, being built, or known not to fit.
+    #[must_use]
+    pub fn build(self: &Arc<Self>, key: &HotKey) -> Option<HotBuilder> {
+        let mut state = self.lock();
+        if state.budget_bytes == 0 || state.slots.contains_key(key) {
+            return None;
+        }
+        state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
+        Some(HotBuilder {
+            cache: Arc::clone(self),
+            key: key.clone(),
+            columns: HotColumns::default(),
+            bytes: 0,
+        })
+    }
+
+    /// Takes account of statistics that were built since; may drop columns to stay within the budget.
+    pub fn recount(&self, key: &HotKey) {
+        let mut state = self.lock();
+        if let Some(Slot::Ready { columns, bytes, .. }) = state.slots.get_mut(key) {
+            *bytes = columns.bytes();
+        }
+        let budget_bytes = state.budget_bytes;
+        state.shrink(budget_bytes);
+    }
+
+    /// Drops the least recently used columns until at most `bytes` are held. Scans that walk them go on.
+    pub fn shrink(&self, bytes: usize) {
+        self.lock().shrink(bytes);
+    }
+
+    /// Changes the budget.
+    pub fn set_budget(&self, budget_bytes: usize) {
+        let mut state = self.lock();
+        state.budget_bytes = budget_bytes;
+        state.slots.retain(|_, slot| !matches!(slot, Slot::TooLarge));
+        state.shrink(budget_bytes);
+    }
+
+    /// The bytes held.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.lock().used_bytes()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs between two changes of the state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn used_bytes(&self) -> usize {
+        self.slots.values().map(Slot::bytes).sum()
+    }
+
+    fn shrink(&mut self, budget_bytes: usize) {
+        while self.used_bytes() > budget_bytes {
+            let oldest = self
+                .slots
+                .iter()
+                .filter_map(|(key, slot)| Some((slot.last_used()?, key)))
+                .min_by_key(|(last_used, _)| *last_used);
+            let Some((_, key)) = oldest else { return };
+            let key = key.clone();
+            self.slots.remove(&key);
+        }
+    }
+}
+
+impl Slot {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Ready { bytes, .. } | Self::Building { bytes } => *bytes,
+            Self::TooLarge => 0,
+        }
+    }
+
+    fn last_used(&self) -> Option<u64> {
+        match self {
+            Self::Ready { last_used, .. } => Some(*last_used),
+            Self::Building { .. } | Self::TooLarge => None,
+        }
+    }
+}
+
+/// Columns in the making. Dropped before [`HotBuilder::finish`], it leaves no trace.
+#[derive(Debug)]
+pub struct HotBuilder {
+    cache: Arc<HotCache>,
+    key: HotKey,
+    columns: HotColumns,
+    bytes: usize,
+}
+
+impl HotBuilder {
+    /// Adds the next batch; false when there is no room for it, and the builder is of no more use.
+    #[must_use]
+    pub fn push(&mut self, batch: &Arc<HotBatch>) -> bool {
+        self.bytes += batch.bytes();
+        let mut state = self.cache.lock();
+        let budget_bytes = state.budget_bytes;
+        state.slots.insert(self.key.clone(), Slot::Building { bytes: self.bytes });
+        state.shrink(budget_bytes);
+        if state.used_bytes() > budget_bytes {
+            self.columns.batches = Vec::new();
+            if self.bytes > budget_bytes {
+                state.slots.insert(self.key.clone(), Slot::TooLarge);
+            } else {
+                state.slots.remove(&self.key);
+            }
+            return false;
+        }
+        drop(state);
+        self.columns.batches.push(Arc::clone(batch));
+        true
+    }
+
+    /// The checkpoint was read to its end: the columns are ready for all.
+    pub fn finish(mut self) {
+        let columns = Arc::new(std::mem::take(&mut self.columns));
+        let bytes = columns.bytes();
+        let mut state = self.cache.lock();
+        state.clock += 1;
+        let last_used = state.clock;
+        state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
+        let budget_bytes = state.budget_bytes;
+        state.shrink(budget_bytes);
+    }
+}
+
+impl Drop for HotBuilder {
+    fn drop(&mut self) {
+        let mut state = self.cache.lock();
+        if matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
+            state.slots.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actions::testing::files_named;
+
+    fn key(table: u64) -> HotKey {
+        HotKey { table, checkpoint: "00.checkpoint.parquet".into() }
+    }
+
+    fn batch(files: usize) -> Arc<HotBatch> {
+        let paths: Vec<String> = (0..files).map(|number| format!("part-{number:032}.parquet")).collect();
+        Arc::new(HotBatch::kept(Arc::new(files_named(&paths))))
+    }
+
+    fn fill(cache: &Arc<HotCache>, table: u64, files: usize) {
+        let mut builder = cache.build(&key(table)).unwrap();
+        assert!(builder.push(&batch(files)));
+        builder.finish();
+    }
+
+    #[test]
+    fn of_two_scans_at_once_only_one_builds() {
+        let cache = Arc::new(HotCache::new(1 << 20));
+        let first = cache.build(&key(1)).unwrap();
+        assert!(cache.build(&key(1)).is_none());
+        assert!(cache.get(&key(1)).is_none());
+        first.finish();
+        assert!(cache.get(&key(1)).is_some());
+    }
+
+    #[test]
+    fn a_scan_that_breaks_off_leaves_the_next_one_to_build() {
+        let cache = Arc::new(HotCache::new(1 << 20));
+        let mut first = cache.build(&key(1)).unwrap();
+        assert!(first.push(&batch(10)));
+        drop(first);
+        assert!(cache.build(&key(1)).is_some());
+    }
+
+    #[test]
+    fn the_least_recently_used_columns_leave_first() {
+        let one = batch(1000).bytes();
+        let cache = Arc::new(HotCache::new(2 * one + one / 2));
+        fill(&cache, 1, 1000);
+        fill(&cache, 2, 1000);
+        let walked = cache.get(&key(1)).unwrap();
+        fill(&cache, 3, 1000);
+        assert!(cache.get(&key(2)).is_none());
+        assert!(cache.used_bytes() <= 2 * one + one / 2);
+        cache.shrink(0);
+        assert_eq!(cache.used_bytes(), 0);
+        assert_eq!(walked.batches[0].files.len(), 1000);
+    }
+
+    #[test]
+    fn a_table_larger_than_the_budget_is_tried_once() {
+        let cache = Arc::new(HotCache::new(batch(1000).bytes()));
+        let mut builder = cache.build(&key(1)).unwrap();
+        assert!(builder.push(&batch(900)));
+        assert!(!builder.push(&batch(900)));
+        drop(builder);
+        assert!(cache.build(&key(1)).is_none());
+        assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn two_builds_at_once_stay_within_the_budget_together() {
+        let cache = Arc::new(HotCache::new(batch(1000).bytes() * 3 / 2));
+        let mut first = cache.build(&key(1)).unwrap();
+        let mut second = cache.build(&key(2)).unwrap();
+        assert!(first.push(&batch(1000)));
+        assert!(!second.push(&batch(1000)));
+        drop(second);
+        first.finish();
+        assert!(cache.get(&key(1)).is_some());
+        assert!(cache.build(&key(2)).is_some(), "there may be room for it later");
+    }
+
+    #[test]
+    fn without_a_budget_nothing_is_built() {
+        assert!(Arc::new(HotCache::new(0)).build(&key(1)).is_none());
+    }
+}

@@ -1,0 +1,95 @@
+//! The answer to a snapshot query as pieces of work: the header lines, then a line for each file of a scan.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::chunk::{LineSource, Outcome, Work};
+use super::line::{LineCounts, LineWriter};
+use crate::Result;
+use crate::scan::{Scan, Selected};
+
+/// Files of the first chunk: the first byte should not wait for the work of a whole one.
+const FIRST_CHUNK_FILES: usize = 64;
+/// Files of a chunk, about 220 KB of lines with statistics.
+const CHUNK_FILES: usize = 256;
+
+/// Cuts a scan into chunks.
+#[derive(Debug)]
+pub struct FileLines {
+    head: Option<Vec<u8>>,
+    scan: Scan,
+    /// Files of the last batch that have not been handed out, and how many of its rows have.
+    rest: Option<(Selected, usize)>,
+    writers: Writers,
+}
+
+impl FileLines {
+    /// `head` is written before the first file; `writer` is prepared for the stream's format and signer.
+    #[must_use]
+    pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter) -> Self {
+        Self { head: Some(head), scan, rest: None, writers: Writers::new(writer) }
+    }
+
+    /// Up to `count` files, from as many batches as that takes.
+    fn next_files(&mut self, count: usize) -> Result<Vec<Selected>> {
+        let (mut pieces, mut wanted) = (Vec::new(), count);
+        while wanted > 0 {
+            let (selected, begin) = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.scan.next_files()? {
+                    Some(selected) => (selected, 0),
+                    None => break,
+                },
+            };
+            let end = selected.rows.len().min(begin + wanted);
+            wanted -= end - begin;
+            let rows = selected.rows[begin..end].to_vec();
+            pieces.push(Selected { batch: Arc::clone(&selected.batch), rows });
+            if end < selected.rows.len() {
+                self.rest = Some((selected, end));
+            }
+        }
+        Ok(pieces)
+    }
+}
+
+impl LineSource for FileLines {
+    fn next_work(&mut self) -> Result<Option<Work>> {
+        let head = self.head.take();
+        let files = self.next_files(if head.is_some() { FIRST_CHUNK_FILES } else { CHUNK_FILES })?;
+        if head.is_none() && files.is_empty() {
+            return Ok(None);
+        }
+        let writers = self.writers.clone();
+        Ok(Some(Box::new(move |out| {
+            out.extend_from_slice(&head.unwrap_or_default());
+            writers.with(|writer| {
+                files.iter().try_fold(LineCounts::default(), |counts, piece| {
+                    Ok(counts.plus(writer.write(&piece.batch.files, &piece.rows, out)?))
+                })
+            })
+        })))
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.scan.outcome()
+    }
+}
+
+/// Line writers of one stream, one for each thread that is at work on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Writers(Arc<(LineWriter, Mutex<Vec<LineWriter>>)>);
+
+impl Writers {
+    pub(crate) fn new(writer: LineWriter) -> Self {
+        Self(Arc::new((writer, Mutex::default())))
+    }
+
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut LineWriter) -> Result<T>) -> Result<T> {
+        let (prepared, idle) = &*self.0;
+        let spare = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut writer = spare.unwrap_or_else(|| prepared.clone());
+        let done = work(&mut writer)?;
+        idle.lock().unwrap_or_else(PoisonError::into_inner).push(writer);
+        Ok(done)
+    }
+}

@@ -1,0 +1,325 @@
+//! The live files of a snapshot as one ordered, lazy stream, pruned by a predicate and cut by limits.
+//!
+//! The order is fixed by (table, version, checkpoint): adds of the commits, newest first, then those of the
+//! checkpoint's parts, row by row. A [`Place`] names a file in that order, so a page goes on where another
+//! one, on whatever replica, has ended. Files come from the log itself, a row group at a time, or from hot
+//! columns; behind this room nobody can tell which.
+
+use std::sync::Arc;
+
+use crate::actions::{FileBatch, Rows, SourceId};
+use crate::checkpoint::{self, Needs, ReadOptions, Span};
+use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
+use crate::ndjson::chunk::Outcome;
+use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
+use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot, Totals};
+use crate::{Error, Result};
+
+/// What of a snapshot is asked for.
+#[derive(Debug, Clone)]
+pub struct ScanOptions {
+    /// Drops files that hold no matching row.
+    pub predicate: Arc<Predicate>,
+    /// Enough rows, once the predicate has been applied.
+    pub limit_hint: Option<u64>,
+    /// Files of a page.
+    pub max_files: Option<u64>,
+    /// Where the page before has ended.
+    pub after: Option<Place>,
+    /// Fields that only the delta format has.
+    pub delta_fields: bool,
+}
+
+/// A file of a snapshot, by its place in the fixed order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    source: SourceId,
+    row: u32,
+    /// Rows that `limit_hint` still asks for behind this file.
+    limit_left: Option<u64>,
+}
+
+impl Place {
+    /// The form that travels in a page token.
+    #[must_use]
+    pub fn to_text(self) -> String {
+        match self.limit_left {
+            Some(left) => format!("{}.{}.{left}", self.source.0, self.row),
+            None => format!("{}.{}", self.source.0, self.row),
+        }
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut numbers = text.split('.');
+        let place = (|| {
+            let source = SourceId(numbers.next()?.parse().ok()?);
+            let row = numbers.next()?.parse().ok()?;
+            let limit_left = numbers.next().map(str::parse).transpose().ok()?;
+            numbers.next().is_none().then_some(Self { source, row, limit_left })
+        })();
+        place.ok_or(Error::InvalidCursor)
+    }
+
+    fn is_before(self, source: SourceId, row: u32) -> bool {
+        (self.source, self.row) < (source, row)
+    }
+}
+
+/// Files of one batch that belong to the answer.
+#[derive(Debug, Clone)]
+pub struct Selected {
+    /// The batch.
+    pub batch: Arc<HotBatch>,
+    /// Which of its files.
+    pub rows: Rows,
+}
+
+/// The stream. [`Scan::next_files`] does the reading.
+#[derive(Debug)]
+pub struct Scan {
+    snapshot: Arc<Snapshot>,
+    options: ScanOptions,
+    hot: Option<(Arc<HotCache>, HotKey)>,
+    stage: Stage,
+    verdicts: PartitionVerdicts,
+    counts: PruneCounts,
+    limit: Limit,
+    files_left: u64,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Commits { next: usize },
+    Hot { columns: Arc<HotColumns>, next: usize },
+    Log { batches: checkpoint::Batches, builder: Option<HotBuilder> },
+    End,
+}
+
+impl Scan {
+    /// Begins at the first file, or behind `options.after`.
+    pub fn new(
+        snapshot: Arc<Snapshot>,
+        hot: Option<(Arc<HotCache>, HotKey)>,
+        options: ScanOptions,
+    ) -> Result<Self> {
+        if options.after.is_some_and(|place| !snapshot.has_source(place.source)) {
+            return Err(Error::InvalidCursor);
+        }
+        let rows_asked = options.after.map_or(options.limit_hint, |place| place.limit_left);
+        Ok(Self {
+            files_left: options.max_files.unwrap_or(u64::MAX),
+            limit: Limit::new(rows_asked),
+            snapshot,
+            options,
+            hot,
+            stage: Stage::Commits { next: 0 },
+            verdicts: PartitionVerdicts::default(),
+            counts: PruneCounts::default(),
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// The next files of the answer; `None` at its end. Never empty.
+    pub fn next_files(&mut self) -> Result<Option<Selected>> {
+        if self.limit.is_reached() {
+            self.end_by_limit()?;
+        }
+        while let Some((batch, live)) = self.next_live()? {
+            let rows = self.options.predicate.select(
+                &batch.files,
+                &batch.stats,
+                live,
+                &mut self.verdicts,
+                &mut self.counts,
+            );
+            let rows = self.cut(&batch, rows)?;
+            if !rows.is_empty() {
+                return Ok(Some(Selected { batch, rows }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What became of the files; complete when [`Self::next_files`] has returned `None`.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        Outcome {
+            considered: self.outcome.considered.max(self.counts.considered),
+            pruned_by_partition: self.counts.by_partition,
+            pruned_by_stats: self.counts.by_stats,
+            ..self.outcome.clone()
+        }
+    }
+
+    /// The next batch and which of its files are live and behind the place where the page before has ended.
+    fn next_live(&mut self) -> Result<Option<(Arc<HotBatch>, Rows)>> {
+        loop {
+            let found = match &mut self.stage {
+                Stage::End => return Ok(None),
+                Stage::Commits { next } => {
+                    let found = self.snapshot.commit_batches().get(*next);
+                    *next += 1;
+                    found.map(|(files, live)| (Arc::new(HotBatch::passing(Arc::clone(files))), live.clone()))
+                }
+                Stage::Hot { columns, next } => {
+                    let found = columns.batches.get(*next).map(Arc::clone);
+                    *next += 1;
+                    found.map(|batch| {
+                        let live = self.snapshot.live_rows(&batch.files);
+                        (batch, live)
+                    })
+                }
+                Stage::Log { batches, builder } => match batches.next().transpose()? {
+                    Some(files) => {
+                        let live = self.snapshot.live_rows(&files);
+                        let files = Arc::new(files);
+                        let batch = match builder {
+                            Some(_) => HotBatch::kept(files),
+                            None => HotBatch::passing(files),
+                        };
+                        let batch = Arc::new(batch);
+                        if builder.as_mut().is_some_and(|builder| !builder.push(&batch)) {
+                            *builder = None;
+                        }
+                        Some((batch, live))
+                    }
+                    None => None,
+                },
+            };
+            match found {
+                Some((batch, live)) => {
+                    let live = self.behind_start(&batch.files, live);
+                    if !live.is_empty() {
+                        return Ok(Some((batch, live)));
+                    }
+                }
+                None => self.next_stage()?,
+            }
+        }
+    }
+
+    fn behind_start(&self, files: &FileBatch, mut live: Rows) -> Rows {
+        if let Some(start) = self.options.after
+            && files.row.first().is_some_and(|row| !start.is_before(files.source, *row))
+        {
+            live.retain(|index| start.is_before(files.source, files.row[*index as usize]));
+        }
+        live
+    }
+
+    fn next_stage(&mut self) -> Result<()> {
+        let stage = std::mem::replace(&mut self.stage, Stage::End);
+        match stage {
+            Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
+            Stage::Log { builder: Some(builder), .. } => builder.finish(),
+            Stage::Hot { .. } => {
+                if let Some((cache, key)) = &self.hot
+                    && self.options.predicate.needs_stats()
+                {
+                    cache.recount(key);
+                }
+            }
+            Stage::Log { builder: None, .. } | Stage::End => {}
+        }
+        Ok(())
+    }
+
+    fn checkpoint_stage(&self) -> Result<Stage> {
+        let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
+        if let Some((cache, key)) = &self.hot
+            && let Some(columns) = cache.get(key)
+        {
+            let next = self.first_hot_batch(&columns);
+            return Ok(Stage::Hot { columns, next });
+        }
+        // Only a scan that reads everything can leave whole columns behind.
+        let reads_all = self.options.predicate.is_trivial()
+            && self.options.limit_hint.is_none()
+            && self.options.max_files.is_none()
+            && self.options.after.is_none();
+        let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| cache.build(key));
+        let first_source = CHECKPOINT_SOURCE;
+        let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
+        let predicate = Arc::clone(&self.options.predicate);
+        let keep_tuple = predicate
+            .asks_partitions()
+            .then(|| -> checkpoint::KeepTuple { Arc::new(move |tuple| predicate.keep_tuple(tuple)) });
+        let options = ReadOptions {
+            needs,
+            first_source,
+            span: self.options.after.map(|place| Span { start: start_in(place, first_source), end: None }),
+            keep_tuple,
+        };
+        Ok(Stage::Log { batches: checkpoint.batches(self.snapshot.interner(), options), builder })
+    }
+
+    fn first_hot_batch(&self, columns: &HotColumns) -> usize {
+        let Some(start) = self.options.after else { return 0 };
+        columns.batches.partition_point(|batch| {
+            batch.files.row.last().is_none_or(|row| !start.is_before(batch.files.source, *row))
+        })
+    }
+
+    /// Applies the page's size and the row limit.
+    fn cut(&mut self, batch: &HotBatch, mut rows: Rows) -> Result<Rows> {
+        let files = &batch.files;
+        let room = usize::try_from(self.files_left).unwrap_or(usize::MAX);
+        let beyond_page = rows.len().saturating_sub(room);
+        rows.truncate(room);
+        let wanted = rows.len();
+        rows = self.limit.take(&self.options.predicate, files, &batch.stats, rows, &mut self.verdicts);
+        self.outcome.pruned_by_limit += (wanted - rows.len()) as u64;
+        self.files_left -= rows.len() as u64;
+        let last = rows.last().map(|index| (files.source, files.row[*index as usize]));
+        if self.limit.is_reached() {
+            self.outcome.pruned_by_limit += beyond_page as u64;
+            self.end_by_limit()?;
+        } else if let Some((source, row)) = last.filter(|_| self.files_left == 0) {
+            if beyond_page > 0 || self.has_more()? {
+                let limit_left = self.limit.records_left();
+                self.outcome.next_place = Some(Place { source, row, limit_left }.to_text());
+            }
+            self.stage = Stage::End;
+        }
+        Ok(rows)
+    }
+
+    /// Files that were not looked at are pruned, too.
+    fn end_by_limit(&mut self) -> Result<()> {
+        if !matches!(self.stage, Stage::End) && self.options.after.is_none() {
+            let Totals { files, .. } = self.snapshot.totals()?;
+            self.outcome.considered = files;
+            self.outcome.pruned_by_limit += files.saturating_sub(self.counts.considered);
+        }
+        self.stage = Stage::End;
+        Ok(())
+    }
+
+    /// Whether a file of the answer follows, so that the last page names no next one.
+    fn has_more(&mut self) -> Result<bool> {
+        let counts = self.counts;
+        let mut more = false;
+        while let Some((batch, live)) = self.next_live()? {
+            let predicate = &self.options.predicate;
+            if !predicate
+                .select(&batch.files, &batch.stats, live, &mut self.verdicts, &mut self.counts)
+                .is_empty()
+            {
+                more = true;
+                break;
+            }
+        }
+        self.counts = counts;
+        Ok(more)
+    }
+}
+
+fn start_in(place: Place, first_source: SourceId) -> checkpoint::Place {
+    match place.source.0.checked_sub(first_source.0) {
+        Some(part) => checkpoint::Place { part, row: place.row.saturating_add(1) },
+        // The page before has ended among the commits.
+        None => checkpoint::Place::default(),
+    }
+}

@@ -1,0 +1,43 @@
+//! Reads that go on while their caller does something else.
+
+use std::sync::mpsc::Receiver;
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+
+/// Whole files on their way.
+#[derive(Debug)]
+pub struct PendingReads(Reads);
+
+#[derive(Debug)]
+enum Reads {
+    /// A local file system is as quick when it is asked.
+    Local(Vec<String>),
+    Remote {
+        results: Receiver<Vec<Result<Bytes>>>,
+        count: usize,
+    },
+}
+
+impl PendingReads {
+    pub(super) fn local(paths: Vec<String>) -> Self {
+        Self(Reads::Local(paths))
+    }
+
+    pub(super) fn remote(results: Receiver<Vec<Result<Bytes>>>, count: usize) -> Self {
+        Self(Reads::Remote { results, count })
+    }
+
+    /// Waits for all of them, in the order that they were asked for.
+    #[must_use]
+    pub fn wait(self) -> Vec<Result<Bytes>> {
+        match self.0 {
+            Reads::Local(paths) => paths.iter().map(|path| super::read_local(path)).collect(),
+            Reads::Remote { results, count } => results.recv().unwrap_or_else(|_| {
+                let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };
+                vec![Err(lost); count]
+            }),
+        }
+    }
+}

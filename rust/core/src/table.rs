@@ -1,0 +1,181 @@
+//! One table over time: finds versions, remembers the snapshots that requests ask for.
+//!
+//! Looking for the newest version costs one listing from the last known one, and requests that wait for the
+//! same look share it. A version that was seen is never taken back: a listing that comes late does not show a
+//! reader an older table.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::history::History;
+use crate::hot::{HotCache, HotKey};
+use crate::pool::{Pool, Task};
+use crate::snapshot::{At, Snapshot};
+use crate::storage::Storage;
+
+/// Snapshots of older versions that are kept beside the latest: pages and refreshed URLs come back to them.
+const REMEMBERED_VERSIONS: usize = 8;
+
+/// One shared table. Thread-safe.
+#[derive(Debug)]
+pub struct Table {
+    id: u64,
+    storage: Storage,
+    root: String,
+    hot: Arc<HotCache>,
+    latest: Mutex<Option<Latest>>,
+    /// Held during a look, so that only one is under way.
+    look: Mutex<()>,
+    refreshing: AtomicBool,
+    /// Most recently used last.
+    remembered: Mutex<Vec<Arc<Snapshot>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Latest {
+    snapshot: Arc<Snapshot>,
+    /// When the look that found it began.
+    looked_at: Instant,
+}
+
+impl Table {
+    /// `root` is a directory in local storage, else a key prefix in the bucket. Nothing is read yet.
+    #[must_use]
+    pub fn new(storage: Storage, root: String, hot: Arc<HotCache>) -> Self {
+        static TABLES: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: TABLES.fetch_add(1, Ordering::Relaxed),
+            storage,
+            root,
+            hot,
+            latest: Mutex::default(),
+            look: Mutex::default(),
+            refreshing: AtomicBool::new(false),
+            remembered: Mutex::default(),
+        }
+    }
+
+    /// Where its log is read from.
+    #[must_use]
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The table's root in its storage.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The latest version as of a look that is at most `max_staleness` old. Past half of that time the next
+    /// look is begun on `pool` behind this one's back.
+    pub fn latest(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Result<Arc<Snapshot>> {
+        let asked_at = Instant::now();
+        if let Some(latest) = lock(&self.latest).clone() {
+            let age = asked_at.saturating_duration_since(latest.looked_at);
+            if age < max_staleness {
+                if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
+                    pool.submit(Arc::new(Refresh(Arc::clone(self))));
+                }
+                return Ok(latest.snapshot);
+            }
+        }
+        self.look(asked_at)
+    }
+
+    /// The version or the timestamp's version. History that is gone is an error that says what there is.
+    pub fn snapshot_at(&self, at: At) -> Result<Arc<Snapshot>> {
+        if let At::Version(version) = at
+            && let Some(known) = self.known(|snapshot| snapshot.version() == version)
+        {
+            return Ok(known);
+        }
+        let base = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
+        let snapshot = Snapshot::load(&self.storage, &self.root, at, base.as_ref())?;
+        self.remember(&snapshot);
+        Ok(snapshot)
+    }
+
+    /// The snapshot with the very order of files that `identity` names.
+    pub fn snapshot_with_identity(&self, identity: &str) -> Result<Arc<Snapshot>> {
+        if let Some(known) = self.known(|snapshot| snapshot.identity().to_string() == identity) {
+            return Ok(known);
+        }
+        let snapshot = Snapshot::load_identity(&self.storage, &self.root, identity)?;
+        self.remember(&snapshot);
+        Ok(snapshot)
+    }
+
+    /// When its versions were committed.
+    pub fn history(self: &Arc<Self>, pool: &Pool) -> Result<History> {
+        let latest = self.latest(Duration::ZERO, pool)?;
+        History::read(&self.storage, &self.root, latest.metadata())
+    }
+
+    /// Where the columns of a snapshot's checkpoint are kept.
+    #[must_use]
+    pub fn hot(&self, snapshot: &Snapshot) -> Option<(Arc<HotCache>, HotKey)> {
+        let checkpoint = snapshot.identity().checkpoint_name()?;
+        Some((Arc::clone(&self.hot), HotKey { table: self.id, checkpoint: checkpoint.into() }))
+    }
+
+    fn look(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
+        let _one_at_a_time = lock(&self.look);
+        let known = lock(&self.latest).clone();
+        if let Some(latest) = &known
+            && latest.looked_at >= asked_at
+        {
+            // Another request's look began after this one asked.
+            return Ok(Arc::clone(&latest.snapshot));
+        }
+        let looked_at = Instant::now();
+        let base = known.as_ref().map(|latest| &latest.snapshot);
+        let snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, base)?;
+        *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
+        if let Some(latest) = known
+            && !Arc::ptr_eq(&latest.snapshot, &snapshot)
+        {
+            self.remember(&latest.snapshot);
+        }
+        Ok(snapshot)
+    }
+
+    fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
+        let latest = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
+        if let Some(latest) = latest.filter(|snapshot| is_wanted(snapshot)) {
+            return Some(latest);
+        }
+        let mut remembered = lock(&self.remembered);
+        let place = remembered.iter().position(|snapshot| is_wanted(snapshot))?;
+        let found = remembered.remove(place);
+        remembered.push(Arc::clone(&found));
+        Some(found)
+    }
+
+    fn remember(&self, snapshot: &Arc<Snapshot>) {
+        let mut remembered = lock(&self.remembered);
+        remembered.retain(|known| known.identity() != snapshot.identity());
+        if remembered.len() == REMEMBERED_VERSIONS {
+            remembered.remove(0);
+        }
+        remembered.push(Arc::clone(snapshot));
+    }
+}
+
+/// A look that nobody waits for.
+struct Refresh(Arc<Table>);
+
+impl Task for Refresh {
+    fn step(self: Arc<Self>, _: &Pool) {
+        // A failure is found again, and told, by the request whose staleness is used up.
+        let _ = self.0.look(Instant::now());
+        self.0.refreshing.store(false, Ordering::Release);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is guarded is replaced whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,170 @@
+"""The source in a Spark session, against a server with nothing but the protocol's first version."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as f
+from spark.plain_server import PlainServer
+
+from gateway.spark.digest import digest
+from gateway.spark.source import register
+
+GOLDEN = [
+    "dat/all_primitive_types/delta",
+    "dat/column_mapping/delta",
+    "dat/multi_partitioned/delta",
+    "dat/nested_types/delta",
+    "kernel-rs/basic-decimal-table",
+]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., PlainServer]]:
+    servers: list[PlainServer] = []
+
+    def start(**tables: Path) -> PlainServer:
+        servers.append(PlainServer(tables))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def read(spark: Any) -> Any:
+    register(spark)
+
+    def reader(server: PlainServer, table: str = "t", **options: Any) -> Any:
+        reading = spark.read.format("delta-sharing").options(profile=server.profile, **options)
+        return reading.load(f"s.d.{table}")
+
+    return reader
+
+
+@pytest.fixture(scope="module")
+def ledger(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: 1 insert, 2 update, 3 delete, 4 a column more, 5 insert; change data, no vectors."""
+    path = tmp_path_factory.mktemp("ledger") / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id BIGINT, kind STRING, amount DOUBLE) USING delta "
+        "PARTITIONED BY (kind) "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.enableDeletionVectors = false)"
+    )
+    rows = "SELECT id, concat('k', id % 3), CAST(id AS DOUBLE) / 4"
+    spark.sql(f"INSERT INTO delta.`{path}` {rows} FROM range(0, 30)")
+    spark.sql(f"UPDATE delta.`{path}` SET amount = -1 WHERE id = 7")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE kind = 'k2' AND id < 10")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMN note STRING")
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT 100, 'k0', 1.5, 'new'")
+    return path
+
+
+def changes(spark: Any, path: Path, **options: Any) -> Any:
+    return spark.read.format("delta").options(readChangeFeed="true", **options).load(str(path))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_reads_what_delta_spark_reads(
+    spark: Any, shared_tables: Path, serve: Any, read: Any, name: str
+) -> None:
+    shared = read(serve(t=shared_tables / name))
+    direct = spark.read.format("delta").load(str(shared_tables / name))
+    assert shared.schema.simpleString() == direct.schema.simpleString()
+    assert digest(shared) == digest(direct)
+
+
+def test_reads_past_versions(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
+    server = serve(t=ledger)
+    for version in (1, 3, 5):
+        direct = spark.read.format("delta").option("versionAsOf", version).load(str(ledger))
+        shared = read(server, versionAsOf=version)
+        assert shared.columns == direct.columns
+        assert digest(shared) == digest(direct)
+
+
+def test_reads_change_data(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
+    shared = read(serve(t=ledger), readChangeFeed="true", startingVersion=1, endingVersion=5)
+    direct = changes(spark, ledger, startingVersion=1, endingVersion=5)
+    assert shared.schema.simpleString() == direct.schema.simpleString()
+    assert digest(shared) == digest(direct)
+    assert {row[0] for row in shared.select("_change_type").distinct().collect()} == {
+        "insert",
+        "delete",
+        "update_preimage",
+        "update_postimage",
+    }
+
+
+def test_filters_become_hints_and_are_applied(serve: Any, read: Any, ledger: Path) -> None:
+    server = serve(t=ledger)
+    rows = read(server).where((f.col("kind") == "k1") & (f.col("amount") > 2)).collect()
+    assert {row["id"] for row in rows} == {10, 13, 16, 19, 22, 25, 28}
+    hints = [body["jsonPredicateHints"] for _, path, body in server.requests if body]
+    assert '"k1"' in json.dumps(json.loads(hints[-1]))
+
+
+def test_works_without_filter_pushdown(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert read(serve(t=ledger)).where("kind = 'k1'").count() == 10
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_columns_and_file_names(serve: Any, read: Any, ledger: Path) -> None:
+    shared = read(serve(t=ledger), columns="amount,_file_name", withFileName="true")
+    assert shared.columns == ["amount", "_file_name"]
+    names = {row["_file_name"] for row in shared.collect()}
+    assert names
+    assert all(name.endswith(".parquet") and "secret" not in name for name in names)
+
+
+def test_an_unexpected_version_fails(serve: Any, read: Any, ledger: Path) -> None:
+    with pytest.raises(Exception, match="answered version 5, not 4"):
+        read(serve(t=ledger), expectedVersion=4).count()
+
+
+def test_streams_what_versions_add_and_goes_on_after_a_restart(
+    spark: Any, serve: Any, ledger: Path, tmp_path: Path
+) -> None:
+    register(spark)
+    server = serve(t=ledger)
+
+    def run(**options: Any) -> None:
+        stream = spark.readStream.format("delta-sharing").options(
+            profile=server.profile, skipChangeCommits="true", startingVersion=0, **options
+        )
+        query = (
+            stream.load("s.d.t")
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("mergeSchema", "true")
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+
+    run(endingVersion=1)
+    assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 30
+    run()
+    assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 31
+
+
+def test_streams_change_data(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    stream = spark.readStream.format("delta-sharing").options(
+        profile=serve(t=ledger).profile, readChangeFeed="true", startingVersion=1
+    )
+    query = (
+        stream.load("s.d.t")
+        .writeStream.format("memory")
+        .queryName("changes")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert digest(spark.table("changes")) == digest(changes(spark, ledger, startingVersion=1))
