@@ -13,6 +13,7 @@ mod json_file;
 mod kept_rows;
 mod parquet_file;
 mod part_batches;
+mod row_group_bounds;
 #[cfg(test)]
 mod tests;
 mod top_file;
@@ -25,6 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use batches::Batches;
+pub use row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use totals::{IsDead, Totals};
 
 use crate::actions::{Metadata, PartitionTuple, Protocol, SourceId};
@@ -52,6 +54,9 @@ pub struct Needs {
 /// Whether files with these partition values may be wanted.
 pub type KeepTuple = Arc<dyn Fn(&PartitionTuple) -> bool + Send + Sync>;
 
+/// Whether a row group may hold a wanted file, all of whose files are within these bounds.
+pub type MayMatch = Arc<dyn Fn(&RowGroupBounds) -> bool + Send + Sync>;
+
 /// What to read of a checkpoint, and how.
 #[derive(Clone, Default)]
 pub struct ReadOptions {
@@ -63,6 +68,8 @@ pub struct ReadOptions {
     pub span: Option<Span>,
     /// Drops a file by its partition values before its other columns are decoded.
     pub keep_tuple: Option<KeepTuple>,
+    /// Skips a row group without reading it.
+    pub may_match: Option<MayMatch>,
 }
 
 impl fmt::Debug for ReadOptions {

@@ -16,7 +16,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
-use parquet::schema::types::ColumnDescPtr;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::column_bytes::{ColumnBytes, Faults, store_error};
 use crate::{Error, Result};
@@ -72,17 +72,32 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
 
     /// The places of the leaf columns whose paths `wanted` accepts.
     pub(super) fn leaves(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<usize> {
-        let columns = self.metadata.file_metadata().schema_descr().columns();
+        let columns = self.schema().columns();
         let is_wanted = |place: &usize| wanted(columns[*place].path().parts());
         (0..columns.len()).filter(is_wanted).collect()
     }
 
     pub(super) fn leaf_path(&self, leaf: usize) -> &[String] {
-        self.metadata.file_metadata().schema_descr().columns()[leaf].path().parts()
+        self.schema().columns()[leaf].path().parts()
+    }
+
+    /// The Arrow field of a leaf that is reached through structs alone.
+    pub(super) fn struct_leaf(&self, leaf: usize) -> Option<&Field> {
+        let (last, parents) = self.leaf_path(leaf).split_last()?;
+        let mut fields = &self.fields;
+        for parent in parents {
+            let DataType::Struct(children) = fields.find(parent)?.1.data_type() else { return None };
+            fields = children;
+        }
+        fields.find(last).map(|(_, field)| &**field)
+    }
+
+    pub(super) fn schema(&self) -> &SchemaDescriptor {
+        self.metadata.file_metadata().schema_descr()
     }
 
     pub(super) fn project(&self, leaves: &[usize]) -> Result<Projection> {
-        let schema = self.metadata.file_metadata().schema_descr();
+        let schema = self.schema();
         let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
         let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)));
         Ok(Projection { levels: levels.map_err(|error| from_parquet(&self.name, &error))? })
@@ -179,7 +194,7 @@ impl PageIterator for OnePageReader {}
 /// The Parquet reader asserts what its format promises (offsets that are not negative, levels that fit their
 /// bit width), so a damaged file can make it panic. It only ever sees its own buffers: nothing of ours is
 /// left half changed.
-fn without_panic<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+pub(super) fn without_panic<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ParquetError::General("it breaks the Parquet format".to_owned())))
 }

@@ -13,7 +13,8 @@ use parquet::file::reader::ChunkReader;
 use super::adds::{self, Adds};
 use super::kept_rows::{RowNumbers, Verdicts};
 use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
-use super::{BATCH_ROWS, Needs, ReadOptions};
+use super::row_group_bounds::TypedLeaves;
+use super::{BATCH_ROWS, MayMatch, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -34,6 +35,7 @@ pub(super) struct PartBatches<R> {
     /// Apart from the caller's, whose dictionary holds no tuples of files that were dropped.
     all_tuples: PartitionInterner,
     verdicts: Verdicts,
+    filter: Option<(MayMatch, TypedLeaves)>,
 }
 
 struct OpenRowGroup {
@@ -50,6 +52,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         log_names: &[Box<str>],
     ) -> Self {
         let columns = Columns::new(&file);
+        let filter = options.may_match.clone().map(|filter| (filter, TypedLeaves::of(&file, log_names)));
         Self {
             file,
             source,
@@ -62,6 +65,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             current: None,
             all_tuples: PartitionInterner::new(log_names),
             verdicts: Verdicts::default(),
+            filter,
         }
     }
 
@@ -102,7 +106,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             self.next_row_group += 1;
             self.next_first_row = all.end;
             let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
-            if wanted.is_empty() || !has_adds {
+            if wanted.is_empty() || !has_adds || !self.may_match(index) {
                 continue;
             }
             let rows = self.kept(index, &all, wanted)?;
@@ -115,6 +119,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             return Ok(true);
         }
         Ok(false)
+    }
+
+    fn may_match(&self, row_group: usize) -> bool {
+        let Some((may_match, leaves)) = &self.filter else { return true };
+        leaves.bounds(&self.file, row_group).is_none_or(|bounds| may_match(&bounds))
     }
 
     /// The rows among `wanted` whose partition values the caller keeps.

@@ -160,3 +160,92 @@ fn partition_values_are_serialized_anew_from_their_typed_columns() {
     let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
     assert_eq!(adds(&read(&checkpoint, options).unwrap()), found[1..2]);
 }
+
+/// A part whose row groups hold two adds each, with all columns typed; `None` is an action that is no add.
+fn bounded(rows: &[Option<(Value, Value)>]) -> (Log, Checkpoint) {
+    let values = struct_of(every_type());
+    let stats = struct_of([
+        ("numRecords", DataType::Int64),
+        ("minValues", struct_of([("nested", values.clone())])),
+        ("maxValues", struct_of([("nested", values.clone())])),
+        (
+            "nullCount",
+            struct_of([("nested", struct_of([("int", DataType::Int64), ("text", DataType::Int64)]))]),
+        ),
+    ]);
+    let mut columns = add_fields();
+    columns.extend([("stats_parsed", stats), ("partitionValues_parsed", values)]);
+    let mut actions = vec![protocol_row(), metadata_row(&["date", "text", "decimal", "double"])];
+    actions.extend(rows.iter().map(|row| match row {
+        Some((partition, stats)) => json!({"add": {
+            "path": "p", "partitionValues": {"date": "text wins"}, "size": 1, "modificationTime": 1,
+            "dataChange": false, "stats": null, "stats_parsed": stats, "partitionValues_parsed": partition,
+        }}),
+        None => json!({"remove": {"path": "p"}}),
+    }));
+    let log = Log::new();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(2)).build();
+    let content = parquet(&schema_of(&columns), &actions, properties);
+    let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
+    (log, checkpoint)
+}
+
+#[test]
+fn a_row_group_is_bounded_by_its_typed_columns_and_skipped_where_they_cannot_match() {
+    let file = |date: i32, text: &str, decimal: &str| {
+        let values = json!({"date": date, "text": text, "decimal": decimal, "double": 1.0, "int": date,
+            "timestamp": 1_709_210_096_789_000_i64});
+        let stats = json!({"numRecords": 3, "minValues": {"nested": values}, "maxValues": {"nested": values},
+            "nullCount": {"nested": {"int": 0, "text": date}}});
+        Some((values, stats))
+    };
+    let without_stats = |date: i32| Some((json!({"date": date, "text": null}), Value::Null));
+    let rows = [
+        file(19_782, "b", "-5"),
+        file(19_783, "a", "1200000"),
+        file(3, "x", "7"),
+        None,
+        file(4, "y", "7"),
+        without_stats(5),
+    ];
+    let (_log, checkpoint) = bounded(&rows);
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seer = Arc::clone(&seen);
+    let may_match = move |bounds: &RowGroupBounds| {
+        let mut seen = seer.lock().unwrap();
+        seen.push(bounds.clone());
+        seen.len() != 2
+    };
+    let options = ReadOptions { may_match: Some(Arc::new(may_match)), ..everything() };
+    let found = adds(&read(&checkpoint, options).unwrap());
+    assert_eq!(found.iter().map(|add| add.1).collect::<Vec<_>>(), [2, 3, 6, 7]);
+
+    let bound = |min: &str, max: &str, has_nulls| {
+        Some(ValueBounds { min: min.to_owned(), max: max.to_owned(), has_nulls })
+    };
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 3, "the row group without adds is not asked about");
+    let expected = [
+        bound("2024-02-29", "2024-03-01", false),
+        bound("a", "b", false),
+        bound("-0.00005", "12.00000", false),
+        None,
+    ];
+    assert_eq!(seen[0].partition_values, expected);
+    let stats = seen[0].stats.as_deref().unwrap();
+    assert_eq!(
+        stats,
+        concat!(
+            r#"{"minValues":{"nested":{"int":19782,"decimal":-0.00005,"date":"2024-02-29","#,
+            r#""timestamp":"2024-02-29T12:34:56.789Z","text":"a"}},"#,
+            r#""maxValues":{"nested":{"int":19783,"decimal":12.00000,"date":"2024-03-01","#,
+            r#""timestamp":"2024-02-29T12:34:56.789Z","text":"b"}},"nullCount":{"nested":{"int":0}}}"#,
+        )
+    );
+    // The remove beside it has no values either.
+    assert_eq!(seen[1].partition_values[0], bound("1970-01-04", "1970-01-04", false));
+    assert!(seen[1].stats.is_some());
+    assert_eq!(seen[2].partition_values[0], bound("1970-01-05", "1970-01-06", false));
+    assert_eq!(seen[2].partition_values[1], bound("y", "y", true));
+    assert_eq!(seen[2].stats, None, "a file without stats has no bounds");
+}
