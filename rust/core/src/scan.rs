@@ -251,6 +251,7 @@ impl Scan {
             first_source,
             span: self.options.after.map(|place| Span { start: start_in(place, first_source), end: None }),
             keep_tuple,
+            ..ReadOptions::default()
         };
         Ok(Stage::Log { batches: checkpoint.batches(self.snapshot.interner(), options), builder })
     }

@@ -210,9 +210,9 @@ fn a_row_group_is_bounded_by_its_typed_columns_and_skipped_where_they_cannot_mat
     ];
     let (_log, checkpoint) = bounded(&rows);
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let seer = Arc::clone(&seen);
+    let log_of_bounds = Arc::clone(&seen);
     let may_match = move |bounds: &RowGroupBounds| {
-        let mut seen = seer.lock().unwrap();
+        let mut seen = log_of_bounds.lock().unwrap();
         seen.push(bounds.clone());
         seen.len() != 2
     };
