@@ -74,6 +74,8 @@ pub struct LogSegment {
     pub version_commit: Option<LogFileEntry>,
     /// The version's `.crc`.
     pub checksum: Option<LogFileEntry>,
+    /// Whether the log has a newer checkpoint for this version: a continued segment keeps its own.
+    pub has_newer_checkpoint: bool,
     /// When the commits from a little before the checkpoint on were written: (version, milliseconds), ascending.
     pub modified_ms: Vec<(i64, i64)>,
 }

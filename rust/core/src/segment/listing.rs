@@ -89,8 +89,9 @@ impl Listing {
     pub(super) fn segment(&self, version: Option<i64>) -> Result<LogSegment> {
         let latest = self.latest().ok_or(Error::TableNotFound)?;
         let target = version.unwrap_or(latest);
-        let earliest = self.earliest();
-        if let Some(earliest) = earliest.filter(|earliest| !(*earliest..=latest).contains(&target)) {
+        // Without a checkpoint and without the first commit nothing can be rebuilt.
+        let earliest = self.earliest().ok_or_else(|| missing(0))?;
+        if !(earliest..=latest).contains(&target) {
             return Err(Error::VersionNotFound { requested: target, earliest, latest });
         }
         let checkpoint = self.checkpoints.range(..=target).next_back().and_then(|(_, found)| found.first());
@@ -124,12 +125,15 @@ impl Listing {
             return None;
         }
         if target == known.version {
-            let checksum = self.checksums.get(&target).cloned();
-            return Some(LogSegment { checksum, ..known.clone() });
+            let mut same = known.clone();
+            same.checksum = self.checksums.get(&target).cloned();
+            same.has_newer_checkpoint |= self.has_checkpoint_after(known.base_version(), target);
+            return Some(same);
         }
         let mut commits = self.commits_between(known.version, target, |_, _| false).ok()?;
         commits.extend(known.commits.iter().cloned());
         let mut advanced = self.assemble(target, known.checkpoint.clone(), commits);
+        advanced.has_newer_checkpoint |= known.has_newer_checkpoint;
         let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
         advanced.modified_ms = known.modified_ms.iter().copied().chain(added).collect();
         Some(advanced)
@@ -141,15 +145,22 @@ impl Listing {
         checkpoint: Option<CheckpointFiles>,
         commits: Vec<CommitEntry>,
     ) -> LogSegment {
-        let base = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.version);
+        let base = checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version);
         LogSegment {
             version,
+            has_newer_checkpoint: self.has_checkpoint_after(base, version),
             commits,
             version_commit: self.commits.get(&version).cloned(),
             checksum: self.checksums.get(&version).cloned(),
-            modified_ms: self.modified_ms(base, version),
+            modified_ms: self.modified_ms(base.max(0), version),
             checkpoint,
         }
+    }
+
+    /// Whether there is a checkpoint behind `base` up to `version`.
+    fn has_checkpoint_after(&self, base: i64, version: i64) -> bool {
+        let newest = self.checkpoints.range(..=version).next_back();
+        newest.is_some_and(|(found, _)| *found > base)
     }
 
     /// When the commits `first..=last` and some before them were written. Stores count in whole seconds, so that
@@ -173,13 +184,13 @@ impl Listing {
         while end > base {
             let compaction = self
                 .compactions
-                .range((end, base + 1)..(end, end))
-                .find(|((end, start), _)| may_use(*start, *end));
+                .range((end, base)..(end, end))
+                .find(|((end, start), _)| *start > base && may_use(*start, *end));
             let (start, file) = match compaction {
                 Some(((_, start), file)) => (*start, file),
                 None => match self.commits.get(&end) {
                     Some(file) => (end, file),
-                    None => return Err(Error::corrupt(log_path::commit_name(end), "the commit is missing")),
+                    None => return Err(missing(end)),
                 },
             };
             commits.push(CommitEntry { start, end, file: file.clone() });
@@ -187,6 +198,10 @@ impl Listing {
         }
         Ok(commits)
     }
+}
+
+fn missing(version: i64) -> Error {
+    Error::corrupt(log_path::commit_name(version), "the commit is missing")
 }
 
 fn preference(checkpoint: &CheckpointFiles) -> (bool, bool, usize, &str) {

@@ -215,7 +215,8 @@ fn an_identity_finds_the_same_files_after_whatever_was_written_since() {
     }
     log.write(&format!("1.checkpoint.{UUID}.parquet"), "x");
     let identity = before.identity().to_string().parse().unwrap();
-    assert_eq!(LogSegment::find_identity(&Storage::local(), log.root(), &identity).unwrap(), before);
+    let again = LogSegment::find_identity(&Storage::local(), log.root(), &identity).unwrap();
+    assert_eq!(LogSegment { has_newer_checkpoint: false, ..again }, before);
     for gone in ["2.3.compacted.json", "1.checkpoint.parquet"] {
         log.remove(gone);
         let found = LogSegment::find_identity(&Storage::local(), log.root(), &identity);
@@ -245,6 +246,7 @@ fn a_known_segment_is_continued_and_keeps_its_checkpoint() {
     }
     let advanced = next(&known).unwrap();
     assert_eq!(describe(&advanced), "4 of [4 3 2] on 1Classicx1");
+    assert!(advanced.has_newer_checkpoint && !known.has_newer_checkpoint);
     assert_eq!(advanced.checksum.as_ref().unwrap().name, full_name("4.crc"));
     let versions: Vec<_> = advanced.modified_ms.iter().map(|(version, _)| *version).collect();
     assert_eq!(versions, [0, 1, 2, 3, 4]);
@@ -264,4 +266,20 @@ fn a_table_that_was_made_anew_is_searched_from_the_start() {
     log.remove("0.json");
     let found = LogSegment::find(&Storage::local(), log.root(), None, Some(&known)).unwrap();
     assert_eq!(describe(&found), "0 of [] on 0Classicx1");
+}
+
+#[test]
+fn versions_at_the_ends_of_their_range_are_versions() {
+    let last = i64::MAX.to_string();
+    let log = Log::new(&[&format!("{last}.checkpoint.parquet"), &format!("{last}.json")]);
+    assert_eq!(log.described(None), format!("{last} of [] on {last}Classicx1"));
+    for requested in [i64::MIN, -1, 0] {
+        assert!(matches!(log.find(Some(requested)), Err(Error::VersionNotFound { .. })));
+    }
+    let known = log.find(None).unwrap();
+    assert_eq!(LogSegment::find(&Storage::local(), log.root(), None, Some(&known)).unwrap(), known);
+    log.remove(&format!("{last}.checkpoint.parquet"));
+    for requested in [None, Some(-1), Some(i64::MAX)] {
+        assert!(matches!(log.find(requested), Err(Error::CorruptLog { .. })));
+    }
 }

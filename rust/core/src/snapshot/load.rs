@@ -40,18 +40,21 @@ pub(super) fn load(
             Some(version)
         }
     };
-    let continued = previous.filter(|previous| is_worth_continuing(previous));
-    let segment = LogSegment::find(storage, root, version, continued.map(|previous| &previous.segment))?;
-    if let Some(previous) = continued.filter(|previous| continues(&segment, &previous.segment)) {
-        if previous.version() == segment.version {
-            return Ok(Arc::clone(previous));
-        }
-        let loader = Loader { storage, root, segment: segment.clone() };
-        if let Some(advanced) = loader.load(Some(previous))? {
-            return Ok(Arc::new(advanced));
-        }
+    let segment = LogSegment::find(storage, root, version, previous.map(|previous| &previous.segment))?;
+    let Some(previous) = previous.filter(|previous| continues(&segment, &previous.segment)) else {
+        return from_start(storage, root, segment);
+    };
+    if previous.version() == segment.version {
+        return Ok(Arc::clone(previous));
     }
-    from_start(storage, root, segment)
+    if segment.has_newer_checkpoint && is_grown(previous) {
+        return from_start(storage, root, LogSegment::find(storage, root, version, None)?);
+    }
+    let loader = Loader { storage, root, segment: segment.clone() };
+    match loader.load(Some(previous))? {
+        Some(advanced) => Ok(Arc::new(advanced)),
+        None => from_start(storage, root, segment),
+    }
 }
 
 pub(super) fn load_identity(storage: &Storage, root: &str, identity: &str) -> Result<Arc<Snapshot>> {
@@ -66,8 +69,8 @@ fn from_start(storage: &Storage, root: &str, segment: LogSegment) -> Result<Arc<
         .ok_or_else(|| Error::Internal { detail: "a snapshot did not continue itself".into() })
 }
 
-fn is_worth_continuing(previous: &Snapshot) -> bool {
-    previous.segment.commits.len() < MAX_CONTINUED_COMMITS && previous.decided.len() < MAX_CONTINUED_KEYS
+fn is_grown(snapshot: &Snapshot) -> bool {
+    snapshot.segment.commits.len() >= MAX_CONTINUED_COMMITS || snapshot.decided.len() >= MAX_CONTINUED_KEYS
 }
 
 fn continues(segment: &LogSegment, previous: &LogSegment) -> bool {

@@ -251,3 +251,25 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
         std::fs::write(log_file_path(table.root(), &name), whole).unwrap();
     }
 }
+
+#[test]
+fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
+    let table = Table::new(&[&add("f0")]);
+    let mut snapshot = table.load(At::Latest).unwrap();
+    for version in 1..=80 {
+        table.commit(version, &[&add(&format!("f{version}"))]);
+        let advanced = table.advance(&snapshot);
+        let oldest = |snapshot: &Snapshot| Arc::clone(&snapshot.commit_batches().last().unwrap().0);
+        assert!(Arc::ptr_eq(&oldest(&advanced), &oldest(&snapshot)), "continued at {version}");
+        snapshot = advanced;
+    }
+    table.write(
+        "00000000000000000070.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        &[r#"{"checkpointMetadata":{"version":70}}"#, PROTOCOL, METADATA, &add("whole")].join("\n"),
+    );
+    assert!(Arc::ptr_eq(&table.advance(&snapshot), &snapshot), "nothing was committed");
+    table.commit(81, &[&add("f81")]);
+    let anew = table.advance(&snapshot);
+    assert_eq!(anew.segment().base_version(), 70);
+    assert_eq!(anew.totals().unwrap().files, 12);
+}
