@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from gateway import recipient_command
+from gateway import demo, recipient_command
 from gateway.config import ConfigError
 from gateway.serving.run import serve
 from gateway.workers import StartFailed
@@ -41,12 +41,25 @@ def parser() -> argparse.ArgumentParser:
     recipient = commands.add_parser("recipient", help="recipients in the database, while servers run")
     recipient_command.add_arguments(recipient)
     recipient.set_defaults(run=recipient_command.run)
+    showing = commands.add_parser("demo", help="share three small tables and say how to read them")
+    showing.add_argument("--once", action="store_true", help="read the own shares, print them and exit")
+    showing.add_argument("--directory", type=Path, help="keep the tables there")
+    showing.add_argument("--port", type=int, default=0, help="the port; a free one when left out")
+    showing.set_defaults(run=_demo)
     return top
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     uvloop.run(serve(arguments.config, workers=arguments.workers))
     return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    def serve_file(path: Path) -> int:
+        uvloop.run(serve(path, workers=1))
+        return 0
+
+    return demo.run(serve_file, directory=arguments.directory, port=arguments.port, once=arguments.once)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,14 @@ def line(
         "recipient": recipient.name if recipient else None,
         "remote": request.remote,
         "duration_ms": round(elapsed_ns / 1e6, 3),
-        "bytes": response.body_length if response is not None else None,
+        "bytes": _bytes(response),
         **facts,
     }
     return orjson.dumps({key: value for key, value in fields.items() if value is not None}).decode()
+
+
+def _bytes(response: web.StreamResponse | None) -> int | None:
+    """How long the body is: of a whole answer before it is sent, of a stream after."""
+    if isinstance(response, web.Response):
+        return response.content_length
+    return (response.body_length or None) if response is not None else None

@@ -11,7 +11,8 @@ from gateway.access_log import access_log_middleware
 from gateway.auth import authentication
 from gateway.config import Config
 from gateway.errors import error_middleware
-from gateway.routes import discovery, health
+from gateway.routes import changes, discovery, files, health, query
+from gateway.routes import table as table_routes
 from gateway.sharing import CURRENT, SHARING, Current, Sharing, epoch_ms
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -52,6 +53,7 @@ def create_app(
 def routes(prefix: str) -> list[web.AbstractRouteDef]:
     """The route table."""
     share = f"{prefix}/shares/{{share}}"
+    table = f"{share}/schemas/{{schema}}/tables/{{table}}"
     return [
         web.get("/healthz", health.alive),
         web.get("/readyz", health.ready),
@@ -60,6 +62,13 @@ def routes(prefix: str) -> list[web.AbstractRouteDef]:
         _get(f"{share}/schemas", discovery.list_schemas),
         _get(f"{share}/schemas/{{schema}}/tables", discovery.list_tables),
         _get(f"{share}/all-tables", discovery.list_all_tables),
+        web.head(table, table_routes.version),
+        _get(f"{table}/version", table_routes.version),
+        _get(f"{table}/metadata", table_routes.metadata),
+        web.post(f"{table}/query", query.query),
+        web.post(f"{table}/queries/{{id}}", table_routes.async_query),
+        _get(f"{table}/changes", changes.changes),
+        web.get(f"{prefix}/files/{{root}}/{{key:.+}}", files.file),
     ]
 
 

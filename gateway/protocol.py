@@ -204,6 +204,7 @@ class TableQuery:
     def parameters(self) -> list[Any]:
         """What a page token binds: everything that chooses files, but not how many stand on a page."""
         return [
+            "query",
             self.at.version,
             self.at.timestamp_ms,
             self.starting_version,
@@ -266,6 +267,7 @@ class ChangesQuery:
     def parameters(self) -> list[Any]:
         """What a page token binds."""
         return [
+            "changes",
             self.starting_version,
             self.starting_timestamp_ms,
             self.ending_version,

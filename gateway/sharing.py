@@ -39,12 +39,13 @@ class Sharing:
         """Make it. `sealer` carries keys over that were made at start, so that tokens outlive a reload."""
         if sealer is None or config.gateway.token_keys:
             sealer = Sealer(config.gateway.token_keys)
+        catalog = Catalog.of(config.shares)
         return Sharing(
             config=config,
-            catalog=Catalog.of(config.shares),
+            catalog=catalog,
             credentials=CredentialTable.of(config),
             sealer=sealer,
-            tables=Tables(config, url_keys=sealer.derived_keys(FILES_USE)),
+            tables=Tables(config, catalog, url_keys=sealer.derived_keys(FILES_USE)),
             now_ms=now_ms,
         )
 

@@ -14,12 +14,29 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from urllib.parse import quote
 
 from gateway import _native
-from gateway.catalog import ID_NAMESPACE, SharedTable
+from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location, StorageEntry
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
+from gateway.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from gateway._native import Changes, NdjsonChunks, Snapshot, StreamSummary
+
+__all__ = [
+    "FILES_USE",
+    "Changes",
+    "Moment",
+    "NdjsonChunks",
+    "OpenTable",
+    "Snapshot",
+    "StreamSummary",
+    "Tables",
+    "versions_of",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,21 +44,88 @@ R = TypeVar("R")
 FILES_USE = b"files"
 MAX_BLOCKING_CALLS = 32
 MILLISECONDS = 1000
+STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table that can be read: native table, signers, and how stale its latest version may be."""
+    """A table that can be read, within what is shared of its history. Its methods block."""
 
+    shared: SharedTable
     native: _native.Table
     signers: _native.Signers
     max_staleness_ms: int
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """The latest snapshot, or that of a version or timestamp. Blocks."""
-        return self.native.snapshot(
-            version=version, timestamp_ms=timestamp_ms, max_staleness_ms=self.max_staleness_ms
+        """The latest snapshot, or that of a version or timestamp, which need history sharing."""
+        if version is None and timestamp_ms is None:
+            return self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+        self.require_history()
+        if version is not None:
+            self._require_shared(version)
+            return self.native.snapshot(version=version)
+        snapshot = self.native.snapshot(timestamp_ms=timestamp_ms)
+        self._require_shared(snapshot.version)
+        return snapshot
+
+    def version_at_or_after(self, timestamp_ms: int) -> int:
+        """The earliest shared version that was committed at or after a timestamp."""
+        self.require_history()
+        return max(self.native.version_at_or_after(timestamp_ms), self.shared.start_version)
+
+    def changes(
+        self,
+        *,
+        start: Moment,
+        end: Moment,
+        change_data_feed: bool,
+    ) -> _native.Changes:
+        """A range of shared versions; a start before the first commit is the first shared version."""
+        self.require_history()
+        if start.version is not None:
+            self._require_shared(start.version)
+        first = start.version
+        if first is None and start.timestamp_ms is not None:
+            first = self.version_at_or_after(start.timestamp_ms)
+        last = end.version
+        if last is None and end.timestamp_ms is not None:
+            last = self.native.version_at_or_before(end.timestamp_ms)
+        if first is None:
+            raise InvalidParameter("give exactly one of startingVersion and startingTimestamp")
+        if last is not None and last < first:
+            raise InvalidParameter(f"the range ends at version {last}, before its start at version {first}")
+        return self.native.changes(
+            starting_version=first, ending_version=last, change_data_feed=change_data_feed
         )
+
+    def require_history(self) -> None:
+        """Refuse what needs history sharing where it is off, before anything is read."""
+        if not self.shared.history_shared:
+            raise InvalidParameter(
+                "the table is shared without its history: only its latest version can be read, without "
+                "version, timestamp, startingVersion and startingTimestamp, and without changes"
+            )
+
+    def _require_shared(self, version: int) -> None:
+        if version < self.shared.start_version:
+            raise InvalidParameter(
+                f"version {version} is not shared; the first shared version is {self.shared.start_version}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A version, a timestamp in milliseconds, or neither."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
+
+
+def versions_of(read: Snapshot | Changes) -> list[int]:
+    """The first and the last version of what was read."""
+    if isinstance(read, _native.Snapshot):
+        return [read.version, read.version]
+    return [read.starting_version, read.ending_version]
 
 
 class Tables:
@@ -50,6 +134,7 @@ class Tables:
     def __init__(
         self,
         config: Config,
+        catalog: Catalog,
         *,
         url_keys: list[bytes],
         environment: Mapping[str, str] = os.environ,
@@ -58,6 +143,7 @@ class Tables:
         self._config = config
         self._url_keys = url_keys
         self._environment = environment
+        self._local_roots = _local_roots(config, catalog)
         self._storages: dict[tuple[str, str], _native.Storage] = {}
         self._open: dict[tuple[str, Location], OpenTable] = {}
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
@@ -83,10 +169,9 @@ class Tables:
         ]
         return any(checked)
 
-    def local_roots(self, table: SharedTable) -> Mapping[str, str]:
-        """Directories that the files route may serve for a table, by the id in the URL."""
-        roots = [self._root_id(root) for root in self._config.gateway.allowed_roots if root.kind == "file"]
-        return dict(roots) | ({table.id: table.location.key} if table.location.kind == "file" else {})
+    def local_root(self, identity: str) -> str | None:
+        """The directory that a signed URL of the files route names by an id."""
+        return self._local_roots.get(identity)
 
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
@@ -98,12 +183,12 @@ class Tables:
         signers = _native.Signers(
             table.location.url,
             self._signer(table.location, table.id),
-            [(root.url, self._signer(root, self._root_id(root)[0])) for root in allowed],
+            [(root.url, self._signer(root, root_id(root))) for root in allowed],
         )
         staleness_seconds = self._config.gateway.max_staleness_seconds
         if self._config.staleness_acceptable:
             staleness_seconds = max(staleness_seconds, STALENESS_ACCEPTABLE_SECONDS)
-        return OpenTable(native, signers, int(staleness_seconds * MILLISECONDS))
+        return OpenTable(table, native, signers, int(staleness_seconds * MILLISECONDS))
 
     def _storage(self, location: Location) -> _native.Storage:
         entry = self._entry(location)
@@ -128,7 +213,7 @@ class Tables:
 
     def _signer(self, location: Location, identity: str) -> _native.Signer:
         if location.kind == "file":
-            base_url = f"{self._config.public_url}{self._config.prefix}/files/{identity}"
+            base_url = f"{self._config.public_url}{self._config.prefix}/files/{quote(identity, safe='')}"
             return _native.Signer.local(base_url, key=self._url_keys[0])
         entry = self._entry(location)
         keys = self._credentials(entry)
@@ -161,9 +246,14 @@ class Tables:
     def _region(self, entry: StorageEntry | None) -> str:
         return (entry.region if entry else None) or default_region(self._environment)
 
-    @staticmethod
-    def _root_id(root: Location) -> tuple[str, str]:
-        return str(uuid.uuid5(ID_NAMESPACE, root.url)), root.key
+
+def root_id(root: Location) -> str:
+    """The id by which URLs name a root that is no table's own."""
+    return str(uuid.uuid5(ID_NAMESPACE, root.url))
 
 
-STALENESS_ACCEPTABLE_SECONDS = 3600.0
+def _local_roots(config: Config, catalog: Catalog) -> dict[str, str]:
+    allowed = {root_id(root): root for root in config.gateway.allowed_roots}
+    tables = {table.id: table.location for table in catalog.tables()}
+    return {identity: root.key for identity, root in (allowed | tables).items() if root.kind == "file"}
+

@@ -15,6 +15,7 @@ import base64
 import binascii
 import hashlib
 import os
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
@@ -90,6 +91,62 @@ class Sealer:
             raise InvalidToken(purpose)
         result: dict[str, Any] = value
         return result
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Where the next page of an answer goes on.
+
+    Attributes:
+        table: the shared table's id.
+        identity: what fixes the order of files: a snapshot's or a range's.
+        versions: the first and the last version in the answer.
+        place: the native place.
+        response_format: the one that the first page was answered in.
+        digest: of the parameters that choose files.
+
+    """
+
+    table: str
+    identity: str
+    versions: list[int]
+    place: str
+    response_format: Literal["parquet", "delta"]
+    digest: str
+
+    def seal(self, sealer: Sealer, recipient: str, *, expires_ms: int) -> str:
+        """Make the page token."""
+        return sealer.seal("page", recipient, asdict(self), expires_ms=expires_ms)
+
+    @staticmethod
+    def open(
+        sealer: Sealer, recipient: str, token: str, *, table: str, parameters: object, now_ms: int
+    ) -> Page:
+        """Open a page token of this recipient, table and query. Raises InvalidToken."""
+        page = Page(**sealer.open("page", recipient, token, now_ms=now_ms))
+        if page.table != table or page.digest != digest(parameters):
+            raise InvalidToken("page")
+        return page
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """The version whose URLs may be made anew, for a recipient who was given it."""
+
+    table: str
+    version: int
+
+    def seal(self, sealer: Sealer, recipient: str, *, expires_ms: int) -> str:
+        """Make the refresh token."""
+        return sealer.seal("refresh", recipient, asdict(self), expires_ms=expires_ms)
+
+    @staticmethod
+    def open(sealer: Sealer, recipient: str, token: str, *, table: str, now_ms: int) -> Refresh:
+        """Open a refresh token of this recipient and table. Raises InvalidToken."""
+        refresh = Refresh(**sealer.open("refresh", recipient, token, now_ms=now_ms))
+        if refresh.table != table:
+            raise InvalidToken("refresh")
+        return refresh
 
 
 def derive(secret: bytes, use: bytes) -> bytes:

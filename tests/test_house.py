@@ -23,6 +23,7 @@ AIOHTTP_ROOMS = {
     "serving",
     "sharing",
     "access_log",
+    "requests",
 }
 NATIVE_ROOMS = {"tables", "spark", "errors", "demo"}
 

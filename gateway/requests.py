@@ -1,0 +1,142 @@
+"""What the routes of a table have in common: who asks for which table, and in what words it is answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from gateway.access_log import FACTS
+from gateway.auth import RECIPIENT
+from gateway.catalog import SharedTable
+from gateway.protocol import (
+    CAPABILITIES_HEADER,
+    FILE_ID_HEADER,
+    VERSION_HEADER,
+    Capabilities,
+    ResponseFormat,
+    capabilities_header,
+    file_id_scheme,
+)
+from gateway.sharing import SHARING, Sharing
+from gateway.stream import ContentCoding, content_coding
+from gateway.tables import OpenTable, versions_of
+from gateway.tokens import InvalidToken, Page, digest
+
+if TYPE_CHECKING:
+    from gateway.tables import Changes, Snapshot
+
+MILLISECONDS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TableRequest:
+    """A request about one table, for a recipient who may read it."""
+
+    request: web.Request
+    sharing: Sharing
+    recipient: str
+    table: SharedTable
+    capabilities: Capabilities
+    file_id_scheme: ResponseFormat | None
+
+    @staticmethod
+    def of(request: web.Request) -> TableRequest:
+        """Find the table and read the protocol's headers. Raises NotFound, InvalidParameter."""
+        sharing, recipient = request[SHARING], request[RECIPIENT]
+        names = request.match_info
+        table = sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
+        request[FACTS]["table"] = table.full_name
+        return TableRequest(
+            request=request,
+            sharing=sharing,
+            recipient=recipient.name,
+            table=table,
+            capabilities=Capabilities.parse(_joined(request, CAPABILITIES_HEADER)),
+            file_id_scheme=file_id_scheme(request.headers.get(FILE_ID_HEADER)),
+        )
+
+    @property
+    def opened(self) -> OpenTable:
+        """The table, ready to be read."""
+        return self.sharing.tables.open(self.table)
+
+    def deadline_ms(self, now_ms: int) -> int | None:
+        """When the native work for this request has to be over."""
+        timeout_seconds = self.sharing.config.request_timeout_seconds
+        return now_ms + timeout_seconds * MILLISECONDS if timeout_seconds else None
+
+    def page_size(self, asked: int | None, *, paging: bool) -> int | None:
+        """How many files the answer may hold; None for all."""
+        if not paging:
+            return None
+        ceiling = self.sharing.config.query_table_page_size_limit
+        return ceiling if asked is None else min(asked, ceiling)
+
+    def content_coding(self, files: int) -> ContentCoding:
+        """The coding for an answer of so many files."""
+        return content_coding(
+            self.request.headers.get("Accept-Encoding", ""),
+            self.request.remote,
+            self.sharing.config.gateway.compression,
+            files=files,
+        )
+
+    def negotiate(self, read: Snapshot | Changes, page: Page | None) -> ResponseFormat:
+        """The response format; a page is answered in that and the order of the first page, or not at all."""
+        chosen = self.capabilities.negotiate(
+            needs_delta_format=read.needs_delta_format, client_reader_features=read.client_reader_features
+        )
+        if page is not None and (page.response_format != chosen or page.identity != read.identity):
+            raise InvalidToken("page")
+        return chosen
+
+    def open_page(self, token: str | None, parameters: list[Any]) -> Page | None:
+        """The place where a following page goes on; None for the first page."""
+        if token is None:
+            return None
+        bound, now_ms = self._bound(parameters), self.sharing.now_ms()
+        return Page.open(
+            self.sharing.sealer, self.recipient, token, table=self.table.id, parameters=bound, now_ms=now_ms
+        )
+
+    def next_page(
+        self, read: Snapshot | Changes, place: str | None, chosen: ResponseFormat, parameters: list[Any]
+    ) -> str | None:
+        """The token of the page that begins at a place; None when there is none."""
+        if place is None:
+            return None
+        page = Page(
+            table=self.table.id,
+            identity=read.identity,
+            versions=versions_of(read),
+            place=place,
+            response_format=chosen,
+            digest=digest(self._bound(parameters)),
+        )
+        expires_ms = self.sharing.now_ms() + self.sharing.config.query_table_page_token_ttl_ms
+        return page.seal(self.sharing.sealer, self.recipient, expires_ms=expires_ms)
+
+    def _bound(self, parameters: list[Any]) -> list[Any]:
+        """What a page token is bound to beside its table: the parameters and the scheme of file ids."""
+        return [self.file_id_scheme, *parameters]
+
+    def headers(
+        self, version: int, response_format: ResponseFormat, *, end_stream_action: bool = False
+    ) -> dict[str, str]:
+        """The protocol's headers of an answer; they are the same on every page."""
+        announced = end_stream_action and self.capabilities.include_end_stream_action
+        headers = {
+            VERSION_HEADER: str(version),
+            CAPABILITIES_HEADER: capabilities_header(response_format, end_stream_action=announced),
+        }
+        if self.file_id_scheme is not None:
+            headers[FILE_ID_HEADER] = self.file_id_scheme
+        return headers
+
+
+def _joined(request: web.Request, name: str) -> str | None:
+    """Several headers of one name say the same as one with all of them."""
+    values = request.headers.getall(name, [])
+    return ";".join(values) if values else None

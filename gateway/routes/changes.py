@@ -1,0 +1,77 @@
+"""`GET .../changes`: the change data feed of a range of versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from gateway import stream
+from gateway.protocol import ChangesQuery, ResponseFormat
+from gateway.requests import TableRequest
+from gateway.tables import Moment
+from gateway.tokens import Page
+
+if TYPE_CHECKING:
+    from gateway.tables import Changes, StreamSummary
+
+
+async def changes(request: web.Request) -> web.StreamResponse:
+    """Answer a range of changes."""
+    asked = TableRequest.of(request)
+    query = ChangesQuery.parse(request.query)
+    page = asked.open_page(query.paging.page_token, query.parameters())
+    sent = await asked.sharing.tables.blocking(answer_changes, asked, query, page)
+    return await stream.answer(request, sent)
+
+
+def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> stream.Answer:
+    """Start the answer. Blocks."""
+    found = find_changes(asked, query, page)
+    chosen = asked.negotiate(found, page)
+    coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
+    now_ms = asked.sharing.now_ms()
+    chunks = found.files(
+        asked.opened.signers,
+        response_format=chosen,
+        now_ms=now_ms,
+        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
+        file_id_scheme=asked.file_id_scheme,
+        include_historical_metadata=query.include_historical_metadata,
+        include_historical_protocol=query.include_historical_protocol,
+        max_files=asked.page_size(query.paging.max_files, paging=bool(query.paging)),
+        place=page.place if page else None,
+        content_coding=coding,
+        deadline_ms=asked.deadline_ms(now_ms),
+    )
+    last_line = last_line_of(asked, query, found, chosen)
+    headers = asked.headers(found.starting_version, chosen, end_stream_action=last_line is not None)
+    facts = {"version": found.starting_version, "ending_version": found.ending_version, "format": chosen}
+    return stream.Answer(chunks, headers, coding, last_line, facts)
+
+
+def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> Changes:
+    """The range that a page token pins, or the one that is asked for. Blocks."""
+    if page is not None:
+        start, end = Moment(version=page.versions[0]), Moment(version=page.versions[1])
+    else:
+        start = Moment(query.starting_version, query.starting_timestamp_ms)
+        end = Moment(query.ending_version, query.ending_timestamp_ms)
+    return asked.opened.changes(start=start, end=end, change_data_feed=True)
+
+
+def last_line_of(
+    asked: TableRequest, query: ChangesQuery, found: Changes, chosen: ResponseFormat
+) -> Callable[[StreamSummary], dict[str, Any]] | None:
+    """What the endStreamAction will say, where the client asked for it."""
+    if not query.wants_end_stream_action(asked.capabilities):
+        return None
+
+    def fields(summary: StreamSummary) -> dict[str, Any]:
+        return {
+            "nextPageToken": asked.next_page(found, summary.next_place, chosen, query.parameters()),
+            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
+        }
+
+    return fields

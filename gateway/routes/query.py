@@ -1,0 +1,164 @@
+"""`POST .../query`: the files of a version, or what changed since one.
+
+Validate, enforce what is shared, then let native code read. All that blocks happens in one call on a thread:
+it finds the snapshot, negotiates the format and starts the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from gateway import stream
+from gateway.protocol import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
+from gateway.requests import TableRequest
+from gateway.tables import Moment, versions_of
+from gateway.tokens import Page, Refresh
+
+if TYPE_CHECKING:
+    from gateway.tables import Changes, Snapshot, StreamSummary
+
+
+async def query(request: web.Request) -> web.StreamResponse:
+    """Answer a query."""
+    asked = TableRequest.of(request)
+    body = TableQuery.parse(await request.read())
+    page = asked.open_page(body.paging.page_token, body.parameters())
+    answering = answer_snapshot if body.starting_version is None else answer_changes
+    sent = await asked.sharing.tables.blocking(answering, asked, body, page)
+    return await stream.answer(request, sent)
+
+
+def answer_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> stream.Answer:
+    """Start the answer of one version. Blocks."""
+    snapshot = find_snapshot(asked, body, page)
+    chosen = asked.negotiate(snapshot, page)
+    hints = applied_hints(asked, body)
+    max_files = asked.page_size(body.paging.max_files, paging=bool(body.paging))
+    coding = asked.content_coding(min(snapshot.totals()[0], max_files or snapshot.totals()[0]))
+    now_ms = asked.sharing.now_ms()
+    chunks = snapshot.files(
+        asked.opened.signers,
+        response_format=chosen,
+        now_ms=now_ms,
+        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
+        file_id_scheme=asked.file_id_scheme,
+        predicate_hints=hints.predicates,
+        json_predicate_hint=hints.json_predicate,
+        limit_hint=hints.limit,
+        max_files=max_files,
+        place=page.place if page else None,
+        with_version=bool(body.at),
+        content_coding=coding,
+        deadline_ms=asked.deadline_ms(now_ms),
+    )
+    last_line = last_line_of(asked, body, snapshot, chosen)
+    headers = asked.headers(snapshot.version, chosen, end_stream_action=last_line is not None)
+    problems = snapshot.hint_problems(hints.predicates, hints.json_predicate) if hints_given(hints) else []
+    facts: dict[str, Any] = {"version": snapshot.version, "format": chosen}
+    if hints_given(hints):
+        headers[HINT_STATUS_HEADER] = hint_status(problems)
+        facts["ignored_hints"] = [reason for _, reason in problems]
+    return stream.Answer(chunks, headers, coding, last_line, facts)
+
+
+def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> stream.Answer:
+    """Start the answer of what changed since a version. Blocks."""
+    ending_version = page.versions[1] if page else body.ending_version
+    changes = asked.opened.changes(
+        start=Moment(version=body.starting_version),
+        end=Moment(version=ending_version),
+        change_data_feed=False,
+    )
+    chosen = asked.negotiate(changes, page)
+    hints = applied_hints(asked, body)
+    coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
+    now_ms = asked.sharing.now_ms()
+    chunks = changes.files(
+        asked.opened.signers,
+        response_format=chosen,
+        now_ms=now_ms,
+        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
+        file_id_scheme=asked.file_id_scheme,
+        include_historical_metadata=True,
+        include_historical_protocol=body.include_historical_protocol,
+        predicate_hints=hints.predicates,
+        json_predicate_hint=hints.json_predicate,
+        max_files=asked.page_size(body.paging.max_files, paging=bool(body.paging)),
+        place=page.place if page else None,
+        content_coding=coding,
+        deadline_ms=asked.deadline_ms(now_ms),
+    )
+    version = changes.starting_version
+    last_line = last_line_of(asked, body, changes, chosen)
+    headers = asked.headers(version, chosen, end_stream_action=last_line is not None)
+    return stream.Answer(chunks, headers, coding, last_line, {"version": version, "format": chosen})
+
+
+def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot:
+    """The version that a page or refresh token pins, or the one that is asked for. Blocks."""
+    opened = asked.opened
+    if page is not None:
+        return opened.native.snapshot(identity=page.identity)
+    if body.refresh_token is None:
+        return opened.snapshot(version=body.at.version, timestamp_ms=body.at.timestamp_ms)
+    refresh = Refresh.open(
+        asked.sharing.sealer,
+        asked.recipient,
+        body.refresh_token,
+        table=asked.table.id,
+        now_ms=asked.sharing.now_ms(),
+    )
+    return opened.native.snapshot(version=refresh.version)
+
+
+def applied_hints(asked: TableRequest, body: TableQuery) -> Hints:
+    """The hints that the configuration lets count."""
+    config, hints = asked.sharing.config, body.hints
+    json_counts = config.evaluate_json_predicate_hints or config.evaluate_json_predicate_hints_v2
+    return Hints(
+        predicates=hints.predicates if config.evaluate_predicate_hints else (),
+        json_predicate=hints.json_predicate if json_counts else None,
+        limit=hints.limit,
+    )
+
+
+def hints_given(hints: Hints) -> bool:
+    """Whether there is any predicate."""
+    return bool(hints.predicates or hints.json_predicate)
+
+
+def hint_status(problems: list[tuple[str, str]]) -> str:
+    """The header that makes a silently ignored hint visible: `ok`, or why each prunes nothing."""
+    if not problems:
+        return "ok"
+    reasons = "; ".join(reason for _, reason in problems)
+    visible = "".join(c if " " <= c <= "~" else "?" for c in reasons)
+    return f"ignored {len(problems)}: {visible}"[:1024]
+
+
+def last_line_of(
+    asked: TableRequest, body: TableQuery, read: Snapshot | Changes, chosen: ResponseFormat
+) -> Callable[[StreamSummary], dict[str, Any]] | None:
+    """What the endStreamAction will say, where the client asked for it."""
+    if not body.wants_end_stream_action(asked.capabilities):
+        return None
+
+    def fields(summary: StreamSummary) -> dict[str, Any]:
+        return {
+            "refreshToken": refresh_token(asked, read) if body.refreshes else None,
+            "nextPageToken": asked.next_page(read, summary.next_place, chosen, body.parameters()),
+            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
+        }
+
+    return fields
+
+
+def refresh_token(asked: TableRequest, read: Snapshot | Changes) -> str:
+    """The token that gives the same version new URLs."""
+    sharing = asked.sharing
+    token = Refresh(asked.table.id, versions_of(read)[0])
+    expires_ms = sharing.now_ms() + sharing.config.refresh_token_ttl_ms
+    return token.seal(sharing.sealer, asked.recipient, expires_ms=expires_ms)

@@ -1,0 +1,44 @@
+"""A table's version and metadata."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gateway.errors import NotFound
+from gateway.protocol import NDJSON_CONTENT_TYPE, VERSION_HEADER, TimeTravel, timestamp_parameter
+from gateway.requests import TableRequest
+
+
+async def version(request: web.Request) -> web.Response:
+    """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
+    asked = TableRequest.of(request)
+    timestamp_ms = timestamp_parameter(request.query, "startingTimestamp")
+    tables, opened = asked.sharing.tables, asked.opened
+    if timestamp_ms is not None:
+        found = await tables.blocking(opened.version_at_or_after, timestamp_ms)
+    else:
+        found = (await tables.blocking(opened.snapshot)).version
+    return web.Response(headers={VERSION_HEADER: str(found)})
+
+
+async def metadata(request: web.Request) -> web.Response:
+    """`GET .../metadata[?version=|timestamp=]`: the two lines that head every answer of that version."""
+    asked = TableRequest.of(request)
+    at = TimeTravel.parse(request.query)
+
+    def read() -> tuple[bytes, dict[str, str]]:
+        snapshot = asked.opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
+        chosen = asked.capabilities.negotiate(
+            needs_delta_format=snapshot.needs_delta_format,
+            client_reader_features=snapshot.client_reader_features,
+        )
+        return snapshot.header(chosen, with_version=bool(at)), asked.headers(snapshot.version, chosen)
+
+    lines, headers = await asked.sharing.tables.blocking(read)
+    return web.Response(body=lines, headers={"Content-Type": NDJSON_CONTENT_TYPE, **headers})
+
+
+async def async_query(request: web.Request) -> web.Response:
+    """`POST .../queries/{id}`: every query is answered at once, so there is none to ask for."""
+    TableRequest.of(request)
+    raise NotFound("no such query: queries are answered at once")

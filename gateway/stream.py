@@ -1,0 +1,208 @@
+"""From native chunks to a response: `answer` and `pump`, the one function that writes the last line.
+
+In: chunks that native threads make ahead, headers, and what the last line is to say. The first chunk is there
+before the headers leave, so an early fault keeps its status. A whole answer that is ready by then leaves with
+its length; a longer one is chunked. After the first byte a fault ends the stream in an endStreamAction where
+the client asked for one, and otherwise the connection is cut before the final chunk: a broken answer is never
+taken for a whole one. The event loop never blocks and is yielded to after every chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Literal
+
+from aiohttp import web
+
+from gateway.access_log import FACTS
+from gateway.config import Compression
+from gateway.errors import answer as error_answer
+from gateway.errors import request_id
+from gateway.protocol import NDJSON_CONTENT_TYPE, end_stream_action
+
+if TYPE_CHECKING:
+    from gateway.tables import NdjsonChunks, StreamSummary
+
+log = logging.getLogger("gateway.stream")
+
+ContentCoding = Literal["identity", "gzip", "zstd"]
+PRUNING_HEADER = "delta-sharing-pruning"
+
+# A slow reader's unsent bytes stay in our bounded queue instead of megabytes of the kernel's.
+TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
+NOT_SENT_BYTES = 128 * 1024
+SEND_BUFFER_BYTES = 512 * 1024
+
+# Best first: zstd costs half of gzip's time and is smaller.
+CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is to be sent.
+
+    Attributes:
+        chunks: the body but for its last line.
+        headers: those of the protocol; content type and coding are added here.
+        content_coding: that of the chunks.
+        last_line: the fields of the endStreamAction; None where the client did not ask for that line.
+
+    """
+
+    chunks: NdjsonChunks
+    headers: Mapping[str, str]
+    content_coding: ContentCoding = "identity"
+    last_line: Callable[[StreamSummary], Mapping[str, Any]] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def ending(self) -> bytes:
+        """The last line of a whole answer, and the end of its coding."""
+        line = end_stream_action(self.last_line(self.chunks.summary)) if self.last_line else b""
+        return self.chunks.finish(line)
+
+
+async def answer(request: web.Request, sent: Answer) -> web.StreamResponse:
+    """Send an answer. Raises what fails before the first byte; ends the native work if the client leaves."""
+    request[FACTS].update(sent.facts)
+    chunks = sent.chunks
+    try:
+        first = await _next_chunk(chunks)
+        return await pump(request, sent, first)
+    finally:
+        chunks.cancel()
+        request[FACTS].update(_counts(chunks.summary))
+
+
+async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> web.StreamResponse:
+    """Write the first chunk, those that follow and the last line."""
+    chunks, headers = sent.chunks, _headers(sent)
+    if chunks.done:
+        body = b"".join((first or b"", sent.ending()))
+        return web.Response(body=body, headers=headers | _pruning(chunks.summary))
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    _bound_kernel_buffers(request)
+    try:
+        chunk: memoryview | None = first
+        while chunk is not None:
+            await response.write(chunk)
+            # A fast client never suspends `write`; others wait for the loop.
+            await asyncio.sleep(0)
+            chunk = await _next_chunk(chunks)
+        tail = sent.ending()
+    except ConnectionError:
+        request[FACTS]["outcome"] = "client left"
+        raise
+    except Exception as error:  # noqa: BLE001 - after the first byte every fault becomes the last line or a cut
+        tail_or_cut = _failure(request, sent, error)
+        if tail_or_cut is None:
+            return response
+        tail = tail_or_cut
+    await response.write_eof(tail)
+    return response
+
+
+def content_coding(
+    accepted: str, remote: str | None, compression: Compression, *, files: int
+) -> ContentCoding:
+    """Choose the coding of an answer of so many files for a client that accepts these codings."""
+    if not compression.enabled or files < compression.minimum_files:
+        return "identity"
+    if compression.skip_loopback and remote is not None and _is_loopback(remote):
+        return "identity"
+    weights = _weights(accepted)
+    return next((coding for coding in CODINGS if weights.get(coding, weights.get("*", 0.0)) > 0), "identity")
+
+
+def _failure(request: web.Request, sent: Answer, error: Exception) -> bytes | None:
+    """The last line about a fault, or None when the connection was cut instead."""
+    said = error_answer(error, request_id(request))
+    request[FACTS].update(outcome="failed", error_code=said.error_code)
+    if sent.last_line is not None:
+        fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
+        return sent.chunks.finish(end_stream_action(fields))
+    if request.transport is not None:
+        request.transport.abort()
+    return None
+
+
+async def _next_chunk(chunks: NdjsonChunks) -> memoryview | None:
+    """The next piece, when it is there; None at the end."""
+    while True:
+        chunk = chunks.next_chunk()
+        if chunk is not None:
+            return memoryview(chunk)
+        if chunks.done:
+            return None
+        await _readable(chunks.fileno())
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+    loop.add_reader(descriptor, _wake, woken)
+    try:
+        await woken
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def _headers(sent: Answer) -> dict[str, str]:
+    headers = {"Content-Type": NDJSON_CONTENT_TYPE, "Vary": "Accept-Encoding", **sent.headers}
+    if sent.content_coding != "identity":
+        headers["Content-Encoding"] = sent.content_coding
+    return headers
+
+
+def _pruning(summary: StreamSummary) -> dict[str, str]:
+    """How files were chosen, for an answer that is known to its end when its headers leave."""
+    counts = _counts(summary)
+    return {PRUNING_HEADER: ", ".join(f"{name}={count}" for name, count in counts.items())}
+
+
+def _counts(summary: StreamSummary) -> dict[str, int]:
+    return {
+        "considered": summary.considered,
+        "pruned_by_partition": summary.pruned_by_partition,
+        "pruned_by_stats": summary.pruned_by_stats,
+        "pruned_by_limit": summary.pruned_by_limit,
+        "returned": summary.files,
+    }
+
+
+def _bound_kernel_buffers(request: web.Request) -> None:
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+
+
+def _is_loopback(remote: str) -> bool:
+    try:
+        return ip_address(remote.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _weights(accepted: str) -> dict[str, float]:
+    """Read an Accept-Encoding header: coding to weight."""
+    weights: dict[str, float] = {}
+    for part in accepted.lower().split(","):
+        coding, _, parameter = part.partition(";")
+        name, _, value = parameter.strip().partition("=")
+        try:
+            weights[coding.strip()] = float(value) if name.strip() == "q" else 1.0
+        except ValueError:
+            weights[coding.strip()] = 0.0
+    return weights
