@@ -57,7 +57,7 @@ def test_a_range_holds_the_changes_of_its_commits(
         subject = table(log.root).changes(
             starting_version=first, ending_version=last, change_data_feed=change_data_feed
         )
-        answer, _ = lines(subject, "delta")
+        answer, _ = lines(log.root, subject, "delta")
         found = list(answered(answer))
         assert [version for version, _, _ in found] == sorted(version for version, _, _ in found)
         assert sorted(found) == sorted(changes_of(log.root, first, last, change_data_feed=change_data_feed))
@@ -70,12 +70,12 @@ def test_pages_of_a_range_concatenate_to_the_whole(drawn: list[tuple], page_size
     with tempfile.TemporaryDirectory() as directory:
         log = logs.written(Path(directory) / "table", drawn, partitioned=True)
         arguments = {"starting_version": 0, "ending_version": log.next_version - 1, "change_data_feed": True}
-        whole, _ = lines(table(log.root).changes(**arguments), "delta")
+        whole, _ = lines(log.root, table(log.root).changes(**arguments), "delta")
         pages: list[dict[str, Any]] = []
         place = None
         while True:
             replica = table(log.root).changes(**arguments)
-            page, summary = lines(replica, "delta", max_files=page_size, place=place)
+            page, summary = lines(log.root, replica, "delta", max_files=page_size, place=place)
             assert page[:2] == whole[:2]
             pages += page[2:]
             log.commit([])

@@ -58,7 +58,7 @@ def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> N
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.binary(max_size=200), st.integers(-5, 300), st.integers(-5, 300))
+@given(st.binary(max_size=200), st.integers(0, 300), st.integers(0, 300))
 def test_noise_is_an_error(noise: bytes, offset: int, size: int) -> None:
     with pytest.raises(native().CorruptLog):
         native().deletion_vector_rows(noise, offset=offset, size_in_bytes=size)

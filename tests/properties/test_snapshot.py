@@ -32,7 +32,7 @@ def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple]
                 with pytest.raises(native().VersionNotFound):
                     subject.snapshot(version=version)
                 continue
-            found = answered(subject.snapshot(version=version))
+            found = answered(log.root, subject.snapshot(version=version))
             wanted = [described(add) for add in expected.files()]
             if compacted:  # a compaction file stands for its commits, in an order of its own
                 found, wanted = sorted(found, key=repr), sorted(wanted, key=repr)
@@ -48,13 +48,13 @@ def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
     with tempfile.TemporaryDirectory() as directory:
         log = logs.written(Path(directory) / "table", drawn, partitioned=True)
         snapshot = table(log.root).snapshot()
-        whole, _ = lines(snapshot, "delta")
+        whole, _ = lines(log.root, snapshot, "delta")
         pages: list[Any] = []
         place = None
         while True:
             # A new table object: what another replica knows.
             replica = table(log.root).snapshot(version=snapshot.version)
-            page, summary = lines(replica, "delta", max_files=page_size, place=place)
+            page, summary = lines(log.root, replica, "delta", max_files=page_size, place=place)
             assert page[:2] == whole[:2]
             assert len(page) - 2 <= page_size
             pages += page[2:]
@@ -68,9 +68,9 @@ def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
         assert pages == whole[2:]
 
 
-def answered(snapshot: Any) -> list[tuple]:
+def answered(root: Path, snapshot: Any) -> list[tuple]:
     """What a delta-format answer says of each file, and that its head is the sum of them."""
-    (_, head, *files), _ = lines(snapshot, "delta")
+    (_, head, *files), _ = lines(root, snapshot, "delta")
     adds = [line["file"]["deltaSingleAction"]["add"] for line in files]
     assert (head["metaData"]["numFiles"], head["metaData"]["size"]) == (
         len(adds),

@@ -28,9 +28,9 @@ def table(root: Path) -> Any:
     return native().Table(native().Storage.local(), str(root))
 
 
-def lines(source: Any, response_format: str, **options: Any) -> tuple[list[Line], Any]:
-    """Every line of a snapshot's or a range's answer, and the summary."""
-    signers = native().Signers(native().Signer.local(BASE_URL, key=KEY))
+def lines(root: Path, source: Any, response_format: str, **options: Any) -> tuple[list[Line], Any]:
+    """Every line of the answer of a snapshot or a range of the table at `root`, and the summary."""
+    signers = native().Signers(str(root), native().Signer.local(BASE_URL, key=KEY))
     chunks = source.files(
         signers,
         response_format=response_format,

@@ -44,7 +44,7 @@ def listed_by_deltalake(root: Path, version: int | None = None) -> list[tuple[st
 
 
 def listed_by_us(root: Path, version: int | None = None) -> list[tuple[str, int]]:
-    answer, _ = lines(table(root).snapshot(version=version), "delta")
+    answer, _ = lines(root, table(root).snapshot(version=version), "delta")
     adds = [line["file"]["deltaSingleAction"]["add"] for line in answer[2:]]
     return sorted((object_key(add["path"]), add["size"]) for add in adds)
 
@@ -68,7 +68,7 @@ def test_every_version_that_deltalake_wrote_lists_the_same_files(written: Path) 
 
 
 def test_the_rows_that_deltalake_wrote_are_counted(written: Path) -> None:
-    answer, _ = lines(table(written).snapshot(), "delta")
+    answer, _ = lines(written, table(written).snapshot(), "delta")
     adds = [line["file"]["deltaSingleAction"]["add"] for line in answer[2:]]
     assert sum(json.loads(add["stats"])["numRecords"] for add in adds) == 29
 
