@@ -132,7 +132,12 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         let leaves =
             self.columns.partition_leaves(&self.file.row_groups()[row_group], self.all_tuples.log_names());
         if leaves.is_empty() {
-            return Ok(RowNumbers::Range(wanted));
+            // All values are null, in every row.
+            let mut column = self.all_tuples.column(1);
+            column.push(&[]);
+            let column = column.finish();
+            let kept = keep(&column.dictionary[column.keys[0] as usize]);
+            return Ok(RowNumbers::Range(if kept { wanted } else { wanted.start..wanted.start }));
         }
         let mut left = RowNumbers::Range(wanted.clone());
         let mut kept = Vec::new();

@@ -220,6 +220,32 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
     }
 }
 
+#[test]
+fn where_no_file_has_a_partition_value_the_filter_is_asked_about_nulls() {
+    for rows in [
+        vec![
+            protocol_row(),
+            metadata_row(&["day"]),
+            json!({"add": {"path": "p", "partitionValues": {},
+            "size": 1, "modificationTime": 1, "dataChange": true}}),
+        ],
+        vec![
+            protocol_row(),
+            metadata_row(&[]),
+            json!({"add": {"path": "p", "partitionValues": {},
+            "size": 1, "modificationTime": 1, "dataChange": true}}),
+        ],
+    ] {
+        let log = Log::new();
+        let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
+        for kept in [true, false] {
+            let keep = move |tuple: &PartitionTuple| kept && tuple.values.iter().all(Option::is_none);
+            let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
+            assert_eq!(read(&checkpoint, options).unwrap().len(), usize::from(kept));
+        }
+    }
+}
+
 fn json_lines(rows: &[Value]) -> Vec<u8> {
     rows.iter().flat_map(|row| [row.to_string().into_bytes(), b"\n".to_vec()].concat()).collect()
 }
