@@ -35,7 +35,7 @@ impl FileIds {
     /// The ids of all `paths`.
     #[must_use]
     pub fn of(scheme: IdScheme, paths: &StringViewArray) -> Self {
-        let mut hasher = IdHasher::new(scheme, Engine::detect(false));
+        let mut hasher = IdHasher::new(scheme);
         let mut bytes = Vec::with_capacity(paths.len() * scheme.id_bytes());
         for start in (0..paths.len()).step_by(GROUP) {
             let group = start..paths.len().min(start + GROUP);
@@ -79,16 +79,12 @@ pub(crate) struct IdHasher {
 pub(crate) type Digest = [u8; 32];
 
 impl IdHasher {
-    pub(crate) fn new(scheme: IdScheme, engine: Engine) -> Self {
-        Self { scheme, engine, messages: Default::default() }
+    pub(crate) fn new(scheme: IdScheme) -> Self {
+        Self { scheme, engine: Engine::detect(false), messages: Default::default() }
     }
 
     pub(crate) fn scheme(&self) -> IdScheme {
         self.scheme
-    }
-
-    pub(crate) fn engine(&self) -> Engine {
-        self.engine
     }
 
     /// The digests of at most [`GROUP`] names.

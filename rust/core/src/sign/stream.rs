@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::percent;
 use super::roots::{StreamRoot, append_canonical, is_absolute};
 use super::template::{Group, UrlTemplate};
-use crate::digest::Engine;
 use crate::{Error, Result};
 
 /// Appends signed URLs. One per thread: a clone shares what was prepared and has its own unfinished groups.
@@ -60,14 +59,6 @@ impl UrlStream {
         out.truncate(length);
         for group in &mut self.groups {
             group.truncate(length);
-        }
-    }
-
-    /// What hashes, for the ids beside the URLs.
-    pub(crate) fn engine(&self) -> Engine {
-        match self.roots.first().map(|root| &root.template) {
-            Some(Ok(template)) => template.engine,
-            _ => Engine::Portable,
         }
     }
 

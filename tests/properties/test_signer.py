@@ -1,0 +1,98 @@
+"""The native signer against boto3: the same key at the same moment has the same signature."""
+
+import calendar
+import time
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import boto3
+import pytest
+from botocore.config import Config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tables.native import native
+
+ACCESS_KEY, SECRET_KEY = "AK/ID+1", "se/cret+key="
+
+keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(
+    # boto3 itself takes one slash away, and dot segments are no keys of a table's files.
+    lambda key: not key.startswith("/") and not {".", ".."} & set(key.split("/"))
+)
+stores = st.sampled_from([
+    ("eu-central-1", None, "virtual", "b-1"),
+    ("eu-central-1", None, "path", "b-1"),
+    ("cn-north-1", None, "virtual", "b-1"),
+    ("us-west-2", None, "virtual", "dots.in.name"),
+    ("r", "http://127.0.0.1:9000", "path", "b-1"),
+    ("r", "https://store.example.com:8443", "virtual", "b-1"),
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_the_native_module() -> None:
+    native()
+
+
+def signed_by_boto3(
+    store: tuple[str, str | None, str, str], key: str, token: str | None, lifetime_seconds: int
+) -> str:
+    region, endpoint, style, bucket = store
+    addressing: Any = {"addressing_style": style}
+    client = boto3.client(
+        "s3",
+        region_name=region,
+        endpoint_url=endpoint,
+        aws_access_key_id=ACCESS_KEY,
+        aws_secret_access_key=SECRET_KEY,
+        aws_session_token=token,
+        config=Config(signature_version="s3v4", s3=addressing),
+    )
+    parameters = {"Bucket": bucket, "Key": key}
+    return str(client.generate_presigned_url("get_object", Params=parameters, ExpiresIn=lifetime_seconds))
+
+
+def parts(url: str) -> tuple[str, str, str, dict[str, str]]:
+    """A URL but for the order of its query."""
+    split = urlsplit(url)
+    return split.scheme, split.netloc, split.path, dict(parse_qsl(split.query))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    stores,
+    keys,
+    st.none() | st.text("abcXYZ019+/=", min_size=1, max_size=400),
+    st.integers(1, 7 * 86_400),
+    st.booleans(),
+)
+def test_a_url_is_that_of_boto3(
+    store: tuple[str, str | None, str, str],
+    key: str,
+    token: str | None,
+    lifetime_seconds: int,
+    portable: bool,
+) -> None:
+    theirs = signed_by_boto3(store, key, token, lifetime_seconds)
+    region, endpoint, style, bucket = store
+    signer = native().Signer.s3(
+        bucket,
+        region=region,
+        endpoint=endpoint,
+        path_style=style == "path",
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        session_token=token,
+        portable=portable,
+    )
+    signed_at = calendar.timegm(time.strptime(parts(theirs)[3]["X-Amz-Date"], "%Y%m%dT%H%M%SZ"))
+    ours, expires_ms = signer.sign(key, now_ms=signed_at * 1000, lifetime_seconds=lifetime_seconds)
+    assert parts(ours) == parts(theirs)
+    assert expires_ms == (signed_at + lifetime_seconds) * 1000
+
+
+def test_repr_shows_no_secret() -> None:
+    signer = native().Signer.s3(
+        "b-1", region="r", access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY, session_token="to+ken"
+    )
+    for secret in (ACCESS_KEY, SECRET_KEY, "to+ken"):
+        assert secret not in repr(signer)
