@@ -132,7 +132,11 @@ impl Remote {
                 })))
             })
             .try_collect::<Vec<_>>();
-        let entries = runtime::block_on(entries)?.map_err(|error| store_error(directory, &error))?;
+        let entries = match runtime::block_on(entries)?.map_err(|error| store_error(directory, &error)) {
+            // A bucket that is not there has no table either.
+            Err(Error::FileNotFound { .. }) => Vec::new(),
+            entries => entries?,
+        };
         Ok(entries.into_iter().filter(|entry| entry.name.as_str() >= from_name).collect())
     }
 
@@ -175,19 +179,26 @@ impl Remote {
         Ok(meta.size)
     }
 
-    /// A range, and the entity tag of the object that it was cut from. With `same_as` the object must still be
-    /// that one.
+    /// A range of an object of `size` bytes, and the object's entity tag. With `same_as` the object must still have
+    /// that tag.
     pub(super) async fn read_range(
         &self,
         path: &str,
         range: std::ops::Range<u64>,
+        size: u64,
         same_as: Option<String>,
     ) -> Result<(Bytes, Option<String>)> {
         let options =
             GetOptions { range: Some(GetRange::Bounded(range)), if_match: same_as, ..GetOptions::default() };
         let failed = |error: &object_store::Error| store_error(path, error);
         let answer = self.store.get_opts(&key(path)?, options).await.map_err(|error| failed(&error))?;
-        let tag = answer.meta.e_tag.clone();
+        if answer.meta.size != size {
+            return Err(Error::StorageUnavailable {
+                detail: format!("{path} was replaced while it was read"),
+            });
+        }
+        // Some stores have no tags and send an empty one.
+        let tag = answer.meta.e_tag.clone().filter(|tag| !tag.trim_matches('"').is_empty());
         Ok((answer.bytes().await.map_err(|error| failed(&error))?, tag))
     }
 
@@ -259,14 +270,21 @@ fn key(path: &str) -> Result<Path> {
 
 /// What S3 answers with status 400 when credentials are at fault.
 const CREDENTIAL_CODES: [&str; 3] = ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId"];
+/// A store's answer may repeat the whole request.
+const MAX_DETAIL_CHARS: usize = 500;
 
 fn store_error(path: &str, error: &object_store::Error) -> Error {
     use object_store::Error as Store;
-    let detail = error.to_string();
+    let words = error.to_string();
+    let detail = words.chars().take(MAX_DETAIL_CHARS).collect();
+    // Listings keep the status in their words only.
+    let has_status = |status: &str| words.contains(&format!("status code: {status}"));
     match error {
         Store::NotFound { .. } => Error::FileNotFound { file: log_path::file_name(path).to_owned() },
         Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Error::StorageDenied { detail },
-        _ if CREDENTIAL_CODES.iter().any(|code| detail.contains(code)) => Error::StorageDenied { detail },
+        _ if has_status("401") || has_status("403") => Error::StorageDenied { detail },
+        _ if CREDENTIAL_CODES.iter().any(|code| words.contains(code)) => Error::StorageDenied { detail },
+        _ if has_status("404") => Error::FileNotFound { file: log_path::file_name(path).to_owned() },
         _ => Error::StorageUnavailable { detail },
     }
 }

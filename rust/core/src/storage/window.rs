@@ -21,12 +21,12 @@ const MAX_WINDOWS: usize = 8;
 
 pub(super) struct Windows {
     shared: Arc<Shared>,
-    size: u64,
 }
 
 struct Shared {
     remote: Arc<Remote>,
     path: String,
+    size: u64,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -46,14 +46,14 @@ struct Slot {
 
 impl std::fmt::Debug for Windows {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Windows").field("size", &self.size).finish_non_exhaustive()
+        formatter.debug_struct("Windows").field("size", &self.shared.size).finish_non_exhaustive()
     }
 }
 
 impl Windows {
     pub(super) fn new(remote: Arc<Remote>, path: String, size: u64) -> Self {
-        let shared = Shared { remote, path, state: Mutex::default(), arrived: Condvar::new() };
-        Self { shared: Arc::new(shared), size }
+        let shared = Shared { remote, path, size, state: Mutex::default(), arrived: Condvar::new() };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The range must lie in the file.
@@ -83,7 +83,7 @@ impl Windows {
         let mut state = self.shared.lock();
         self.request(&mut state, index)?;
         let continues = index.checked_sub(1).is_some_and(|previous| state.slots.contains_key(&previous));
-        if continues && (index + 1) * WINDOW_BYTES < self.size {
+        if continues && (index + 1) * WINDOW_BYTES < self.shared.size {
             self.request(&mut state, index + 1)?;
         }
         loop {
@@ -112,7 +112,7 @@ impl Windows {
             return Ok(());
         }
         make_room(&mut state.slots);
-        let range = index * WINDOW_BYTES..self.size.min((index + 1) * WINDOW_BYTES);
+        let range = index * WINDOW_BYTES..self.shared.size.min((index + 1) * WINDOW_BYTES);
         let arrival = Arrival { shared: Arc::clone(&self.shared), index, delivered: false };
         let entity_tag = state.entity_tag.clone();
         runtime::spawn(async move { arrival.fetch(range, entity_tag).await })?;
@@ -137,7 +137,7 @@ struct Arrival {
 impl Arrival {
     async fn fetch(mut self, range: std::ops::Range<u64>, entity_tag: Option<String>) {
         let shared = Arc::clone(&self.shared);
-        let answer = shared.remote.read_range(&shared.path, range, entity_tag).await;
+        let answer = shared.remote.read_range(&shared.path, range, shared.size, entity_tag).await;
         self.deliver(answer);
     }
 

@@ -1,0 +1,246 @@
+//! Storage against a real S3 server that verifies signatures (versitygw).
+//!
+//! Runs where `DELTA_GATEWAY_VERSITYGW` names its binary, or where the test command has installed it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use deltalog::Error;
+use deltalog::snapshot::{At, Snapshot};
+use deltalog::storage::{S3Credentials, S3Options, Storage};
+use object_store::ObjectStoreExt;
+use object_store::aws::AmazonS3Builder;
+use parquet::file::reader::ChunkReader;
+
+const BUCKET: &str = "bucket";
+
+struct Server {
+    process: Child,
+    port: u16,
+    directory: tempfile::TempDir,
+}
+
+impl Server {
+    /// `None`, with the reason told, where there is no such server on this machine.
+    fn start() -> Option<Self> {
+        let Some(binary) = binary() else {
+            eprintln!("skipped: DELTA_GATEWAY_VERSITYGW names no S3 server");
+            return None;
+        };
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join(BUCKET)).unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Command::new(binary)
+            .args([
+                "--access",
+                "AK",
+                "--secret",
+                "SK",
+                "--port",
+                &format!("127.0.0.1:{port}"),
+                "--iam-dir",
+                "",
+                "posix",
+            ])
+            .arg(directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { process, port, directory };
+        let began = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(20), "the S3 server did not start");
+            std::thread::yield_now();
+        }
+        Some(server)
+    }
+
+    fn put(&self, key: &str, content: &[u8]) {
+        let path = self.directory.path().join(BUCKET).join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    /// By way of the server, which gives the object an entity tag.
+    fn upload(&self, key: &str, content: Vec<u8>) {
+        let store = AmazonS3Builder::new()
+            .with_endpoint(format!("http://127.0.0.1:{}", self.port))
+            .with_allow_http(true)
+            .with_bucket_name(BUCKET)
+            .with_region("us-east-1")
+            .with_access_key_id("AK")
+            .with_secret_access_key("SK")
+            .build()
+            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(store.put(&key.into(), content.into())).unwrap();
+    }
+
+    fn storage(&self, secret: &str) -> Storage {
+        Storage::s3(&self.options(secret)).unwrap()
+    }
+
+    fn options(&self, secret: &str) -> S3Options {
+        S3Options {
+            endpoint: Some(format!("http://127.0.0.1:{}", self.port)),
+            path_style: true,
+            credentials: Some(S3Credentials {
+                access_key_id: "AK".into(),
+                secret_access_key: secret.into(),
+                session_token: None,
+            }),
+            timeout: Duration::from_secs(5),
+            retry_budget: Duration::from_secs(2),
+            ..S3Options::new(BUCKET, "us-east-1")
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn binary() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("DELTA_GATEWAY_VERSITYGW") {
+        return Some(PathBuf::from(named));
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")))?;
+    let installed = std::fs::read_dir(cache.join("delta-sharing-gateway/bin")).ok()?;
+    installed
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("versitygw-")))
+}
+
+const FIRST_COMMIT: &str = concat!(
+    r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#,
+    "\n",
+    r#"{"metaData":{"id":"t","schemaString":"{}","partitionColumns":[]}}"#,
+);
+
+fn commit(path: &str) -> String {
+    format!(
+        r#"{{"add":{{"path":"{path}","partitionValues":{{}},"size":1,"modificationTime":1,"dataChange":true}}}}"#
+    )
+}
+
+#[test]
+fn a_log_in_a_bucket_is_listed_and_read_like_a_local_one() {
+    let Some(server) = Server::start() else { return };
+    let root = "some where/with%20odd/täble=1";
+    let log = |name: &str| format!("{root}/_delta_log/{name}");
+    server.put(&log("00000000000000000000.json"), FIRST_COMMIT.as_bytes());
+    for version in 1..=60 {
+        server.put(&log(&format!("{version:020}.json")), commit(&format!("f{version}")).as_bytes());
+    }
+    server.put(&log("_last_checkpoint"), br#"{"version":50}"#);
+    server.put(&log("_sidecars/x.parquet"), b"x");
+    server.put(&log("_staged_commits/00000000000000000061.x.json"), b"x");
+    let storage = server.storage("SK");
+
+    let names = |from: &str| -> Vec<String> {
+        storage.list_log(root, from).unwrap().into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names("00000000000000000059."), ["00000000000000000059.json", "00000000000000000060.json"]);
+    assert_eq!(names("").len(), 61);
+    let listed = storage.list_log(root, "00000000000000000060.").unwrap();
+    assert!(listed[0].size > 50 && listed[0].modified_ms > 1_600_000_000_000);
+    assert_eq!(storage.list_log("no/such/table", "").unwrap(), []);
+
+    let snapshot = Snapshot::load(&storage, root, At::Latest, None).unwrap();
+    assert_eq!((snapshot.version(), snapshot.totals().unwrap().files), (60, 60));
+    server.put(&log("00000000000000000061.json"), commit("f61").as_bytes());
+    let advanced = Snapshot::load(&storage, root, At::Latest, Some(&snapshot)).unwrap();
+    assert_eq!((advanced.version(), advanced.totals().unwrap().files), (61, 61));
+
+    let paths = vec![log("00000000000000000000.json"), log("missing.json"), log("_last_checkpoint")];
+    for results in [storage.read_many(&paths), storage.start_reads(paths.clone()).wait()] {
+        assert_eq!(results[0].as_deref().unwrap(), FIRST_COMMIT.as_bytes());
+        assert!(matches!(&results[1], Err(Error::FileNotFound { file }) if file == "missing.json"));
+        assert_eq!(results[2].as_deref().unwrap(), br#"{"version":50}"#);
+    }
+}
+
+#[test]
+fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
+    let Some(server) = Server::start() else { return };
+    let content: Vec<u8> =
+        (0..25_u32 << 18).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    server.put("t/large.parquet", &content);
+    let storage = server.storage("SK");
+    for size_hint in [None, Some(content.len() as u64)] {
+        let file = storage.open("t/large.parquet", size_hint).unwrap();
+        assert_eq!(file.size(), content.len() as u64);
+        let columns = [0, 1 << 20, 3 << 20];
+        std::thread::scope(|scope| {
+            for start in columns {
+                let (file, content) = (&file, &content);
+                scope.spawn(move || {
+                    for at in (start..content.len()).step_by(700_001) {
+                        let length = (content.len() - at).min(300_000);
+                        assert_eq!(file.get_bytes(at as u64, length).unwrap(), content[at..at + length]);
+                    }
+                });
+            }
+        });
+        let mut whole = Vec::new();
+        file.get_read(17).unwrap().read_to_end(&mut whole).unwrap();
+        assert!(whole == content[17..]);
+    }
+    assert!(matches!(storage.open("t/missing.parquet", None), Err(Error::FileNotFound { .. })));
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_read_is_not_mixed() {
+    let Some(server) = Server::start() else { return };
+    let length = 12 << 20;
+    server.upload("t/replaced", vec![1; length]);
+    let storage = server.storage("SK");
+    let file = storage.open("t/replaced", None).unwrap();
+    assert_eq!(file.get_bytes(0, 10).unwrap(), [1; 10][..]);
+    server.upload("t/replaced", vec![2; length]);
+    let behind = file.read_range(length as u64 - 10, 10);
+    assert!(matches!(behind, Err(Error::StorageUnavailable { .. })), "{behind:?}");
+    let file = storage.open("t/replaced", Some(length as u64 + 1)).unwrap();
+    assert!(
+        matches!(file.read_range(0, 10), Err(Error::StorageUnavailable { .. })),
+        "another size than was listed"
+    );
+}
+
+#[test]
+fn refused_credentials_and_an_unreachable_store_are_told_apart() {
+    let Some(server) = Server::start() else { return };
+    server.put("t/_delta_log/00000000000000000000.json", FIRST_COMMIT.as_bytes());
+    let refused = server.storage("wrong");
+    for error in [
+        refused.list_log("t", "").unwrap_err(),
+        refused.read("t/_delta_log/00000000000000000000.json").unwrap_err(),
+        refused.open("t/_delta_log/00000000000000000000.json", None).unwrap_err(),
+        Snapshot::load(&refused, "t", At::Latest, None).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");
+        let shown = error.to_string();
+        assert!(
+            !shown.contains("127.0.0.1") && !shown.contains(BUCKET) && !shown.contains("_delta_log"),
+            "{shown}"
+        );
+    }
+    let storage = server.storage("SK");
+    let elsewhere = Storage::s3(&S3Options { bucket: "nowhere".into(), ..server.options("SK") }).unwrap();
+    assert!(matches!(Snapshot::load(&elsewhere, "t", At::Latest, None), Err(Error::TableNotFound)));
+    drop(server);
+    let error = Snapshot::load(&storage, "t", At::Latest, None).unwrap_err();
+    assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+}
