@@ -149,6 +149,20 @@ impl FileBatch {
         self.row.is_empty()
     }
 
+    /// Gives back memory that was reserved for more files, for a batch that stays.
+    pub fn shrink_to_fit(&mut self) {
+        self.row.shrink_to_fit();
+        self.size.shrink_to_fit();
+        self.modification_time_ms.shrink_to_fit();
+        self.partitions.keys.shrink_to_fit();
+        if let Some(flags) = &mut self.data_change {
+            flags.shrink_to_fit();
+        }
+        if let Some(vectors) = &mut self.deletion_vector {
+            vectors.shrink_to_fit();
+        }
+    }
+
     /// What the batch holds in memory, in bytes. Buffers that batches share count for each of them.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -147,9 +147,18 @@ impl Scan {
     pub fn outcome(&self) -> Outcome {
         Outcome {
             considered: self.outcome.considered.max(self.counts.considered),
-            pruned_by_partition: self.counts.by_partition,
+            pruned_by_partition: self.outcome.pruned_by_partition + self.counts.by_partition,
             pruned_by_stats: self.counts.by_stats,
             ..self.outcome.clone()
+        }
+    }
+
+    /// The checkpoint's reader has dropped files by their partition values before they came here.
+    fn count_unseen(&mut self) {
+        let is_whole = self.options.after.is_none();
+        if let Some(totals) = self.snapshot.known_totals().filter(|_| is_whole) {
+            self.outcome.considered = totals.files;
+            self.outcome.pruned_by_partition = totals.files.saturating_sub(self.counts.considered);
         }
     }
 
@@ -172,7 +181,10 @@ impl Scan {
                     })
                 }
                 Stage::Log { batches, builder } => match batches.next().transpose()? {
-                    Some(files) => {
+                    Some(mut files) => {
+                        if builder.is_some() {
+                            files.shrink_to_fit();
+                        }
                         let live = self.snapshot.live_rows(&files);
                         let files = Arc::new(files);
                         let batch = match builder {
@@ -214,6 +226,9 @@ impl Scan {
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
+            Stage::Log { builder: None, .. } if self.options.predicate.asks_partitions() => {
+                self.count_unseen()
+            }
             Stage::Hot { .. } => {
                 if let Some((cache, key)) = &self.hot
                     && self.options.predicate.needs_stats()
@@ -324,3 +339,6 @@ fn start_in(place: Place, first_source: SourceId) -> checkpoint::Place {
         None => checkpoint::Place::default(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ mod parquet_file;
 mod part_batches;
 mod row_group_bounds;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod top_file;
 mod totals;
 mod typed_column;

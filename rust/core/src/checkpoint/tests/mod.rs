@@ -4,7 +4,7 @@ mod layouts;
 mod naive;
 mod sums;
 mod typed;
-mod writer;
+pub(crate) mod writer;
 
 use serde_json::{Value, json};
 
@@ -25,11 +25,11 @@ fn read(checkpoint: &Checkpoint, options: ReadOptions) -> Result<Vec<FileBatch>>
     checkpoint.batches(PartitionInterner::new(&columns), options).collect()
 }
 
-fn protocol_row() -> Value {
+pub(crate) fn protocol_row() -> Value {
     json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
 }
 
-fn metadata_row(partition_columns: &[&str]) -> Value {
+pub(crate) fn metadata_row(partition_columns: &[&str]) -> Value {
     json!({"metaData": {
         "id": "table-id", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}",
         "partitionColumns": partition_columns, "configuration": {"a": "b"}, "createdTime": 5,
@@ -37,7 +37,7 @@ fn metadata_row(partition_columns: &[&str]) -> Value {
 }
 
 /// An add with all fields, told apart by its number.
-fn add_row(number: usize) -> Value {
+pub(crate) fn add_row(number: usize) -> Value {
     json!({"add": {
         "path": format!("day=2024-01-0{}/part-{number}.parquet", number % 3),
         "partitionValues": {"day": format!("2024-01-0{}", number % 3), "city": null},

@@ -18,18 +18,18 @@ use serde_json::Value;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::LogFileEntry;
 
-pub(super) const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
+pub(crate) const UUID: &str = "80a083e8-7026-4e79-81be-64bd76c43a11";
 
 /// A struct type from `name, type` pairs, all nullable.
-pub(super) fn fields<const N: usize>(pairs: [(&str, DataType); N]) -> Fields {
+pub(crate) fn fields<const N: usize>(pairs: [(&str, DataType); N]) -> Fields {
     pairs.into_iter().map(|(name, data_type)| Field::new(name, data_type, true)).collect()
 }
 
-pub(super) fn struct_of<const N: usize>(pairs: [(&str, DataType); N]) -> DataType {
+pub(crate) fn struct_of<const N: usize>(pairs: [(&str, DataType); N]) -> DataType {
     DataType::Struct(fields(pairs))
 }
 
-pub(super) fn string_map() -> DataType {
+pub(crate) fn string_map() -> DataType {
     let entries = Fields::from(vec![
         Field::new("key", DataType::Utf8, false),
         Field::new("value", DataType::Utf8, true),
@@ -37,12 +37,12 @@ pub(super) fn string_map() -> DataType {
     DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
 }
 
-pub(super) fn string_list() -> DataType {
+pub(crate) fn string_list() -> DataType {
     DataType::List(Arc::new(Field::new("element", DataType::Utf8, true)))
 }
 
 /// The columns of `add` that every writer writes.
-pub(super) fn add_fields() -> Vec<(&'static str, DataType)> {
+pub(crate) fn add_fields() -> Vec<(&'static str, DataType)> {
     vec![
         ("path", DataType::Utf8),
         ("partitionValues", string_map()),
@@ -67,7 +67,7 @@ pub(super) fn add_fields() -> Vec<(&'static str, DataType)> {
 }
 
 /// A checkpoint's schema with the given columns of `add`.
-pub(super) fn schema_of(add: &[(&str, DataType)]) -> Schema {
+pub(crate) fn schema_of(add: &[(&str, DataType)]) -> Schema {
     let add = add.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect();
     Schema::new(fields([
         ("txn", struct_of([("appId", DataType::Utf8), ("version", DataType::Int64)])),
@@ -99,12 +99,12 @@ pub(super) fn schema_of(add: &[(&str, DataType)]) -> Schema {
     ]))
 }
 
-pub(super) fn schema() -> Schema {
+pub(crate) fn schema() -> Schema {
     schema_of(&add_fields())
 }
 
 /// A Parquet file of `rows`, objects such as `{"add": {"path": ...}}`.
-pub(super) fn parquet(schema: &Schema, rows: &[Value], properties: WriterProperties) -> Vec<u8> {
+pub(crate) fn parquet(schema: &Schema, rows: &[Value], properties: WriterProperties) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut file, Arc::new(schema.clone()), Some(properties)).unwrap();
     for rows in rows.chunks(1000) {
@@ -118,26 +118,26 @@ pub(super) fn parquet(schema: &Schema, rows: &[Value], properties: WriterPropert
 }
 
 /// A table's directory with one log file each.
-pub(super) struct Log(tempfile::TempDir);
+pub(crate) struct Log(tempfile::TempDir);
 
 impl Log {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let log = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir_all(log.0.path().join("_delta_log/_sidecars")).unwrap();
         log
     }
 
-    pub(super) fn root(&self) -> &str {
+    pub(crate) fn root(&self) -> &str {
         self.0.path().to_str().unwrap()
     }
 
     /// Writes a file below `_delta_log`.
-    pub(super) fn write(&self, name: &str, content: &[u8]) -> LogFileEntry {
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> LogFileEntry {
         std::fs::write(self.0.path().join("_delta_log").join(name), content).unwrap();
         LogFileEntry { name: name.to_owned(), size: content.len() as u64, modified_ms: 0 }
     }
 
-    pub(super) fn classic(&self, content: &[u8]) -> CheckpointFiles {
+    pub(crate) fn classic(&self, content: &[u8]) -> CheckpointFiles {
         let files = vec![self.write("00000000000000000007.checkpoint.parquet", content)];
         CheckpointFiles { version: 7, kind: CheckpointKind::Classic, files }
     }

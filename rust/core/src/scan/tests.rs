@@ -1,0 +1,172 @@
+use std::time::Duration;
+
+use parquet::file::properties::WriterProperties;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::checkpoint::tests::writer::{Log, parquet, schema};
+use crate::checkpoint::tests::{add_row, protocol_row};
+use crate::log_path::commit_name;
+use crate::pool::Pool;
+use crate::predicate::Hints;
+use crate::storage::Storage;
+use crate::table::Table;
+
+const CHECKPOINT_FILES: usize = 60;
+
+fn metadata_row() -> Value {
+    let field =
+        |name: &str, kind: &str| json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
+    let schema = json!({"type": "struct", "fields": [field("day", "date"), field("city", "string"), field("id", "long")]});
+    json!({"metaData": {
+        "id": "table-id", "format": {"provider": "parquet", "options": {}}, "schemaString": schema.to_string(),
+        "partitionColumns": ["day", "city"], "configuration": {}, "createdTime": 5,
+    }})
+}
+
+fn commit(log: &Log, version: i64, actions: &[Value]) {
+    let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
+    log.write(&commit_name(version), lines.join("\n").as_bytes());
+}
+
+/// A checkpoint of sixty files; later commits remove three of them, add four, and remove one of these.
+fn table(log: &Log, cache_bytes: usize) -> Arc<Table> {
+    let mut rows = vec![protocol_row(), metadata_row()];
+    rows.extend((0..CHECKPOINT_FILES).map(add_row));
+    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
+    log.classic(&parquet(&schema(), &rows, small_groups));
+    commit(log, 7, &[protocol_row(), metadata_row()]);
+    let removal = |number: usize| {
+        let mut remove = add_row(number)["add"].clone();
+        remove
+            .as_object_mut()
+            .unwrap()
+            .retain(|key, _| ["path", "deletionVector", "dataChange"].contains(&key.as_str()));
+        json!({"remove": remove})
+    };
+    commit(log, 8, &[add_row(100), add_row(101), removal(4), removal(7)]);
+    commit(log, 9, &[removal(59), add_row(102)]);
+    commit(log, 10, &[add_row(103), removal(101)]);
+    Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(cache_bytes))))
+}
+
+fn snapshot(table: &Arc<Table>) -> Arc<Snapshot> {
+    table.latest(Duration::ZERO, &Pool::new(1).unwrap()).unwrap()
+}
+
+fn everything() -> ScanOptions {
+    ScanOptions {
+        predicate: Arc::new(Predicate::keep_all()),
+        limit_hint: None,
+        max_files: None,
+        after: None,
+        delta_fields: true,
+    }
+}
+
+fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
+    let snapshot = snapshot(table);
+    let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options).unwrap();
+    let mut paths = Vec::new();
+    while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
+        assert!(!rows.is_empty());
+        paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
+    }
+    (paths, scan.outcome())
+}
+
+fn by_sql(table: &Arc<Table>, sql: &str) -> Arc<Predicate> {
+    let hints = Hints { sql: vec![sql.to_owned()], json: None };
+    let (predicate, problems) = crate::answer::bind(&snapshot(table), &hints);
+    assert_eq!(problems, []);
+    Arc::new(predicate)
+}
+
+fn number(path: &str) -> usize {
+    path.split(['-', '.']).rev().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn live_files_come_newest_commit_first_then_in_the_checkpoints_order() {
+    let log = Log::new();
+    let (paths, outcome) = run(&table(&log, 0), everything());
+    let numbers: Vec<usize> = paths.iter().map(|path| number(path)).collect();
+    let kept = (0..CHECKPOINT_FILES).filter(|number| ![4, 7, 59].contains(number));
+    assert_eq!(numbers, [103, 102, 100].into_iter().chain(kept).collect::<Vec<_>>());
+    assert_eq!(outcome, Outcome { considered: 60, ..Outcome::default() });
+}
+
+#[test]
+fn pages_of_any_size_concatenate_to_the_whole_from_the_log_and_from_hot_columns() {
+    for cache_bytes in [0, 64 << 20] {
+        let log = Log::new();
+        let table = table(&log, cache_bytes);
+        let (whole, _) = run(&table, everything());
+        let key = table.hot(&snapshot(&table)).unwrap();
+        assert_eq!(key.0.get(&key.1).is_some(), cache_bytes > 0);
+        for size in [1, 2, 3, 7, 16, 59, 60, 61] {
+            let (mut pages, mut after) = (Vec::new(), None);
+            loop {
+                let (page, outcome) =
+                    run(&table, ScanOptions { max_files: Some(size), after, ..everything() });
+                assert!(page.len() as u64 <= size && !page.is_empty());
+                pages.extend(page);
+                match outcome.next_place {
+                    Some(place) => after = Some(Place::parse(&place).unwrap()),
+                    None => break,
+                }
+            }
+            assert_eq!(pages, whole, "pages of {size}");
+        }
+    }
+}
+
+#[test]
+fn a_predicate_finds_the_same_files_in_the_log_and_in_hot_columns_and_counts_all() {
+    let log = Log::new();
+    let (cold, warm) = (table(&log, 0), table(&log, 64 << 20));
+    run(&warm, everything());
+    for sql in ["day = DATE '2024-01-01'", "day > DATE '2024-01-01' OR city = 'x'", "city IS NOT NULL"] {
+        let options = |table| ScanOptions { predicate: by_sql(table, sql), ..everything() };
+        let (from_log, outcome) = run(&cold, ScanOptions { ..options(&cold) });
+        let (from_columns, warm_outcome) = run(&warm, options(&warm));
+        assert_eq!(from_log, from_columns, "{sql}");
+        snapshot(&cold).totals().unwrap();
+        assert_eq!(warm_outcome.considered, 60);
+        assert_eq!(warm_outcome.considered - warm_outcome.pruned_by_partition, from_log.len() as u64);
+        assert!(outcome.pruned_by_partition <= warm_outcome.pruned_by_partition);
+    }
+}
+
+#[test]
+fn a_limit_goes_on_through_pages_where_it_was() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    let options = || ScanOptions { limit_hint: Some(300), ..everything() };
+    let (whole, outcome) = run(&table, options());
+    assert_eq!(whole.len() as u64 + outcome.pruned_by_limit, 60);
+    assert_eq!(outcome.next_place, None);
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let (page, outcome) = run(&table, ScanOptions { max_files: Some(1), after, ..options() });
+        pages.extend(page);
+        match outcome.next_place {
+            Some(place) => after = Some(Place::parse(&place).unwrap()),
+            None => break,
+        }
+    }
+    assert_eq!(pages, whole);
+    assert_eq!(run(&table, ScanOptions { limit_hint: Some(0), ..everything() }).0, [""; 0]);
+}
+
+#[test]
+fn a_place_of_nowhere_is_an_invalid_cursor() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    for text in ["", "1", "a.b", "1.2.3.4", "-1.0", "1.99999999999"] {
+        assert!(matches!(Place::parse(text), Err(Error::InvalidCursor)), "{text}");
+    }
+    let snapshot = snapshot(&table);
+    let options = ScanOptions { after: Some(Place::parse("7.0").unwrap()), ..everything() };
+    assert!(matches!(Scan::new(snapshot, None, options), Err(Error::InvalidCursor)));
+}
