@@ -6,6 +6,9 @@
 use std::sync::Arc;
 
 use crate::Result;
+use crate::actions::Metadata;
+use crate::changes::Changes;
+use crate::ndjson::changes::{ChangeLines, ChangeOptions, ChangePlace};
 use crate::ndjson::files::FileLines;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
@@ -14,7 +17,7 @@ use crate::predicate::{HintProblem, Hints, Predicate};
 use crate::scan::{Place, Scan, ScanOptions};
 use crate::schema::StructType;
 use crate::sign::SignerSet;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{At, Snapshot};
 use crate::table::Table;
 
 /// What the lines of an answer look like.
@@ -56,13 +59,22 @@ pub struct FilesRequest {
 /// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
 /// nobody knows the totals yet.
 pub fn header(snapshot: &Snapshot, format: ResponseFormat, with_version: bool) -> Result<Vec<u8>> {
+    header_with(snapshot, format, with_version, None)
+}
+
+fn header_with(
+    snapshot: &Snapshot,
+    format: ResponseFormat,
+    with_version: bool,
+    protocol_version: Option<i64>,
+) -> Result<Vec<u8>> {
     let facts = MetadataFacts {
         change_data_feed: snapshot.change_data_feed(),
         version: with_version.then(|| snapshot.version()),
         totals: Some(snapshot.totals()?),
     };
     let mut head = Vec::new();
-    append_protocol(format, snapshot.protocol(), None, &mut head);
+    append_protocol(format, snapshot.protocol(), protocol_version, &mut head);
     append_metadata(format, snapshot.metadata(), facts, &mut head)?;
     Ok(head)
 }
@@ -70,12 +82,43 @@ pub fn header(snapshot: &Snapshot, format: ResponseFormat, with_version: bool) -
 /// Binds hints to the schema of a version; what cannot be used is a problem and prunes nothing.
 #[must_use]
 pub fn bind(snapshot: &Snapshot, hints: &Hints) -> (Predicate, Vec<HintProblem>) {
+    bind_to(snapshot.metadata(), hints)
+}
+
+/// As [`bind`], to the columns of a table's metadata.
+#[must_use]
+pub fn bind_to(metadata: &Metadata, hints: &Hints) -> (Predicate, Vec<HintProblem>) {
     if hints.sql.is_empty() && hints.json.is_none() {
         return (Predicate::keep_all(), Vec::new());
     }
     // Without a schema nothing can be bound, and the header has already said so.
-    let schema = StructType::of(snapshot.metadata()).unwrap_or_default();
-    Predicate::bind(hints, &schema, &snapshot.metadata().partition_columns)
+    let schema = StructType::of(metadata).unwrap_or_default();
+    Predicate::bind(hints, &schema, &metadata.partition_columns)
+}
+
+/// The whole answer to a query for changes but for its last line. `from` is where the page before has ended.
+///
+/// One schema has to do for all files of a client that did not ask for historical metadata: that of the last
+/// version, whose columns include those of the earlier ones.
+pub fn changes(
+    table: &Table,
+    changes: &Changes,
+    from: Option<ChangePlace>,
+    options: ChangeOptions,
+    signers: &SignerSet,
+    lines: LineOptions,
+) -> Result<ChangeLines> {
+    let heading = if options.include_historical_metadata {
+        Arc::clone(changes.head())
+    } else {
+        table.snapshot_at(At::Version(changes.ending_version()))?
+    };
+    let with_version = options.include_historical_metadata || lines.format == ResponseFormat::Delta;
+    let protocol_version = options.include_historical_protocol.then(|| heading.version());
+    let head = header_with(&heading, lines.format, with_version, protocol_version)?;
+    let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
+    let batches = changes.batches(from.version)?;
+    Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
 /// The whole answer to a snapshot query but for its last line.

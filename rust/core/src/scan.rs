@@ -93,7 +93,7 @@ pub struct Scan {
 enum Stage {
     Commits { next: usize },
     Hot { columns: Arc<HotColumns>, next: usize },
-    Log { batches: checkpoint::Batches, builder: Option<HotBuilder> },
+    Log { batches: Box<checkpoint::Batches>, builder: Option<HotBuilder> },
     End,
 }
 
@@ -227,7 +227,7 @@ impl Scan {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
             Stage::Log { builder: None, .. } if self.options.predicate.asks_partitions() => {
-                self.count_unseen()
+                self.count_unseen();
             }
             Stage::Hot { .. } => {
                 if let Some((cache, key)) = &self.hot
@@ -268,7 +268,7 @@ impl Scan {
             keep_tuple,
             ..ReadOptions::default()
         };
-        Ok(Stage::Log { batches: checkpoint.batches(self.snapshot.interner(), options), builder })
+        Ok(Stage::Log { batches: Box::new(checkpoint.batches(self.snapshot.interner(), options)), builder })
     }
 
     fn first_hot_batch(&self, columns: &HotColumns) -> usize {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
 use crate::hot::{HotCache, HotKey};
 use crate::pool::{Pool, Task};
@@ -106,6 +107,15 @@ impl Table {
         let snapshot = Snapshot::load_identity(&self.storage, &self.root, identity)?;
         self.remember(&snapshot);
         Ok(snapshot)
+    }
+
+    /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
+    /// latest version.
+    pub fn changes(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
+        let known = self.snapshot_at(At::Version(start))?;
+        let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
+        changes.survey()?;
+        Ok(changes)
     }
 
     /// When its versions were committed.

@@ -61,8 +61,10 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
                 [("requested_ms", requested_ms), ("earliest_ms", earliest_ms), ("latest_ms", latest_ms)];
             with_values(py, TimestampOutOfRange::new_err(message), &values)
         }
-        Error::CorruptLog { file, .. } => with_text(py, CorruptLog::new_err(message), "file", file),
-        Error::FileNotFound { file } => with_text(py, CorruptLog::new_err(message), "file", file),
+        // A file of the log that was listed and is gone, or a sidecar that never was there.
+        Error::CorruptLog { file, .. } | Error::FileNotFound { file } => {
+            with_text(py, CorruptLog::new_err(message), "file", file)
+        }
         Error::MissingSchema => with_text(py, CorruptLog::new_err(message), "file", "metaData"),
         Error::UnsupportedFeature(feature) => {
             with_text(py, UnsupportedFeature::new_err(message), "feature", feature)

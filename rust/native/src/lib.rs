@@ -2,6 +2,7 @@
 //!
 //! `gateway/_native.pyi` documents what Python sees; its signatures are held against this crate by stubtest.
 
+mod changes;
 mod deletion_vector;
 mod errors;
 mod signers;
@@ -20,6 +21,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::StreamSummary>()?;
+    module.add_class::<changes::Changes>()?;
     module.add_class::<table::Snapshot>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(table::configure, module)?)?;

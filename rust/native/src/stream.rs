@@ -23,6 +23,7 @@ impl Chunk {
     }
 
     #[allow(unsafe_code)] // the buffer protocol is a C interface
+    #[allow(clippy::needless_pass_by_value)] // the signature that PyO3 asks for
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));
@@ -99,8 +100,8 @@ impl NdjsonChunks {
         }
     }
 
-    fn finish<'py>(&self, py: Python<'py>, last_line: Vec<u8>) -> PyResult<Bound<'py, PyBytes>> {
-        let tail = run(py, || self.with(|stream| stream.finish(&last_line)))?;
+    fn finish<'py>(&self, py: Python<'py>, last_line: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+        let tail = run(py, || self.with(|stream| stream.finish(last_line)))?;
         Ok(PyBytes::new(py, &tail))
     }
 

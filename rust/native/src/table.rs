@@ -16,6 +16,7 @@ use deltalog::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::changes::Changes;
 use crate::errors::run;
 use crate::signers::Signers;
 use crate::storage::Storage;
@@ -130,6 +131,17 @@ impl Table {
 
     fn version_at_or_before(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {
         run(py, || self.0.history(&pool()?)?.version_at_or_before(timestamp_ms))
+    }
+
+    #[pyo3(signature = (*, starting_version, ending_version=None, change_data_feed))]
+    fn changes(
+        &self,
+        py: Python<'_>,
+        starting_version: i64,
+        ending_version: Option<i64>,
+        change_data_feed: bool,
+    ) -> PyResult<Changes> {
+        run(py, || Changes::open(&self.0, starting_version, ending_version, change_data_feed))
     }
 }
 

@@ -1,5 +1,6 @@
 //! From selected files to the bytes of an answer: header lines, a line a file, coded chunks.
 
+pub mod changes;
 pub mod chunk;
 pub mod coding;
 mod delta;
