@@ -1,0 +1,91 @@
+//! Predicates against an oracle that looks at the rows themselves.
+//!
+//! Random tables with the statistics of many writers, random conditions in both syntaxes: no file that holds a
+//! match is ever dropped, files whose bounds exclude a condition are, and "certain" files match in every row.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod choices;
+mod conditions;
+mod files;
+mod pruning;
+mod values;
+
+use choices::Choices;
+use conditions::{Condition, draw_condition};
+use deltalog::predicate::{Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, StatsCache};
+use files::{File, Table, draw_table};
+use proptest::prelude::*;
+
+fn matches(file: &File, condition: &Condition) -> usize {
+    let live = file.rows.iter().zip(&file.live).filter(|(_, live)| **live);
+    live.filter(|(row, _)| condition.truth(row) == Some(true)).count()
+}
+
+fn bind(table: &Table, hints: &Hints) -> Predicate {
+    let (predicate, problems) = Predicate::bind(hints, &table.schema(), &table.partition_columns());
+    assert_eq!(problems, [], "{hints:?}");
+    predicate
+}
+
+fn kept(table: &Table, predicate: &Predicate, stats: &StatsCache) -> Vec<u32> {
+    let mut counts = PruneCounts::default();
+    let all = (0..table.files.len() as u32).collect();
+    let kept = predicate.select(&table.batch(), stats, all, &mut PartitionVerdicts::default(), &mut counts);
+    assert_eq!(counts.considered, table.files.len() as u64);
+    assert_eq!(counts.considered - counts.by_partition - counts.by_stats, kept.len() as u64);
+    kept
+}
+
+fn check(numbers: &[u32]) {
+    let mut choices = Choices::new(numbers);
+    let table = draw_table(&mut choices);
+    for _ in 0..3 {
+        let condition = draw_condition(&mut choices, &table, 3);
+        let sql = Hints { sql: vec![condition.sql(&mut choices, &table.columns)], json: None };
+        let json = Hints { sql: vec![], json: Some(condition.json(&table.columns).to_string()) };
+        let predicate = bind(&table, &sql);
+        let files = kept(&table, &predicate, &StatsCache::passing());
+        for (index, file) in table.files.iter().enumerate() {
+            let wanted = matches(file, &condition);
+            assert!(wanted == 0 || files.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");
+        }
+        assert_eq!(kept(&table, &bind(&table, &json), &StatsCache::kept()), files, "{sql:?} and {json:?}");
+        check_certain(&table, &condition, &predicate, &files);
+        check_limit(&table, &condition, &predicate, &files, choices.below(6) as u64);
+    }
+}
+
+fn check_certain(table: &Table, condition: &Condition, predicate: &Predicate, files: &[u32]) {
+    let certain =
+        predicate.certain(&table.batch(), &StatsCache::kept(), files, &mut PartitionVerdicts::default());
+    for (index, certain) in files.iter().zip(certain) {
+        let file = &table.files[*index as usize];
+        let all = file.rows.iter().all(|row| condition.truth(row) == Some(true));
+        assert!(!certain || all, "not all rows of {file:#?}\nmatch {condition:?}");
+    }
+}
+
+fn check_limit(table: &Table, condition: &Condition, predicate: &Predicate, files: &[u32], limit: u64) {
+    let mut counter = Limit::new(Some(limit));
+    let taken = counter.take(
+        predicate,
+        &table.batch(),
+        &StatsCache::passing(),
+        files.to_vec(),
+        &mut PartitionVerdicts::default(),
+    );
+    assert!(files.starts_with(&taken));
+    let found: usize = taken.iter().map(|index| matches(&table.files[*index as usize], condition)).sum();
+    assert!(taken.len() == files.len() || found as u64 >= limit, "{found} records for a limit of {limit}");
+    assert!(limit > 0 || taken.is_empty());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_file_with_a_match_is_dropped(numbers in prop::collection::vec(any::<u32>(), 500)) {
+        check(&numbers);
+    }
+}

@@ -1,0 +1,494 @@
+//! Files that a condition must drop and files that it must keep, by name.
+
+use std::sync::Arc;
+
+use arrow_array::StringViewArray;
+use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::predicate::{HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsCache};
+use deltalog::schema::{ColumnMapping, StructType};
+use proptest::prelude::*;
+use serde_json::json;
+
+/// A schema of `name type` lines; a type may be JSON.
+fn schema(fields: &[(&str, &str)]) -> StructType {
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|(name, data_type)| {
+            let parsed: serde_json::Value =
+                serde_json::from_str(data_type).unwrap_or_else(|_| json!(data_type));
+            json!({"name": name, "type": parsed, "nullable": true, "metadata": {}})
+        })
+        .collect();
+    let text = json!({"type": "struct", "fields": fields}).to_string();
+    StructType::parse(&text, ColumnMapping::None).unwrap()
+}
+
+fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
+    let values = partition.iter().map(|value| value.map(Box::from)).collect();
+    FileBatch {
+        source: SourceId(0),
+        row: vec![0],
+        path: StringViewArray::from(vec!["f"]),
+        size: vec![1],
+        modification_time_ms: vec![0],
+        data_change: None,
+        partitions: PartitionColumn {
+            dictionary: Arc::new(vec![Arc::new(PartitionTuple { values, json: b"{}".as_slice().into() })]),
+            keys: vec![0],
+        },
+        stats: Some(StringViewArray::from(vec![stats])),
+        deletion_vector: None,
+        base_row_id: None,
+        default_row_commit_version: None,
+        clustering_provider: None,
+    }
+}
+
+fn is_kept(predicate: &Predicate, batch: &FileBatch) -> bool {
+    let mut counts = PruneCounts::default();
+    let rows = vec![0];
+    let stats = StatsCache::kept();
+    !predicate.select(batch, &stats, rows, &mut PartitionVerdicts::default(), &mut counts).is_empty()
+}
+
+/// Whether a file is kept whose column `c` of this type has these bounds, as JSON.
+fn keeps(data_type: &str, min: &str, max: &str, sql: &str) -> bool {
+    let stats = format!(
+        r#"{{"numRecords":9,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
+    );
+    let hints = Hints { sql: vec![sql.to_owned()], json: None };
+    let (predicate, problems) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &[]);
+    assert_eq!(problems, [], "{sql}");
+    is_kept(&predicate, &one_file(Some(&stats), &[]))
+}
+
+/// The same for a value of a partition column `c`.
+fn keeps_partition(data_type: &str, value: Option<&str>, sql: &str) -> bool {
+    let hints = Hints { sql: vec![sql.to_owned()], json: None };
+    let (predicate, problems) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &["c".to_owned()]);
+    assert_eq!(problems, [], "{sql}");
+    let batch = one_file(None, &[value]);
+    let kept = is_kept(&predicate, &batch);
+    assert_eq!(kept, predicate.keep_tuple(&batch.partitions.dictionary[0]), "{sql}");
+    kept
+}
+
+fn problems(fields: &[(&str, &str)], sql: &[&str], json: Option<&str>) -> (Predicate, Vec<HintProblem>) {
+    let hints = Hints { sql: sql.iter().map(ToString::to_string).collect(), json: json.map(str::to_owned) };
+    Predicate::bind(&hints, &schema(fields), &[])
+}
+
+#[test]
+fn bounds_that_exclude_a_condition_drop_the_file_and_no_others() {
+    for (data_type, min, max, kept, dropped) in [
+        ("long", "10", "20", "c = 10", "c = 9"),
+        ("long", "10", "20", "c > 19", "c > 20"),
+        ("long", "10", "20", "c >= 20", "c >= 21"),
+        ("long", "10", "20", "c < 11", "c < 10"),
+        ("long", "10", "20", "c <= 10", "c <= 9"),
+        ("long", "10", "10", "c <> 11", "c <> 10"),
+        ("long", "10", "10", "NOT c = 9", "NOT c = 10"),
+        ("long", "10", "10", "NOT (c <=> 9)", "NOT (c <=> 10)"),
+        ("long", "10", "20", "c IN (1, 15, 99)", "c IN (1, 9, 21)"),
+        ("long", "10", "10", "c NOT IN (11, NULL) OR c = 10", "c NOT IN (11, NULL)"),
+        ("long", "10", "20", "c BETWEEN 20 AND 30", "c BETWEEN 21 AND 30"),
+        ("long", "10", "20", "c NOT BETWEEN 11 AND 30", "c NOT BETWEEN 10 AND 30"),
+        ("long", "10", "20", "c IS NOT NULL", "c IS NULL"),
+        ("long", "10", "20", "c > 5 AND c < 15", "c > 15 AND c < 15"),
+        ("long", "10", "20", "c > 1.5", "c < 9.5"),
+        ("long", "10", "20", "c = 10.0", "c = 10.5"),
+        ("long", "1E+1", "2e1", "c = 20", "c = 21"),
+        ("long", "10", "20", "c < 1e300D", "c > 1e300D"),
+        ("long", "10", "20", "c = CAST('15' AS INT)", "c = CAST('25' AS INT)"),
+        ("long", "10", "20", "15 = c", "25 = c"),
+        ("long", "10", "20", "c = '15'", "c = '25'"),
+        ("long", "10", "20", "1 = 1 AND c = 15", "1 = 2"),
+        ("short", "10", "20", "c = 9223372036854775807 OR c = 12", "c = 9223372036854775807"),
+        ("decimal(10,2)", "1.50", "2.5", "c >= 2.5", "c > 2.50"),
+        ("decimal(10,2)", "1.50", "2.5", "c < 1.501", "c <= 1.499"),
+        ("decimal(38,0)", "9007199254740993", "12345678901234567890", "c = 9007199254740993", "c < 1"),
+        ("decimal(20,2)", "1E+2", "1E+2", "c = 100", "c = 100.01"),
+        ("double", "1.5", "2.5", "c <= 1.5", "c < 1.5"),
+        ("double", "-0.0", "-0.0", "c = 0.0", "c < 0"),
+        ("double", "1.5", "\"Infinity\"", "c = 1e308", "c <= 1"),
+        ("double", "1.5", "2.5", "c >= 2.5 AND c < 9", "c > 2.5 AND c < 9"),
+        ("double", "1.5", "2.5", "c BETWEEN 2 AND 3", "c BETWEEN 3 AND 4"),
+        ("float", "0.1", "3.4", "c = 3.4F", "c = 3.5F"),
+        ("date", "\"2021-01-01\"", "\"2021-01-31\"", "c = '2021-01-31'", "c = '2021-02-01'"),
+        ("date", "\"2021-01-01\"", "\"2021-01-31\"", "c < DATE '2021-01-02'", "c < DATE '2021-01-01'"),
+        ("date", "\"2021-01-01\"", "\"2021-01-31\"", "c > '+1970-1-1'", "c >= '+10000-01-01'"),
+        (
+            "timestamp",
+            "\"2021-01-01T00:00:00.000Z\"",
+            "\"2021-01-01T00:00:00.123Z\"",
+            "c >= '2021-01-01T00:00:00.123999Z'",
+            "c >= '2021-01-01T00:00:00.124Z'",
+        ),
+        (
+            "timestamp",
+            "\"2021-01-01T00:00:00.000+02:00\"",
+            "\"2021-01-01T00:00:00.000+02:00\"",
+            "c = '2020-12-31 22:00:00'",
+            "c = '2021-01-01 00:00:00'",
+        ),
+        (
+            "timestamp_ntz",
+            "\"2021-01-01T00:00:00.000\"",
+            "\"2021-01-01T01:00:00.000\"",
+            "c = TIMESTAMP_NTZ '2021-01-01 01:00:00'",
+            "c = TIMESTAMP_NTZ '2021-01-01 02:00:00'",
+        ),
+        ("timestamp_ntz", "\"2024-09-09\"", "\"2024-09-09\"", "c = '2024-09-09'", "c = '2024-09-10'"),
+        ("string", "\"DE\"", "\"US\"", "c = 'FR'", "c = 'USA'"),
+        ("string", "\"DE\"", "\"US\"", "c LIKE 'U%'", "c LIKE 'V%'"),
+        ("string", "\"DE\"", "\"US\"", "c LIKE 'U%x'", "c LIKE 'V%x'"),
+        ("string", "\"DEa\"", "\"DEz\"", "c NOT LIKE 'DEa%'", "c NOT LIKE 'DE%'"),
+        ("string", "\"DE\"", "\"US\"", "c LIKE 'DE'", "c LIKE 'D'"),
+        ("string", "\"é\"", "\"é\"", "c > 'z'", "c < 'z'"),
+        ("string", "\"a\\\"b\"", "\"a\\u0062\"", "c = 'ab'", "c = 'ac'"),
+        ("string", "\"a\"", "\"it's\"", "c = 'it''s'", "c = 'j'"),
+        ("boolean", "false", "false", "NOT c", "c"),
+        ("boolean", "true", "true", "c = true", "c = false"),
+    ] {
+        assert!(keeps(data_type, min, max, kept), "{data_type} {min}..{max} was dropped for {kept}");
+        assert!(!keeps(data_type, min, max, dropped), "{data_type} {min}..{max} was kept for {dropped}");
+    }
+}
+
+#[test]
+fn bounds_that_prove_less_than_they_say_keep_the_file() {
+    let long = "\"0123456789abcdefghijklmnopqrstuv\"";
+    for (data_type, min, max, sql) in [
+        // A maximum of 32 characters may be the beginning of the true one.
+        ("string", "\"0\"", long, "c = '0123456789abcdefghijklmnopqrstuvwxyz'"),
+        // Not every tie-breaker is greater than what was cut off.
+        ("string", "\"0\"", "\"abc\\ufffd\"", "c = 'abc😀'"),
+        // Statistics may leave NaN out.
+        ("double", "1.5", "2.5", "c > 100"),
+        ("float", "1.5", "2.5", "c <> 1.5 AND c > 3"),
+        ("double", "1.5", "2.5", "c = CAST('NaN' AS DOUBLE)"),
+        // A decimal that went through a double.
+        ("decimal(38,20)", "0.3", "0.3", "c = 0.30000000000000000001"),
+        // Bounds that contradict each other prove nothing.
+        ("long", "20", "10", "c = 5"),
+        ("string", "\"b\"", "\"a\"", "c = 'x'"),
+        // Spark names no zone when it renders a timestamp.
+        (
+            "timestamp",
+            "\"2021-01-01T08:00:00.000Z\"",
+            "\"2021-01-01T08:00:00.000Z\"",
+            "c = TIMESTAMP '2021-01-01 00:00:00'",
+        ),
+        (
+            "timestamp",
+            "\"2021-01-01T08:00:00.000Z\"",
+            "\"2021-01-01T08:00:00.000Z\"",
+            "c < DATE '2021-01-01'",
+        ),
+        // A float that was widened to double, or not.
+        ("float", "3.4", "3.4", "c > 3.4"),
+        ("float", "3.4", "3.4", "c = 3.4"),
+        // The same long for several doubles.
+        ("long", "9007199254740993", "9007199254740993", "c = 9007199254740992D"),
+        // Unreadable bounds.
+        ("long", "\"x\"", "[1]", "c = 5"),
+        ("date", "18628", "18628", "c = '1970-01-01'"),
+        ("string", "5", "5", "c = 'x'"),
+        ("string", "\"\\ud800\"", "\"\\ud800\"", "c = 'x'"),
+    ] {
+        assert!(keeps(data_type, min, max, sql), "{data_type} {min}..{max} was dropped for {sql}");
+    }
+}
+
+#[test]
+fn partition_values_are_compared_in_the_type_of_their_column() {
+    for (data_type, value, kept, dropped) in [
+        ("string", "US", "c = 'US'", "c = 'us'"),
+        ("string", "10", "c < '9'", "c > '9'"),
+        ("integer", "10", "c > 9", "c < 9"),
+        ("integer", "10", "c = 10", "c IS NULL"),
+        ("long", "-5", "c IN (-5)", "c NOT IN (-5)"),
+        ("date", "2021-04-29", "c = '2021-04-29'", "c < '2021-04-29'"),
+        ("date", "2021-04-29", "c >= DATE '2021-4-29'", "c >= TIMESTAMP '2021-04-29 00:00:01'"),
+        ("boolean", "true", "c", "NOT c"),
+        ("double", "1.5", "c = 1.5", "c > 1.5"),
+        ("double", "NaN", "c > 1e300", "c < 1e300"),
+        ("double", "-0.0", "c = 0", "c < 0"),
+        ("decimal(38,18)", "12.000000000000000000", "c = 12", "c = 12.000000000000000001"),
+        (
+            "timestamp",
+            "1970-01-02T08:45:00.000000Z",
+            "c = '1970-01-02T08:45:00Z'",
+            "c > '1970-01-02 08:45:00'",
+        ),
+        ("timestamp", "1970-01-02 08:45:00", "c = '1970-01-02T10:45:00Z'", "c = '1970-01-04T00:00:00Z'"),
+        (
+            "timestamp_ntz",
+            "2013-07-05 17:01:00.123456",
+            "c > '2013-07-05 17:01:00'",
+            "c > '2013-07-05 17:01:01'",
+        ),
+        ("binary", "\u{1}", "c IS NOT NULL", "c IS NULL"),
+    ] {
+        assert!(keeps_partition(data_type, Some(value), kept), "{value} was dropped for {kept}");
+        assert!(!keeps_partition(data_type, Some(value), dropped), "{value} was kept for {dropped}");
+        for null in [None, Some("")] {
+            assert!(keeps_partition(data_type, null, "c IS NULL"), "{data_type}");
+            assert!(!keeps_partition(data_type, null, "c IS NOT NULL"), "{data_type}");
+            if data_type != "binary" {
+                assert!(!keeps_partition(data_type, null, kept), "{data_type}: null for {kept}");
+            }
+        }
+    }
+    assert!(keeps_partition("string", None, "c <=> NULL"));
+    assert!(keeps_partition("integer", Some("not a number"), "c = 1 OR c IS NULL"));
+}
+
+#[test]
+fn null_counts_prove_only_none_and_all() {
+    let keeps = |data_type, stats: &str, sql: &str| {
+        let hints = Hints { sql: vec![sql.to_owned()], json: None };
+        let (predicate, _) = Predicate::bind(&hints, &schema(&[("c", data_type)]), &[]);
+        is_kept(&predicate, &one_file(Some(stats), &[]))
+    };
+    for (stats, is_null, is_not_null, equal) in [
+        (r#"{"numRecords":3,"nullCount":{"c":0}}"#, false, true, true),
+        (r#"{"numRecords":3,"nullCount":{"c":3}}"#, true, false, false),
+        (r#"{"numRecords":3,"nullCount":{"c":2},"tightBounds":false}"#, true, true, true),
+        (r#"{"nullCount":{"c":3}}"#, true, true, true),
+        (r#"{"numRecords":3}"#, true, true, true),
+        (r#"{"numRecords":0,"nullCount":{"c":0}}"#, false, true, true),
+        (r#"{"numRecords":3,"nullCount":{"c":4}}"#, true, true, true),
+        ("", true, true, true),
+        ("{", true, true, true),
+        (r#"{"numRecords":3,"nullCount":{"c":0}"#, true, true, true),
+        ("null", true, true, true),
+    ] {
+        assert_eq!(keeps("long", stats, "c IS NULL"), is_null, "{stats}");
+        assert_eq!(keeps("long", stats, "c IS NOT NULL"), is_not_null, "{stats}");
+        assert_eq!(keeps("long", stats, "c = 5"), equal, "{stats}");
+        assert_eq!(keeps("binary", stats, "c IS NULL"), is_null, "{stats}");
+    }
+    let array = r#"{"type":"array","elementType":"long","containsNull":true}"#;
+    assert!(keeps(array, r#"{"numRecords":3,"nullCount":{"c":3}}"#, "c IS NOT NULL"));
+}
+
+#[test]
+fn nested_and_renamed_columns_are_found_in_statistics() {
+    let text = json!({"type": "struct", "fields": [{"name": "s", "nullable": true,
+        "metadata": {"delta.columnMapping.physicalName": "col-1"},
+        "type": {"type": "struct", "fields": [{"name": "Inner \"x\"", "type": "long", "nullable": true,
+            "metadata": {"delta.columnMapping.physicalName": "col-\"2\""}}]}}]})
+    .to_string();
+    let schema = StructType::parse(&text, ColumnMapping::Name).unwrap();
+    let stats = r#"{"numRecords":1,"minValues":{"s":{"z":1},"col-0":{"col-1":[{"}":1}]},"col-1":{"x":"}","col-\"2\"":10}},
+        "maxValues":{"col-1":{"col-\u00222\"":20}}}"#;
+    let keeps = |sql: &str| {
+        let hints = Hints { sql: vec![sql.to_owned()], json: None };
+        let (predicate, problems) = Predicate::bind(&hints, &schema, &[]);
+        assert_eq!(problems, []);
+        is_kept(&predicate, &one_file(Some(stats), &[]))
+    };
+    assert!(keeps("S.`inner \"X\"` = 20"));
+    assert!(keeps("catalog.db.s.`Inner \"x\"` = 10"));
+    assert!(!keeps("s.`Inner \"x\"` > 20"));
+    assert!(!keeps("s.`Inner \"x\"` < 10"));
+}
+
+#[test]
+fn doubles_that_were_floats_have_bounds_in_floats_spelling() {
+    let text = json!({"type": "struct", "fields": [{"name": "c", "type": "double", "nullable": true,
+        "metadata": {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}}]})
+    .to_string();
+    let schema = StructType::parse(&text, ColumnMapping::None).unwrap();
+    let stats = r#"{"numRecords":1,"minValues":{"c":0.7},"maxValues":{"c":3.4},"nullCount":{"c":0}}"#;
+    let keeps = |sql: &str| {
+        let hints = Hints { sql: vec![sql.to_owned()], json: None };
+        is_kept(&Predicate::bind(&hints, &schema, &[]).0, &one_file(Some(stats), &[]))
+    };
+    assert!(keeps(&format!("c = {:?}D", f64::from(3.4_f32))));
+    assert!(keeps(&format!("c = {:?}D", f64::from(0.7_f32))));
+    assert!(!keeps("c = 3.5D"));
+}
+
+#[test]
+fn what_cannot_be_decided_keeps_files_and_the_rest_still_prunes() {
+    let fields = [("a", "long"), ("b", "long"), ("t", "string"), ("bin", "binary")];
+    let stats = r#"{"numRecords":1,"minValues":{"a":1,"b":1},"maxValues":{"a":9,"b":9},"nullCount":{"a":0}}"#;
+    for (sql, kept) in [
+        ("abs(a) = 1", true),
+        ("a = b", true),
+        ("a + 1 = 99", true),
+        ("nothere = 1", true),
+        ("bin = 'x'", true),
+        ("t = 5", true),
+        ("CAST(a AS STRING) = '5'", true),
+        ("abs(a) = 1 AND a = 99", false),
+        ("abs(a) = 1 OR a = 99", true),
+        ("NOT (abs(a) = 1 OR a < 99)", false),
+        ("t = 5 AND b > 9", false),
+    ] {
+        let (predicate, problems) = problems(&fields, &[sql], None);
+        assert_eq!(problems.len(), 1, "{sql}: {problems:?}");
+        assert_eq!(is_kept(&predicate, &one_file(Some(stats), &[])), kept, "{sql}");
+    }
+}
+
+#[test]
+fn a_hint_that_fails_is_skipped_alone_and_says_why() {
+    let fields = [("a", "long")];
+    let stats = r#"{"numRecords":1,"minValues":{"a":1},"maxValues":{"a":9}}"#;
+    let wrapped = r#"{"jsonPredicateHints":{"op":"equal","children":[]}}"#;
+    let (predicate, found) = problems(&fields, &["a ==== 1", "a > 9", "b\n = 1"], Some(wrapped));
+    let shown: Vec<(&str, &str)> = found.iter().map(|problem| (&*problem.hint, &*problem.reason)).collect();
+    assert_eq!(
+        shown,
+        [
+            ("predicateHints[0]", "unexpected '==' at 4"),
+            ("predicateHints[2]", "no column 'b'"),
+            (
+                "jsonPredicateHints",
+                "the tree is wrapped in an object 'jsonPredicateHints'; send the tree itself"
+            ),
+        ]
+    );
+    assert!(!is_kept(&predicate, &one_file(Some(stats), &[])));
+    let (predicate, found) = problems(&fields, &["a = `\r\nX-Evil: 1`"], None);
+    assert!(predicate.is_trivial());
+    assert!(found.iter().all(|problem| problem.reason.bytes().all(|byte| (32..127).contains(&byte))));
+}
+
+#[test]
+fn both_kinds_of_hints_must_hold() {
+    let json = r#"{"op":"lessThan","children":[{"op":"column","name":"A","valueType":"int"},{"op":"literal","value":"9","valueType":"int"}]}"#;
+    let (predicate, found) = problems(&[("a", "long")], &["a > 1"], Some(json));
+    assert_eq!(found, []);
+    let texts: Vec<_> = predicate.conjuncts().iter().map(|conjunct| &*conjunct.text).collect();
+    assert_eq!(texts, ["`a` > 1", "`A` < 9"]);
+    for (bound, kept) in [(1, false), (2, true), (8, true), (9, false)] {
+        let stats = json!({"numRecords": 1, "minValues": {"a": bound}, "maxValues": {"a": bound}});
+        assert_eq!(is_kept(&predicate, &one_file(Some(&stats.to_string()), &[])), kept, "{bound}");
+    }
+}
+
+#[test]
+fn conjuncts_say_what_decides_them() {
+    let hints = Hints {
+        sql: vec!["p = 1 AND a > 5 AND (p = 2 OR a = 3) AND f(a) AND 1 = 1".into(), "s.b IS NULL".into()],
+        json: None,
+    };
+    let inner =
+        r#"{"type":"struct","fields":[{"name":"b","type":"decimal(10,2)","nullable":true,"metadata":{}}]}"#;
+    let schema = schema(&[("p", "long"), ("a", "double"), ("s", inner)]);
+    let (predicate, _) = Predicate::bind(&hints, &schema, &["p".to_owned()]);
+    let conjuncts: Vec<_> =
+        predicate.conjuncts().iter().map(|one| (one.scope, one.columns.join(", "))).collect();
+    assert_eq!(
+        conjuncts,
+        [
+            (Scope::Partition, "p long".to_owned()),
+            (Scope::Statistics, "a double".to_owned()),
+            (Scope::Both, "p long, a double".to_owned()),
+            (Scope::Undecidable, String::new()),
+            (Scope::Constant, String::new()),
+            (Scope::Statistics, "s.b decimal(10,2)".to_owned()),
+        ]
+    );
+    assert!(predicate.needs_stats() && !predicate.is_trivial());
+    assert!(Predicate::keep_all().is_trivial() && Predicate::keep_all().matches_all());
+}
+
+#[test]
+fn declared_types_need_not_be_those_of_the_schema() {
+    let tree = |column_type: &str, value_type: &str, value: &str| {
+        json!({"op": "equal", "children": [
+            {"op": "column", "name": "c", "valueType": column_type},
+            {"op": "literal", "value": value, "valueType": value_type}]})
+        .to_string()
+    };
+    for (data_type, min, max, column_type, value_type, value, expected) in [
+        ("long", "1", "9", "int", "int", "99", "dropped"),
+        ("integer", "1", "9", "Long", "LONG", "5", "kept"),
+        ("long", "1", "9", "double", "double", "99.5", "dropped"),
+        ("double", "1", "9", "float", "float", "99.5", "dropped"),
+        ("float", "1", "9", "double", "double", "99.5", "dropped"),
+        ("decimal(10,2)", "1", "9", "double", "double", "9.01", "dropped"),
+        ("decimal(10,2)", "1", "9", "int", "int", "99", "unknown"),
+        ("long", "1", "9", "string", "string", "99", "unknown"),
+        ("string", "\"1\"", "\"9\"", "int", "int", "99", "unknown"),
+        ("date", "\"2021-01-01\"", "\"2021-01-02\"", "string", "string", "2022-01-01", "unknown"),
+        (
+            "timestamp",
+            "\"2021-01-01T00:00:00Z\"",
+            "\"2021-01-02T00:00:00Z\"",
+            "timestamp",
+            "timestamp",
+            "2022-01-01T00:00:00Z",
+            "dropped",
+        ),
+    ] {
+        let (predicate, problems) =
+            problems(&[("c", data_type)], &[], Some(&tree(column_type, value_type, value)));
+        let stats = format!(
+            r#"{{"numRecords":1,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
+        );
+        let kept = is_kept(&predicate, &one_file(Some(&stats), &[]));
+        let found = match (kept, problems.is_empty()) {
+            (true, true) => "kept",
+            (false, true) => "dropped",
+            (true, false) => "unknown",
+            (false, false) => "dropped and reported",
+        };
+        assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Kept if, and only if, some value within the bounds matches.
+    #[test]
+    fn exact_bounds_decide_exactly(
+        min in -4_i32..5,
+        length in 0_i32..4,
+        nulls in 0_i32..3,
+        operator in prop::sample::select(vec!["=", "<>", "<", "<=", ">", ">=", "<=>"]),
+        constant in -12_i32..13,
+        negated in any::<bool>(),
+    ) {
+        let halves = f64::from(constant) / 2.0;
+        let matches = |value: Option<i32>| {
+            let order = value.map(|value| f64::from(value).total_cmp(&(halves + 0.0)));
+            let truth = match (operator, order) {
+                ("<=>", order) => Some(order.is_some_and(std::cmp::Ordering::is_eq)),
+                (_, None) => None,
+                ("=", Some(order)) => Some(order.is_eq()),
+                ("<>", Some(order)) => Some(order.is_ne()),
+                ("<", Some(order)) => Some(order.is_lt()),
+                ("<=", Some(order)) => Some(order.is_le()),
+                (">", Some(order)) => Some(order.is_gt()),
+                (_, Some(order)) => Some(order.is_ge()),
+            };
+            truth.is_some_and(|truth| truth != negated)
+        };
+        let max = min + length;
+        let expected = (min..=max).any(|value| matches(Some(value))) || (nulls > 0 && matches(None));
+        let not = if negated { "NOT " } else { "" };
+        let stats = json!({"numRecords": 10, "minValues": {"c": min}, "maxValues": {"c": max}, "nullCount": {"c": nulls}});
+        let batch = one_file(Some(&stats.to_string()), &[]);
+        for data_type in ["long", "byte", "decimal(5,0)", "decimal(30,0)"] {
+            let (predicate, _) = problems(&[("c", data_type)], &[&format!("{not}c {operator} {halves:?}")], None);
+            prop_assert_eq!(is_kept(&predicate, &batch), expected, "{}", data_type);
+        }
+    }
+
+    #[test]
+    fn no_hint_makes_binding_panic(sql in "\\PC{0,60}", json in "\\PC{0,60}", op in "(and|or|not|equal|isNull|column|literal|=)") {
+        let tree = json!({"op": op, "name": sql, "value": json, "valueType": "timestamp",
+            "children": [{"op": op, "children": [{"op": "column", "name": "c"}]}, {"op": "literal", "value": json}]});
+        for json in [json.clone(), tree.to_string()] {
+            let (predicate, _) = problems(&[("c", "timestamp")], &[&sql], Some(&json));
+            let _ = is_kept(&predicate, &one_file(Some(&json), &[]));
+        }
+    }
+}
