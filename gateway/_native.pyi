@@ -106,13 +106,13 @@ class Signer:
         """URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?expires={s}&signature={hex}`.
 
         `base_url` ends in the table's id, so that a URL of one table opens no other. The signature is
-        HMAC-SHA256(key, "{path of the URL}\\n{expires}").
+        HMAC-SHA256(key, "{path of the URL}\\n{expires}"), of a path that was decoded once and encoded once.
         """
     def sign(self, key: str, *, now_ms: int, lifetime_seconds: int) -> tuple[str, int]:
         """One URL for the object `key` (unencoded), and when it expires."""
 
 def verify_local_url(path: str, expires: str, signature: str, *, key: bytes, now_ms: int) -> bool:
-    """Whether the files route may answer this (still percent-encoded) URL path. Constant time."""
+    """Whether the files route may answer this (still percent-encoded, however spelt) URL path. Constant time."""
 
 @final
 class Chunk:

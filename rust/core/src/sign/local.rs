@@ -2,7 +2,8 @@
 //!
 //! `{base_url}/{percent-encoded key}?expires={unix seconds}&signature={hex}`, where the signature is
 //! HMAC-SHA256(key, "{path of the URL}\n{expires}"). The path names the table, so a URL of one table opens no
-//! other; the route verifies with [`verify_local_url`] before it looks at the path.
+//! other; the route verifies with [`verify_local_url`] before it looks at the path. Clients spell a path anew
+//! (many send `=` for `%3D`), so what is signed is the path decoded once and encoded once by our rules.
 
 use hmac::{Hmac, KeyInit, Mac};
 
@@ -48,10 +49,12 @@ impl LocalSigner {
         let expires_seconds = now_ms.div_euclid(1000).saturating_add(lifetime_seconds);
         let mut head = format!("{}/", self.base_url).into_bytes();
         percent::append_key(prefix.as_bytes(), &mut head);
+        let mut signed_head = Vec::with_capacity(head.len());
+        percent::append_uri(&head[self.path_at..], &mut signed_head);
         let signed_tail = format!("\n{expires_seconds}");
         Ok(UrlTemplate {
             tail: format!("?expires={expires_seconds}&signature={NO_SIGNATURE}").into_bytes(),
-            text: PathText::new(self.key.inner(), BLOCK_BYTES, &head[self.path_at..], signed_tail.as_bytes()),
+            text: PathText::new(self.key.inner(), BLOCK_BYTES, &signed_head, signed_tail.as_bytes()),
             head,
             string_to_sign: None,
             outer: self.key.outer(),
@@ -62,7 +65,8 @@ impl LocalSigner {
     }
 }
 
-/// Whether the files route may answer: `path` is the URL's path as it was sent, still percent-encoded.
+/// Whether the files route may answer: `path` is the URL's path as it was sent, still percent-encoded. It stands
+/// for what one decoding makes of it.
 ///
 /// The signature is compared in constant time, also when the URL has expired.
 #[must_use]
@@ -71,7 +75,9 @@ pub fn verify_local_url(path: &str, expires: &str, signature: &str, key: &[u8], 
     else {
         return false;
     };
-    hmac.update(path.as_bytes());
+    let mut signed_path = Vec::with_capacity(path.len());
+    percent::append_uri(path.as_bytes(), &mut signed_path);
+    hmac.update(&signed_path);
     hmac.update(b"\n");
     hmac.update(expires.as_bytes());
     let is_signed = hmac.verify_slice(&signature).is_ok();
@@ -119,6 +125,25 @@ mod tests {
         assert!(verify_local_url(&path, &expires, &signature, KEY, NOW_MS));
         assert!(verify_local_url(&path, &expires, &signature, KEY, 1_700_000_059_999));
         assert!(!verify_local_url(&path, &expires, &signature, KEY, 1_700_000_060_000));
+    }
+
+    #[test]
+    fn another_spelling_of_the_same_path_verifies() {
+        let signer = Signer::local("http://127.0.0.1:8080/files/a+b=c", KEY).unwrap();
+        let (url, _) = signer.sign("d=1/x+y z%41", NOW_MS, 60).unwrap();
+        let (path, query) =
+            url.strip_prefix("http://127.0.0.1:8080").unwrap().split_once("?expires=").unwrap();
+        assert_eq!(path, "/files/a+b=c/d%3D1/x%2By%20z%2541");
+        let (expires, signature) = query.split_once("&signature=").unwrap();
+        let verifies = |path: &str| verify_local_url(path, expires, signature, KEY, NOW_MS);
+        for same in [path, "/files/a%2Bb%3Dc/d=1/x+y%20z%2541", "/files/%61%2bb=c/d%3d1/x+y z%2541"] {
+            assert!(verifies(same), "{same}");
+        }
+        for other in
+            ["/files/a+b=c/d=1/x+y%20zA", "/files/a+b=c/d=1/x+y%20z%41", "/files/a+b=c/d=1/x%20y%20z%2541"]
+        {
+            assert!(!verifies(other), "{other}");
+        }
     }
 
     #[test]

@@ -107,3 +107,54 @@ pub(crate) fn url_plain_blocks(text: &[u8]) -> usize {
     // SAFETY: there is no CPU of this architecture without SSE2.
     unsafe { sse2::url_plain_blocks(text) }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sha2::Digest;
+
+    use super::*;
+    use crate::digest::{SHA256_INITIAL, blocks, pad_md5, pad_sha256};
+
+    fn padded(messages: &[Vec<u8>], pad: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
+        let mut messages = messages.to_vec();
+        messages.iter_mut().for_each(pad);
+        messages
+    }
+
+    proptest! {
+        #[test]
+        fn all_lanes_of_this_cpu_agree_with_the_hash_crates(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..40),
+        ) {
+            let for_sha256 = padded(&messages, |message| pad_sha256(message, 0));
+            let for_sha256: Vec<&[Block]> = for_sha256.iter().map(|message| blocks(message)).collect();
+            let for_md5 = padded(&messages, pad_md5);
+            let for_md5: Vec<&[Block]> = for_md5.iter().map(|message| blocks(message)).collect();
+            for lanes in Lanes::available() {
+                let mut sha256 = vec![[0; 32]; messages.len()];
+                lanes.sha256(&SHA256_INITIAL, &for_sha256, &mut sha256);
+                let mut md5 = vec![[0; 16]; messages.len()];
+                lanes.md5(&for_md5, &mut md5);
+                for (index, message) in messages.iter().enumerate() {
+                    prop_assert_eq!(&sha256[index][..], &sha2::Sha256::digest(message)[..]);
+                    prop_assert_eq!(&md5[index][..], &md5::Md5::digest(message)[..]);
+                }
+            }
+            let mut sha256 = vec![[0; 32]; messages.len()];
+            if sha256_by_instructions(&SHA256_INITIAL, &for_sha256, &mut sha256) {
+                for (digest, message) in sha256.iter().zip(&messages) {
+                    prop_assert_eq!(&digest[..], &sha2::Sha256::digest(message)[..]);
+                }
+            }
+        }
+
+        #[test]
+        fn plain_blocks_end_at_the_first_other_byte(text in "[a-zA-Z0-9/~_.-]{0,50}[\\x00-\\xff]?[ -~]{0,20}") {
+            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+            let expected = text.as_bytes().iter().take_while(|byte| is_plain(byte)).count();
+            let found = url_plain_blocks(text.as_bytes());
+            prop_assert!(found == expected || (found < expected && found == text.len() / 16 * 16));
+        }
+    }
+}
