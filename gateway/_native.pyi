@@ -201,6 +201,35 @@ class Snapshot:
     ) -> list[tuple[str, str]]:
         """(hint, why it prunes nothing) for each hint that is ignored in whole or part."""
 
+    def explain(self, predicate_hints: Sequence[str], json_predicate_hint: str | None) -> Explanation:
+        """What each condition drops by itself and what all keep together; looks at every file. *Blocks*."""
+
+@final
+class Conjunct:
+    """One of the conditions that must all hold."""
+
+    text: str
+    """It as SQL."""
+    columns: list[str]
+    """The columns that it asks about, with their types."""
+    scope: str
+    """What decides it: constant, partition, statistics, both, or undecidable."""
+    drops: int
+    """Files that it would drop if it stood alone."""
+    dropped_examples: list[str]
+    """Some of them, by their paths in the log."""
+
+@final
+class Explanation:
+    """What becomes of the files of a version."""
+
+    considered: int
+    kept: int
+    kept_examples: list[str]
+    conjuncts: list[Conjunct]
+    problems: list[tuple[str, str]]
+    """(hint, why it prunes less than it says)."""
+
 @final
 class Signers:
     """The signer of the table's own root, and those of other roots that absolute paths may point to."""

@@ -18,6 +18,7 @@ mod crc;
 pub mod deletion_vector;
 mod digest;
 pub mod error;
+pub mod explain;
 mod features;
 pub mod history;
 pub mod hot;

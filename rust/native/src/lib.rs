@@ -5,6 +5,7 @@
 mod changes;
 mod deletion_vector;
 mod errors;
+mod explain;
 mod signers;
 mod storage;
 mod stream;
@@ -22,6 +23,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::StreamSummary>()?;
     module.add_class::<changes::Changes>()?;
+    module.add_class::<explain::Conjunct>()?;
+    module.add_class::<explain::Explanation>()?;
     module.add_class::<table::Snapshot>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(table::configure, module)?)?;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use deltalog::answer::{self, FilesRequest, LineOptions};
+use deltalog::explain::explain;
 use deltalog::hot::HotCache;
 use deltalog::ndjson::chunk::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use deltalog::ndjson::coding::ContentCoding;
@@ -18,6 +19,7 @@ use pyo3::types::PyBytes;
 
 use crate::changes::Changes;
 use crate::errors::run;
+use crate::explain::Explanation;
 use crate::signers::Signers;
 use crate::storage::Storage;
 use crate::stream::NdjsonChunks;
@@ -274,6 +276,18 @@ impl Snapshot {
             let (_, problems) = answer::bind(&self.snapshot, &hints);
             problems.into_iter().map(|problem| (problem.hint, problem.reason)).collect()
         })
+    }
+
+    #[pyo3(signature = (predicate_hints, json_predicate_hint))]
+    fn explain(
+        &self,
+        py: Python<'_>,
+        predicate_hints: Vec<String>,
+        json_predicate_hint: Option<String>,
+    ) -> PyResult<Explanation> {
+        let hints = Hints { sql: predicate_hints, json: json_predicate_hint };
+        let explained = run(py, || explain(&self.snapshot, &hints))?;
+        Explanation::new(py, explained)
     }
 }
 

@@ -225,20 +225,18 @@ impl Predicate {
         verdicts.into_iter().map(|verdict| verdict & MUST != 0).collect()
     }
 
-    /// How many of `rows` the condition alone drops, and the verdicts' memory for the next batch.
+    /// Those of `rows` that the condition alone keeps. `partitions` is remembered for the next batch, by condition.
     #[must_use]
-    pub fn dropped_by(
+    pub fn kept_by(
         &self,
         conjunct: &Conjunct,
         batch: &FileBatch,
         stats: &StatsCache,
         rows: &[u32],
         partitions: &mut PartitionVerdicts,
-    ) -> u64 {
+    ) -> Rows {
         let mut counts = PruneCounts::default();
-        let kept =
-            select(&conjunct.plan, &self.columns, batch, stats, rows.to_vec(), partitions, &mut counts);
-        (rows.len() - kept.len()) as u64
+        select(&conjunct.plan, &self.columns, batch, stats, rows.to_vec(), partitions, &mut counts)
     }
 }
 

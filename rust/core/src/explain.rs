@@ -1,0 +1,87 @@
+//! Why a query returns the files it returns: what each condition drops by itself, and a few files as examples.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::predicate::{HintProblem, Hints, PartitionVerdicts, Scope};
+use crate::scan::{Scan, ScanOptions, Selected};
+use crate::snapshot::Snapshot;
+use crate::{answer, predicate};
+
+/// Paths given as examples.
+const EXAMPLES: usize = 3;
+
+/// One of the conditions that must all hold.
+#[derive(Debug, Clone)]
+pub struct ExplainedConjunct {
+    /// It as SQL.
+    pub text: String,
+    /// The columns that it asks about, with their types.
+    pub columns: Vec<String>,
+    /// What decides it.
+    pub scope: Scope,
+    /// Files that it would drop if it stood alone.
+    pub drops: u64,
+    /// Some of them, by their paths in the log.
+    pub dropped_examples: Vec<String>,
+}
+
+/// What becomes of the files of a version.
+#[derive(Debug, Clone, Default)]
+pub struct Explanation {
+    /// Live files.
+    pub considered: u64,
+    /// Files that remain under all conditions.
+    pub kept: u64,
+    /// Some of them, by their paths in the log.
+    pub kept_examples: Vec<String>,
+    /// The conditions.
+    pub conjuncts: Vec<ExplainedConjunct>,
+    /// Hints that prune less than they say.
+    pub problems: Vec<HintProblem>,
+}
+
+/// Looks at every live file of the version.
+pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
+    let (predicate, problems) = answer::bind(snapshot, hints);
+    let conjuncts = predicate.conjuncts().iter().map(|conjunct| ExplainedConjunct {
+        text: conjunct.text.clone(),
+        columns: conjunct.columns.clone(),
+        scope: conjunct.scope,
+        drops: 0,
+        dropped_examples: Vec::new(),
+    });
+    let mut explanation = Explanation { problems, conjuncts: conjuncts.collect(), ..Explanation::default() };
+    let all = ScanOptions {
+        predicate: Arc::new(predicate::Predicate::keep_all()),
+        limit_hint: None,
+        max_files: None,
+        after: None,
+        delta_fields: false,
+    };
+    let mut scan = Scan::new(Arc::clone(snapshot), None, all)?;
+    // Verdicts are remembered by plan, so each condition has its own.
+    let mut verdicts: Vec<PartitionVerdicts> = Vec::new();
+    verdicts.resize_with(explanation.conjuncts.len() + 1, PartitionVerdicts::default);
+    while let Some(Selected { batch, rows }) = scan.next_files()? {
+        explanation.considered += rows.len() as u64;
+        let path = |row: &u32| batch.files.path.value(*row as usize).to_owned();
+        let mut counts = predicate::PruneCounts::default();
+        let kept = predicate.select(&batch.files, &batch.stats, rows.clone(), &mut verdicts[0], &mut counts);
+        explanation.kept += kept.len() as u64;
+        add_examples(&mut explanation.kept_examples, kept.iter().map(path));
+        let described = explanation.conjuncts.iter_mut().zip(predicate.conjuncts());
+        for ((explained, conjunct), verdicts) in described.zip(&mut verdicts[1..]) {
+            let kept = predicate.kept_by(conjunct, &batch.files, &batch.stats, &rows, verdicts);
+            explained.drops += (rows.len() - kept.len()) as u64;
+            let dropped = rows.iter().filter(|row| kept.binary_search(row).is_err());
+            add_examples(&mut explained.dropped_examples, dropped.map(path));
+        }
+    }
+    Ok(explanation)
+}
+
+fn add_examples(examples: &mut Vec<String>, paths: impl Iterator<Item = String>) {
+    let room = EXAMPLES - examples.len();
+    examples.extend(paths.take(room));
+}
