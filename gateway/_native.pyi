@@ -168,6 +168,8 @@ class Snapshot:
     change_data_feed: bool
     partition_columns: list[str]
     schema_string: str | None
+    is_in_memory: bool
+    """Whether `totals` and `files` read nothing, so that they may be called on the event loop."""
     identity: str
     """Names the checkpoint and version that fix the order of files; part of page tokens."""
 
@@ -259,6 +261,8 @@ class Table:
         With `identity`, the very order of files that an earlier `Snapshot.identity` names, for its next pages:
         InvalidCursor when the log's files that it was read from are there no more. *Blocks*.
         """
+    def latest_if_fresh(self, *, max_staleness_ms: int) -> Snapshot | None:
+        """As `snapshot`, but never reads: None when the last look is too old. May be called on the event loop."""
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """The earliest version committed at or after a timestamp. Raises TimestampOutOfRange after the last. *Blocks*."""
     def version_at_or_before(self, timestamp_ms: int) -> int:

@@ -70,20 +70,32 @@ impl Table {
         &self.root
     }
 
-    /// The latest version as of a look that is at most `max_staleness` old. Past half of that time the next
-    /// look is begun on `pool` behind this one's back.
+    /// The latest version as of a look that is at most `max_staleness` old.
     pub fn latest(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Result<Arc<Snapshot>> {
         let asked_at = Instant::now();
-        if let Some(latest) = lock(&self.latest).clone() {
-            let age = asked_at.saturating_duration_since(latest.looked_at);
-            if age < max_staleness {
-                if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
-                    pool.submit(Arc::new(Refresh(Arc::clone(self))));
-                }
-                return Ok(latest.snapshot);
-            }
+        self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.look(asked_at), Ok)
+    }
+
+    /// As [`Self::latest`], but never looks: `None` when the last look is too old. Past half of `max_staleness`
+    /// the next look is begun on `pool`, behind the back of whoever asks.
+    #[must_use]
+    pub fn latest_if_fresh(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Option<Arc<Snapshot>> {
+        let latest = lock(&self.latest).clone()?;
+        let age = latest.looked_at.elapsed();
+        if age >= max_staleness {
+            return None;
         }
-        self.look(asked_at)
+        if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
+            pool.submit(Arc::new(Refresh(Arc::clone(self))));
+        }
+        Some(latest.snapshot)
+    }
+
+    /// Whether the files of a snapshot can be answered without reading anything.
+    #[must_use]
+    pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {
+        snapshot.known_totals().is_some()
+            && self.hot(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
     }
 
     /// The version or the timestamp's version. History that is gone is an error that says what there is.

@@ -127,6 +127,9 @@ pub struct StreamOptions {
     pub coding: ContentCoding,
     /// When to give up.
     pub deadline: Option<Instant>,
+    /// Makes the whole answer on the calling thread: for small ones from memory, whose work is less than that of
+    /// waking another thread.
+    pub here: bool,
 }
 
 /// The reader's end of an answer in the making. Dropping it stops the work.
@@ -198,7 +201,11 @@ impl NdjsonStream {
             options,
             buffers: Arc::clone(buffers),
         });
-        pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
+        if options.here {
+            inner.make_all().unwrap_or_else(|error| inner.fail(error));
+        } else {
+            pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
+        }
         Ok(Self { inner, pool: pool.clone(), wakeups })
     }
 
@@ -382,6 +389,14 @@ impl Inner {
         Ok(Made { bytes, plain_bytes, checksum, written })
     }
 
+    fn make_all(&self) -> Result<()> {
+        while let Some((number, work)) = self.begin()? {
+            let made = self.make(work)?;
+            lock(&self.state).emit(number, made, self.options.coding);
+        }
+        Ok(())
+    }
+
     fn try_step(self: &Arc<Self>, pool: &Pool) -> Result<()> {
         let Some((number, work)) = self.begin()? else { return Ok(()) };
         {
@@ -472,7 +487,7 @@ mod tests {
     }
 
     fn start(pool: &Pool, source: impl LineSource + 'static, coding: ContentCoding) -> NdjsonStream {
-        let options = StreamOptions { coding, deadline: None };
+        let options = StreamOptions { coding, ..StreamOptions::default() };
         NdjsonStream::start(pool, &Arc::default(), Box::new(source), options).unwrap()
     }
 
@@ -521,6 +536,22 @@ mod tests {
             flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
             assert_eq!(plain, [lines(count), b"{}\n".to_vec()].concat());
         }
+    }
+
+    #[test]
+    fn an_answer_made_here_is_ready_at_once_and_needs_no_thread() {
+        let pool = Pool::new(1).unwrap();
+        let options = StreamOptions { here: true, ..StreamOptions::default() };
+        let mut stream =
+            NdjsonStream::start(&pool, &Arc::default(), Box::new(Numbers::to(2)), options).unwrap();
+        for number in 0..2 {
+            let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
+            assert_eq!(chunk.bytes(), format!("{number}\n").as_bytes());
+        }
+        assert!(matches!(stream.take(), Ok(Next::Done)));
+        let failing = Box::new(Numbers { fails_at: Some(0), ..Numbers::to(2) });
+        let mut stream = NdjsonStream::start(&pool, &Arc::default(), failing, options).unwrap();
+        assert!(matches!(stream.take(), Err(Error::CorruptLog { .. })));
     }
 
     #[test]
