@@ -14,8 +14,11 @@ from pathlib import Path
 import uvloop
 
 from gateway import demo, recipient_command
+from gateway.commands import check, explain, token
 from gateway.config import ConfigError
+from gateway.errors import GatewayError
 from gateway.serving.run import serve
+from gateway.tables import LogError
 from gateway.workers import StartFailed
 
 
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         return int(parsed.run(parsed))
-    except (ConfigError, StartFailed, OSError) as error:
+    except (ConfigError, StartFailed, GatewayError, LogError, OSError) as error:
         sys.stderr.write(f"delta-gateway: {error}\n")
         return 1
 
@@ -41,6 +44,14 @@ def parser() -> argparse.ArgumentParser:
     recipient = commands.add_parser("recipient", help="recipients in the database, while servers run")
     recipient_command.add_arguments(recipient)
     recipient.set_defaults(run=recipient_command.run)
+    for name, command, about in (
+        ("token", token, "make a token, its profile file and the recipient's entry"),
+        ("check", check, "open every table and fetch a first byte of each"),
+        ("explain", explain, "show what predicates prune of a table"),
+    ):
+        own = commands.add_parser(name, help=about)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
     showing = commands.add_parser("demo", help="share three small tables and say how to read them")
     showing.add_argument("--once", action="store_true", help="read the own shares, print them and exit")
     showing.add_argument("--directory", type=Path, help="keep the tables there")

@@ -115,25 +115,16 @@ class Catalog:
 
     def __init__(self, shares: Iterable[Share]) -> None:
         self._shares = Names(shares)
-        self._tables_by_id = {table.id: table for share in self._shares for table in share.tables()}
+        self._tables = tuple(table for share in self._shares for table in share.tables())
 
     @staticmethod
     def of(entries: Iterable[ShareEntry]) -> Catalog:
-        """Build the catalog of a configuration. Raises ValueError for an id that stands twice."""
-        shares = [_share(entry) for entry in entries]
-        ids = [table.id for share in shares for table in share.tables()]
-        if len(set(ids)) < len(ids):
-            twice = next(identity for identity in ids if ids.count(identity) > 1)
-            raise ValueError(f"the table id '{twice}' stands twice")
-        return Catalog(shares)
+        """Build the catalog of a configuration."""
+        return Catalog(_share(entry) for entry in entries)
 
     def tables(self) -> Iterable[SharedTable]:
         """All tables of all shares."""
-        return self._tables_by_id.values()
-
-    def table_by_id(self, identity: str) -> SharedTable | None:
-        """The table of an id, for signed URLs, which name no recipient."""
-        return self._tables_by_id.get(identity)
+        return self._tables
 
     def shares_of(self, recipient: Recipient) -> list[Share]:
         """The granted shares, in order."""

@@ -9,32 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
 from gateway import _native
+from gateway._native import Changes, LogError, NdjsonChunks, Snapshot, StreamSummary
 from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location, StorageEntry
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
 from gateway.errors import InvalidParameter
 
-if TYPE_CHECKING:
-    from gateway._native import Changes, NdjsonChunks, Snapshot, StreamSummary
-
 __all__ = [
     "FILES_USE",
     "Changes",
+    "LogError",
     "Moment",
     "NdjsonChunks",
     "OpenTable",
     "Snapshot",
     "StreamSummary",
     "Tables",
+    "read_whole",
     "versions_of",
 ]
 
@@ -123,9 +124,23 @@ class Moment:
 
 def versions_of(read: Snapshot | Changes) -> list[int]:
     """The first and the last version of what was read."""
-    if isinstance(read, _native.Snapshot):
+    if isinstance(read, Snapshot):
         return [read.version, read.version]
     return [read.starting_version, read.ending_version]
+
+
+def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
+    """A whole answer, or its first bytes when only those are kept. Blocks."""
+    kept = bytearray()
+    while True:
+        chunk = chunks.next_chunk()
+        if chunk is not None:
+            if keep_bytes is None or len(kept) < keep_bytes:
+                kept += memoryview(chunk)
+        elif chunks.done:
+            return bytes(kept)
+        else:
+            select.select([chunks.fileno()], [], [])
 
 
 class Tables:
@@ -145,15 +160,15 @@ class Tables:
         self._environment = environment
         self._local_roots = _local_roots(config, catalog)
         self._storages: dict[tuple[str, str], _native.Storage] = {}
-        self._open: dict[tuple[str, Location], OpenTable] = {}
+        self._natives: dict[Location, _native.Table] = {}
+        self._open: dict[SharedTable, OpenTable] = {}
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
 
     def open(self, table: SharedTable) -> OpenTable:
         """Open a table, or give it as it was opened before. Reads nothing."""
-        key = (table.id, table.location)
-        if key not in self._open:
-            self._open[key] = self._make(table)
-        return self._open[key]
+        if table not in self._open:
+            self._open[table] = self._make(table)
+        return self._open[table]
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that blocks on a thread."""
@@ -179,7 +194,11 @@ class Tables:
 
     def _make(self, table: SharedTable) -> OpenTable:
         allowed = self._config.gateway.allowed_roots
-        native = _native.Table(self._storage(table.location), table.location.key)
+        # A table that stands in several shares is read once.
+        native = self._natives.get(table.location)
+        if native is None:
+            native = _native.Table(self._storage(table.location), table.location.key)
+            self._natives[table.location] = native
         signers = _native.Signers(
             table.location.url,
             self._signer(table.location, table.id),
@@ -256,4 +275,3 @@ def _local_roots(config: Config, catalog: Catalog) -> dict[str, str]:
     allowed = {root_id(root): root for root in config.gateway.allowed_roots}
     tables = {table.id: table.location for table in catalog.tables()}
     return {identity: root.key for identity, root in (allowed | tables).items() if root.kind == "file"}
-

@@ -74,19 +74,6 @@ def test_ids_are_the_configured_ones_or_made_of_the_names(catalog: Catalog) -> N
     assert len({table.id for table in catalog.tables()}) == 4
 
 
-def test_two_tables_of_one_id_are_refused() -> None:
-    shares = loads("""
-version: 1
-gateway: {anonymous: true}
-shares:
-- name: s
-  schemas:
-  - {name: c, tables: [{name: a, location: /a, id: x}, {name: b, location: /b, id: x}]}
-""").shares
-    with pytest.raises(ValueError, match="'x' stands twice"):
-        Catalog.of(shares)
-
-
 @given(st.lists(st.text(min_size=1), unique=True, max_size=20), st.integers(1, 7))
 def test_pages_of_any_size_make_up_the_listing(names: list[str], limit: int) -> None:
     seen: list[str] = []

@@ -289,6 +289,18 @@ def test_what_works_but_surprises_is_warned_of(
     assert warning in caplog.text
 
 
+def test_a_table_may_stand_in_two_shares_but_two_tables_have_two_ids() -> None:
+    def shares(other: str) -> str:
+        tables = [f"tables: [{{name: t, location: {place}, id: x}}]" for place in ("/a", other)]
+        return "shares:\n" + "".join(
+            f"- {{name: s{index}, schemas: [{{name: c, {table}}}]}}\n" for index, table in enumerate(tables)
+        )
+
+    assert len(loads(MINIMAL + shares("/a")).shares) == 2
+    with pytest.raises(ConfigError, match="the id 'x' stands at tables of different locations"):
+        loads(MINIMAL + shares("/b"))
+
+
 def test_a_configuration_is_frozen() -> None:
     config: Config = loads(MINIMAL)
     with pytest.raises(AttributeError):

@@ -232,16 +232,15 @@ class Config:
                 "endpoint", f"'{self.endpoint}' is no path prefix; accepted: /delta-sharing and the like"
             )
         _check_unique("shares", [share.name for share in self.shares])
-        ours = self.gateway
-        open_to_someone = ours.anonymous or ours.recipients or ours.recipients_database or self.authorization
-        if not open_to_someone:
-            raise Invalid(
-                "gateway",
-                "nobody could read: give gateway.recipients or authorization.bearerToken, "
-                "gateway.recipientsDatabase, "
-                "or gateway.anonymous: true to share with everyone",
-            )
+        self._check_ids()
         self._check_grants()
+
+    @property
+    def readers(self) -> bool:
+        """Whether anyone could read."""
+        ours = self.gateway
+        named = ours.recipients or ours.recipients_database or self.authorization
+        return ours.anonymous or bool(named)
 
     @property
     def prefix(self) -> str:
@@ -255,6 +254,13 @@ class Config:
             return self.gateway.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.ssl is None else 'https'}://{host}:{self.port}"
+
+    def _check_ids(self) -> None:
+        """One table may stand in several shares with its id; two tables may not have one id."""
+        locations: dict[str, Location] = {}
+        for table in (t for share in self.shares for schema in share.schemas for t in schema.tables):
+            if table.id and locations.setdefault(table.id, table.location) != table.location:
+                raise Invalid("shares", f"the id '{table.id}' stands at tables of different locations")
 
     def _check_grants(self) -> None:
         known = {share.name.casefold() for share in self.shares}

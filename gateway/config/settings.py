@@ -21,14 +21,22 @@ SPARK_SHORTEST_LIFETIME_SECONDS = 900
 UNSPECIFIED_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 
-def load(path: str | Path, environment: Mapping[str, str] = os.environ) -> Config:
-    """Read and validate a file. Raises ConfigError."""
+def load(
+    path: str | Path, environment: Mapping[str, str] = os.environ, *, needs_readers: bool = True
+) -> Config:
+    """Read and validate a file. Raises ConfigError, also where `needs_readers` and nobody could read."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:
         raise ConfigError(str(path), "", f"cannot be read as UTF-8 text ({type(reason).__name__})") from None
-    return loads(text, file=str(path), directory=path.absolute().parent, environment=environment)
+    return loads(
+        text,
+        file=str(path),
+        directory=path.absolute().parent,
+        environment=environment,
+        needs_readers=needs_readers,
+    )
 
 
 def loads(
@@ -37,6 +45,7 @@ def loads(
     file: str = "configuration",
     directory: Path = Path("/"),
     environment: Mapping[str, str] = os.environ,
+    needs_readers: bool = True,
 ) -> Config:
     """Read and validate the text of a file. Raises ConfigError."""
     reader = Reader(file, directory, environment)
@@ -50,6 +59,13 @@ def loads(
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
     config: Config = reader.section(Config, node, "")
+    if needs_readers and not config.readers:
+        raise ConfigError(
+            file,
+            "gateway",
+            "nobody could read: give gateway.recipients, gateway.recipientsDatabase or "
+            "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
+        )
     _advise(config, file)
     return config
 

@@ -1,0 +1,163 @@
+"""`delta-gateway check -c FILE`: opens every table and fetches the first byte of one signed file of each.
+
+Prints a table of what recipients will find, and exits with 1 when anything would fail them. Files of local
+tables are looked up as the files route would, because no server runs yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+import polars as pl
+
+from gateway.catalog import SharedTable
+from gateway.config import Config, load
+from gateway.errors import GatewayError
+from gateway.routes.files import inside
+from gateway.sharing import Sharing
+from gateway.tables import LogError, Snapshot, Tables, read_whole
+
+FETCH_TIMEOUT_SECONDS = 30
+PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
+SPARK_FEATURES = PYTHON_FEATURES | {
+    "typewidening",
+    "typewidening-preview",
+    "varianttype",
+    "varianttype-preview",
+}
+
+
+class NotReadable(Exception):
+    """A file that a recipient could not fetch; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A row of the table."""
+
+    table: str
+    version: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    features: str = ""
+    readers: str = ""
+    problem: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check a configuration."""
+    config = load(arguments.config)
+    findings = list(check(config))
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=120, tbl_hide_dataframe_shape=True) as _:
+        schema = {"version": pl.Int64, "files": pl.Int64, "bytes": pl.Int64}
+        rows = [asdict(finding) for finding in findings]
+        sys.stdout.write(
+            f"{pl.DataFrame(rows, schema_overrides=schema)}\n" if rows else "No table is shared.\n"
+        )
+    failed = [finding for finding in findings if finding.problem]
+    sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
+    return 1 if failed else 0
+
+
+def check(config: Config) -> Iterable[Finding]:
+    """Look at every table of a configuration."""
+    sharing = Sharing.of(config)
+    try:
+        for table in sharing.catalog.tables():
+            yield check_table(sharing, table)
+    finally:
+        sharing.tables.close()
+
+
+def check_table(sharing: Sharing, table: SharedTable) -> Finding:
+    """Look at one table. Its failure is its own."""
+    try:
+        snapshot = sharing.tables.open(table).snapshot()
+        files, size = snapshot.totals()
+        fetch_one(sharing, table, snapshot)
+    except LogError as error:
+        return Finding(table.full_name, problem=f"{error}: {error.detail}" if error.detail else str(error))
+    except (GatewayError, NotReadable, OSError) as error:
+        return Finding(table.full_name, problem=str(error))
+    return Finding(
+        table=table.full_name,
+        version=snapshot.version,
+        files=files,
+        bytes=size,
+        features=", ".join(snapshot.client_reader_features),
+        readers=readers(snapshot),
+    )
+
+
+def readers(snapshot: Snapshot) -> str:
+    """Which clients can read a table."""
+    needed = {feature.lower() for feature in snapshot.client_reader_features}
+    if not snapshot.needs_delta_format:
+        return "all"
+    able = [
+        name
+        for name, features in (("Python 1.4", PYTHON_FEATURES), ("Spark 4", SPARK_FEATURES))
+        if needed <= features
+    ]
+    return ", ".join(able) or "none known"
+
+
+def fetch_one(sharing: Sharing, table: SharedTable, snapshot: Snapshot) -> None:
+    """Sign one file and fetch its first byte. Raises NotReadable, LogError."""
+    opened = sharing.tables.open(table)
+    chunks = snapshot.files(
+        opened.signers,
+        response_format="delta",
+        now_ms=sharing.now_ms(),
+        lifetime_seconds=sharing.config.pre_signed_url_timeout_seconds,
+        max_files=1,
+    )
+    lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]
+    for line in lines:
+        if "file" in line:
+            url = line["file"]["deltaSingleAction"]["add"]["path"]
+            if table.location.kind == "file":
+                _fetch_local(sharing.tables, sharing.config, url)
+            else:
+                _fetch(url)
+
+
+def _fetch(url: str) -> None:
+    request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - we signed it
+    try:
+        with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS) as response:  # noqa: S310
+            response.read(1)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise NotReadable(f"a signed URL answers {error.code}: {_reason(error.code)}") from None
+    except OSError as error:
+        raise NotReadable(f"a signed URL cannot be reached ({type(error).__name__})") from None
+
+
+def _fetch_local(tables: Tables, config: Config, url: str) -> None:
+    path = urllib.parse.urlsplit(url).path.removeprefix(urllib.parse.urlsplit(config.public_url).path)
+    identity, _, key = path.removeprefix(f"{config.prefix}/files/").partition("/")
+    root = tables.local_root(urllib.parse.unquote(identity))
+    found = inside(root, key) if root is not None else None
+    if found is None:
+        raise NotReadable("a data file is missing, or lies outside of the table's directory")
+    with found.open("rb") as file:
+        file.read(1)
+
+
+def _reason(status: int) -> str:
+    known = {403: "the credentials may not read the data files", 404: "a data file is missing"}
+    return known.get(status, "look at the storage's own log")

@@ -1,0 +1,97 @@
+"""`delta-gateway token NAME`: a new token, the profile file for its bearer, the entry for the configuration.
+
+The token is shown once: in the profile when one is written, else on the standard output. What is printed
+for the configuration holds its hash alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+
+from gateway.auth import token_hash
+from gateway.config import load
+
+TOKEN_BYTES = 32
+PROFILE_VERSION = 1
+
+_DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("name", help="the recipient")
+    parser.add_argument("--shares", default="", help="shares to grant, with commas between; '*' for all")
+    parser.add_argument("--expires", type=duration, metavar="90d", help="how long the token opens anything")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile there, once")
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="names the endpoint of the profile")
+    parser.add_argument("--endpoint", help="the endpoint of the profile, when no configuration names it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the token."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    now = datetime.now(UTC).replace(microsecond=0)
+    expires = now + arguments.expires if arguments.expires else None
+    if arguments.profile is not None:
+        write_profile(arguments.profile, endpoint_of(arguments), token, expires)
+        sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
+    else:
+        sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")
+    sys.stderr.write("For gateway.recipients of the configuration:\n")
+    sys.stdout.write(entry(arguments.name, token, expires, arguments.shares))
+    return 0
+
+
+def duration(text: str) -> timedelta:
+    """Read `90d`, `12h` and the like. Raises ArgumentTypeError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is no duration; accepted: 90d, 12h, 30m, 45s, 2w")
+    return timedelta(seconds=int(match.group(1)) * _SECONDS[match.group(2)])
+
+
+def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
+    """The recipient's entry, with the token's hash, as YAML."""
+    until = f", expires: {_iso(expires)}" if expires else ""
+    granted = [share.strip() for share in shares.split(",") if share.strip()]
+    return (
+        f"- name: {orjson.dumps(name).decode()}\n"
+        f"  tokens: [{{sha256: {token_hash(token).hex()}{until}}}]\n"
+        f"  shares: {orjson.dumps(granted).decode()}\n"
+    )
+
+
+def write_profile(path: Path, endpoint: str, token: str, expires: datetime | None) -> None:
+    """Write a profile that only its owner can read. Raises FileExistsError rather than lose an older one."""
+    profile = {
+        "shareCredentialsVersion": PROFILE_VERSION,
+        "endpoint": endpoint,
+        "bearerToken": token,
+        **({"expirationTime": _iso(expires)} if expires else {}),
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(orjson.dumps(profile, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def endpoint_of(arguments: argparse.Namespace) -> str:
+    """The endpoint that a profile names."""
+    if arguments.endpoint:
+        return str(arguments.endpoint)
+    if arguments.config is None:
+        raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")
+    config = load(arguments.config, needs_readers=False)
+    return config.public_url + config.prefix
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
