@@ -148,17 +148,23 @@ impl Scan {
         Outcome {
             considered: self.outcome.considered.max(self.counts.considered),
             pruned_by_partition: self.outcome.pruned_by_partition + self.counts.by_partition,
-            pruned_by_stats: self.counts.by_stats,
+            pruned_by_stats: self.outcome.pruned_by_stats + self.counts.by_stats,
             ..self.outcome.clone()
         }
     }
 
-    /// The checkpoint's reader has dropped files by their partition values before they came here.
+    /// The checkpoint's reader has dropped files by their partition values, and row groups by their bounds,
+    /// before they came here.
     fn count_unseen(&mut self) {
         let is_whole = self.options.after.is_none();
         if let Some(totals) = self.snapshot.known_totals().filter(|_| is_whole) {
             self.outcome.considered = totals.files;
-            self.outcome.pruned_by_partition = totals.files.saturating_sub(self.counts.considered);
+            let unseen = totals.files.saturating_sub(self.counts.considered);
+            if self.options.predicate.asks_partitions() {
+                self.outcome.pruned_by_partition = unseen;
+            } else {
+                self.outcome.pruned_by_stats = unseen;
+            }
         }
     }
 
@@ -226,7 +232,7 @@ impl Scan {
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
-            Stage::Log { builder: None, .. } if self.options.predicate.asks_partitions() => {
+            Stage::Log { builder: None, .. } if !self.options.predicate.is_trivial() => {
                 self.count_unseen();
             }
             Stage::Hot { .. } => {
@@ -261,12 +267,16 @@ impl Scan {
         let keep_tuple = predicate
             .asks_partitions()
             .then(|| -> checkpoint::KeepTuple { Arc::new(move |tuple| predicate.keep_tuple(tuple)) });
+        let predicate = Arc::clone(&self.options.predicate);
+        let may_match = (!predicate.is_trivial()).then(|| -> checkpoint::MayMatch {
+            Arc::new(move |bounds| predicate.may_match_row_group(bounds))
+        });
         let options = ReadOptions {
             needs,
             first_source,
             span: self.options.after.map(|place| Span { start: start_in(place, first_source), end: None }),
             keep_tuple,
-            ..ReadOptions::default()
+            may_match,
         };
         Ok(Stage::Log { batches: Box::new(checkpoint.batches(self.snapshot.interner(), options)), builder })
     }

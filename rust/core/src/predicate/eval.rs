@@ -126,7 +126,7 @@ impl Evaluation<'_> {
 
 // `&` on booleans keeps the loops free of branches.
 #[allow(clippy::needless_bitwise_bool)]
-fn leaf_verdicts(
+pub(crate) fn leaf_verdicts(
     leaf: &Leaf,
     has_nan: bool,
     column: &StatsColumn,

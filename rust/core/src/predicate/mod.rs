@@ -25,6 +25,7 @@ mod limit;
 mod number;
 mod plan;
 mod ranges;
+mod row_group;
 mod sql;
 mod stats;
 mod temporal;

@@ -333,6 +333,16 @@ fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<St
     columns.into_iter().map(Arc::new).collect()
 }
 
+/// The column of one text of statistics.
+pub(crate) fn of_one(column: &BoundColumn, json: &str) -> Option<StatsColumn> {
+    let extractor = Extractor::new([column.column.physical.as_slice()]);
+    let mut file = FileStats::default();
+    extractor.extract(json, &mut file);
+    let mut stats = StatsColumn::new(column.key_type, 1);
+    stats.push(column, *file.columns.first()?, file.num_records);
+    Some(stats)
+}
+
 fn read_records(batch: &FileBatch, rows: &[u32]) -> Vec<i64> {
     let extractor = Extractor::new([]);
     let mut file = FileStats::default();

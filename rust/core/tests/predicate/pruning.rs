@@ -163,6 +163,13 @@ fn bounds_that_prove_less_than_they_say_keep_the_file() {
         ("string", "\"0\"", long, "c = '0123456789abcdefghijklmnopqrstuvwxyz'"),
         // Not every tie-breaker is greater than what was cut off.
         ("string", "\"0\"", "\"abc\\ufffd\"", "c = 'abc😀'"),
+        // Half a surrogate pair became a question mark.
+        (
+            "string",
+            "\"0\"",
+            "\"123456789abcdefghijklmnopqrstuv?\\ufffd\"",
+            "c = '123456789abcdefghijklmnopqrstuv😀'",
+        ),
         // Statistics may leave NaN out.
         ("double", "1.5", "2.5", "c > 100"),
         ("float", "1.5", "2.5", "c <> 1.5 AND c > 3"),
