@@ -140,6 +140,8 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> we
         served.app,
         access_log=None,
         handle_signals=False,
+        # A client that leaves while its answer is being found stops the work at once.
+        handler_cancellation=True,
         keepalive_timeout=limits.idle_connection_seconds,
         shutdown_timeout=config.gateway.drain_seconds,
     )

@@ -120,7 +120,12 @@ def configuration(
 
 @contextmanager
 def running_gateway(
-    directory: Path, shares: list[dict[str, Any]], section: Mapping[str, Any] | None = None, **keys: Any
+    directory: Path,
+    shares: list[dict[str, Any]],
+    section: Mapping[str, Any] | None = None,
+    *,
+    workers: int = 1,
+    **keys: Any,
 ) -> Iterator[RunningGateway]:
     """Runs `delta-gateway serve` over a configuration until the block ends."""
     pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
@@ -135,7 +140,7 @@ def running_gateway(
     # Where the package was imported from: installed, or the checkout when its leaf was built in place.
     environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "gateway", "serve", "-c", str(file)]
+        command = [sys.executable, "-m", "gateway", "serve", "-c", str(file), "--workers", str(workers)]
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=directory)
         try:
             try:

@@ -1,0 +1,95 @@
+"""Whole answers, told from wrong, short and broken ones, for many clients at once."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import aiohttp
+from clients.server import PREFIX, TOKEN, table_path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULUS = 1 << 128
+HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "identity"}
+
+
+def make_log() -> ModuleType:
+    """bench/make_log.py."""
+    path = ROOT / "bench" / "make_log.py"
+    spec = importlib.util.spec_from_file_location("make_log", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_log"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True)
+class Files:
+    """How many files, and the sum of their ids."""
+
+    count: int
+    digest: int
+
+    @staticmethod
+    def of(paths: list[str]) -> Files:
+        """From paths in the log."""
+        ids = [int.from_bytes(hashlib.md5(path.encode()).digest()) for path in paths]
+        return Files(len(ids), sum(ids) % MODULUS)
+
+
+class Broken(Exception):
+    """An answer that its reader knows to be no whole one."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """An answer that says of itself that it is whole."""
+
+    version: int
+    files: Files
+    next_page_token: str | None
+
+
+def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
+    """What a client would take an answer for. Raises Broken where a client would."""
+    lines = [json.loads(line) for line in body.splitlines()]
+    end: dict[str, Any] = {}
+    if with_end:
+        if "endStreamAction" not in lines[-1]:
+            raise Broken("no endStreamAction")
+        end = lines.pop()["endStreamAction"]
+        if "errorMessage" in end:
+            raise Broken(end["errorMessage"])
+    assert [*lines[0], *lines[1]] == ["protocol", "metaData"]
+    ids = [int(line["file"]["id"], 16) for line in lines[2:]]
+    return Whole(version, Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken"))
+
+
+async def query(
+    session: aiohttp.ClientSession,
+    base: str,
+    table: str,
+    body: dict[str, Any] | None = None,
+    *,
+    with_end: bool = False,
+) -> Whole:
+    """One whole answer. Raises Broken for an error, a cut or an endStreamAction that tells of a failure."""
+    headers = HEADERS | ({"delta-sharing-capabilities": "includeendstreamaction=true"} if with_end else {})
+    url = f"{base}{PREFIX}{table_path(table)}/query"
+    try:
+        async with session.post(url, json=body or {}, headers=headers) as response:
+            content = await response.read()
+            if response.status != 200:
+                assert set(json.loads(content)) == {"errorCode", "message"}
+                raise Broken(f"{response.status} {content.decode()}")
+            return parse(content, int(response.headers["Delta-Table-Version"]), with_end=with_end)
+    except aiohttp.ClientError as error:
+        raise Broken(type(error).__name__) from None

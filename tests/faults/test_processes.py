@@ -1,0 +1,165 @@
+"""Workers are killed and servers stopped amid streams; clients leave, cut and crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+from clients.server import RunningGateway, running_gateway, share
+from faults.answers import Broken, Files, make_log, query
+from faults.proxy import Fault, running
+
+ADDS = 60_000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    root = tmp_path_factory.mktemp("processes") / "table"
+    maker = make_log()
+    found = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=5))
+    return root, Files(found["files"], int(found["digest"], 16))
+
+
+def shares(table):
+    return [share("s", {"t": str(table[0])})]
+
+
+def children(process_id: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+async def storm(base: str, count: int, *, with_end: bool = False):
+    """As many answers at a time, each on a connection of its own."""
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(90):
+        return await asyncio.gather(
+            *(query(session, base, "s.default.t", with_end=with_end) for _ in range(count)),
+            return_exceptions=True,
+        )
+
+
+def whole_or_broken(answers, expected: Files) -> int:
+    """How many are whole; every other one is known to be broken."""
+    for answer in answers:
+        assert isinstance(answer, Broken) or answer.files == expected, answer
+    return sum(not isinstance(answer, Broken) for answer in answers)
+
+
+async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
+        # Throttled, so that all of them are amid their streams.
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(bytes_per_second=20_000_000)
+            streams = asyncio.ensure_future(storm(proxy.endpoint, 12))
+            await asyncio.sleep(1.0)
+            os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+            answers = await streams
+        whole = whole_or_broken(answers, table[1])
+        assert 0 < whole < 12
+        assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 6), table[1]) == 6
+
+
+async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0.2, "drainSeconds": 60}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(bytes_per_second=20_000_000)
+            streams = asyncio.ensure_future(storm(proxy.endpoint, 6))
+            await asyncio.sleep(1.0)
+            gateway.process.terminate()
+            assert whole_or_broken(await streams, table[1]) == 6
+        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+
+
+async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tmp_path):
+    section = {"drainDelaySeconds": 0, "drainSeconds": 1}
+    with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
+        proxy.fault = Fault(bytes_per_second=1_000_000)
+        streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
+        await asyncio.sleep(1.0)
+        begun = time.monotonic()
+        gateway.process.terminate()
+        await asyncio.to_thread(gateway.process.wait, 30)
+        assert time.monotonic() - begun < 10
+        proxy.fault = Fault()
+        assert whole_or_broken(await streams, table[1]) == 0
+
+
+CLIENT_FAULTS = {
+    "cuts": Fault(cut_after_bytes=2_000_000),
+    "delays": Fault(delay_seconds=0.01),
+    "resets_at_once": Fault(cut_after_bytes=0),
+}
+
+
+@pytest.mark.parametrize("fault", CLIENT_FAULTS.values(), ids=CLIENT_FAULTS.keys())
+@pytest.mark.parametrize("with_end", [False, True], ids=["plain", "with_end"])
+async def test_faults_between_client_and_gateway_are_whole_or_known(table, tmp_path, fault, with_end):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = fault
+            whole_or_broken(await storm(proxy.endpoint, 4, with_end=with_end), table[1])
+        assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 2), table[1]) == 2
+
+
+async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
+    limits = {"minimumBytesPerSecond": 1_000_000, "slowReaderSeconds": 1}
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0, "limits": limits}) as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=4096)
+        path = "/delta-sharing/shares/s/schemas/default/tables/t/query"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.token}\r\n"
+        writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+        assert b"200" in await reader.readline()
+        await until(lambda: open_sockets(gateway) == 1 and "slow reader" in gateway.log.read_text(), 15)
+        writer.transport.abort()
+
+
+async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        base = f"http://127.0.0.1:{gateway.port}"
+        for _ in range(3):
+            assert whole_or_broken(await storm(base, 20), table[1]) == 20
+        await asyncio.sleep(1)
+        memory, files = resident(gateway), open_files(gateway)
+        for _ in range(3):
+            assert whole_or_broken(await storm(base, 20), table[1]) == 20
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(cut_after_bytes=300_000)
+            assert whole_or_broken(await storm(proxy.endpoint, 40), table[1]) == 0
+        await until(lambda: open_files(gateway) <= files, 15)
+        assert resident(gateway) < 1.1 * memory
+
+
+async def until(condition, seconds: float):
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.05)
+
+
+def resident(gateway: RunningGateway) -> int:
+    return int(Path(f"/proc/{gateway.process.pid}/statm").read_text().split()[1]) * 4096
+
+
+def open_files(gateway: RunningGateway) -> int:
+    return len(descriptors(gateway))
+
+
+def open_sockets(gateway: RunningGateway) -> int:
+    """Listening sockets and connections."""
+    return sum(link.startswith("socket:") for link in descriptors(gateway))
+
+
+def descriptors(gateway: RunningGateway) -> list[str]:
+    found = []
+    for descriptor in Path(f"/proc/{gateway.process.pid}/fd").iterdir():
+        # One may be closed while they are listed.
+        with suppress(FileNotFoundError):
+            found.append(str(descriptor.readlink()))
+    return found

@@ -1,0 +1,141 @@
+"""The store fails in every way: no wrong or short answer is taken for a whole one, and all of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+from clients.server import RunningGateway, running_gateway, share, storage
+from faults.answers import Broken, Files, make_log, query
+from faults.proxy import HEALTHY, Fault, FaultProxy, running
+
+ADDS = 20_000
+SOON_SECONDS = 20.0
+
+
+@dataclass
+class Faulty:
+    """A gateway whose one bucket lies behind the proxy and whose other does not."""
+
+    gateway: RunningGateway
+    proxy: FaultProxy
+    expected: Files
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.gateway.port}"
+
+    async def ask(self, table: str = "faulty.default.t", **options: Any):
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(SOON_SECONDS):
+            return await query(session, self.base, table, **options)
+
+    async def heals(self):
+        """Until the storage is no longer given up."""
+        self.proxy.fault = HEALTHY
+        end = time.monotonic() + SOON_SECONDS
+        while True:
+            try:
+                answer = await self.ask()
+            except Broken:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.1)
+            else:
+                assert answer.files == self.expected
+                return
+
+
+@pytest.fixture(scope="module")
+def stored(versitygw, tmp_path_factory):
+    root = tmp_path_factory.mktemp("faults") / "table"
+    maker = make_log()
+    found = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=5))
+    for bucket in ("faulty", "healthy"):
+        versitygw.upload(root, bucket, "t")
+    return Files(found["files"], int(found["digest"], 16))
+
+
+@pytest.fixture
+def faulty(versitygw, stored, tmp_path):
+    with running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
+        timings = {"timeoutSeconds": 1, "retrySeconds": 2}
+        storages = [
+            {**storage(versitygw, "s3://faulty/"), **timings, "endpoint": proxy.endpoint},
+            {**storage(versitygw, "s3://healthy/"), **timings},
+        ]
+        shares = [share("faulty", {"t": "s3://faulty/t"}), share("healthy", {"t": "s3://healthy/t"})]
+        section = {
+            "storages": storages,
+            "storageFaults": {"failures": 3, "openSeconds": 0.5},
+            "drainDelaySeconds": 0,
+            "cache": {"memoryBytes": 0},
+        }
+        with running_gateway(tmp_path, shares, section) as gateway:
+            yield Faulty(gateway, proxy, stored)
+
+
+FAULTS = {
+    "answers_500": Fault(status=500),
+    "answers_503": Fault(status=503),
+    "refuses": Fault(refuse=True),
+    "hangs": Fault(hang=True),
+    "cuts_at_once": Fault(cut_after_bytes=0),
+    "cuts_amid": Fault(cut_after_bytes=30_000),
+    "slow_bytes": Fault(bytes_per_second=200),
+    "garbles_the_head": Fault(corrupt_at_byte=3),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_a_storage_that_fails_ends_in_an_error_costs_others_nothing_and_heals(faulty: Faulty, fault):
+    assert (await faulty.ask()).files == faulty.expected
+    faulty.proxy.fault = fault
+    asked = [asyncio.ensure_future(faulty.ask(with_end=number % 2 == 0)) for number in range(8)]
+    slowest = 0.0
+    for _ in range(5):
+        begun = time.monotonic()
+        assert (await faulty.ask("healthy.default.t")).files == faulty.expected
+        slowest = max(slowest, time.monotonic() - begun)
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, Broken), answer
+    assert slowest < 3
+    await faulty.heals()
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(delay_seconds=0.05), Fault(bytes_per_second=8_000_000)], ids=["delays", "throttles"]
+)
+async def test_a_slow_storage_gives_the_whole_answer(faulty: Faulty, fault):
+    faulty.proxy.fault = fault
+    assert (await faulty.ask()).files == faulty.expected
+
+
+async def test_a_storage_that_fails_for_a_moment_is_asked_again(faulty: Faulty):
+    faulty.proxy.fault = Fault(status=503)
+    asked = asyncio.ensure_future(faulty.ask())
+    await asyncio.sleep(0.4)
+    faulty.proxy.fault = HEALTHY
+    assert (await asked).files == faulty.expected
+
+
+@pytest.mark.parametrize("part", [b".json", b".checkpoint.parquet"], ids=["commit", "checkpoint"])
+@pytest.mark.parametrize("at", [400, 1_000])
+async def test_a_corrupted_byte_is_never_a_short_answer(faulty: Faulty, part, at):
+    faulty.proxy.fault = Fault(corrupt_at_byte=at, only=lambda request: part in request)
+    try:
+        answer = await faulty.ask()
+    except Broken:
+        return
+    assert answer.files.count == faulty.expected.count
+
+
+async def test_nothing_of_the_storage_is_told(faulty: Faulty):
+    faulty.proxy.fault = Fault(status=500)
+    with pytest.raises(Broken) as broken:
+        await faulty.ask()
+    for word in ("faulty/", "127.0.0.1", str(faulty.proxy.port), "_delta_log", "s3:", "tests-access-key"):
+        assert word not in str(broken.value)
