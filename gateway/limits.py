@@ -318,8 +318,8 @@ class DrainRate:
     minimum_bytes_per_second: int = 1024
     grace_seconds: float = 30.0
 
-    def write_seconds(self, chunk_bytes: int) -> float:
-        """How long writing a chunk may take before its reader is cut off."""
+    def write_seconds(self, chunk_bytes: int) -> float | None:
+        """How long writing a chunk may take before its reader is cut off; None: for ever."""
         if self.minimum_bytes_per_second <= 0:
-            return math.inf
+            return None
         return self.grace_seconds + chunk_bytes / self.minimum_bytes_per_second

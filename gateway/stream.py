@@ -23,6 +23,7 @@ from gateway.access_log import FACTS
 from gateway.config import Compression
 from gateway.errors import answer as error_answer
 from gateway.errors import request_id
+from gateway.limits import DrainRate
 from gateway.protocol import NDJSON_CONTENT_TYPE, end_stream_action
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ SEND_BUFFER_BYTES = 512 * 1024
 
 # Best first: zstd costs half of gzip's time and is smaller.
 CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip")
+
+
+DRAIN_RATE = web.RequestKey("drain_rate", DrainRate)
+"""The slowest reader that a request's answer bears."""
+
+
+class SlowReader(Exception):
+    """A chunk did not leave within its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
     try:
         chunk: memoryview | None = first
         while chunk is not None:
-            await response.write(chunk)
+            await _write(request, response, chunk)
             # A fast client never suspends `write`; others wait for the loop.
             await asyncio.sleep(0)
             chunk = await _next_chunk(chunks)
@@ -98,6 +107,11 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
     except ConnectionError:
         request[FACTS]["outcome"] = "client left"
         raise
+    except SlowReader:
+        log.info("request %s is cut off: a slow reader", request_id(request))
+        request[FACTS]["outcome"] = "slow reader"
+        _cut(request)
+        return response
     except Exception as error:  # noqa: BLE001 - after the first byte every fault becomes the last line or a cut
         tail_or_cut = _failure(request, sent, error)
         if tail_or_cut is None:
@@ -126,9 +140,24 @@ def _failure(request: web.Request, sent: Answer, error: Exception) -> bytes | No
     if sent.last_line is not None:
         fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
         return sent.chunks.finish(end_stream_action(fields))
+    _cut(request)
+    return None
+
+
+def _cut(request: web.Request) -> None:
+    """End the connection without the final chunk."""
     if request.transport is not None:
         request.transport.abort()
-    return None
+
+
+async def _write(request: web.Request, response: web.StreamResponse, chunk: memoryview) -> None:
+    """Write a chunk within the time that its reader has for it. Raises SlowReader."""
+    seconds = request.get(DRAIN_RATE, DrainRate()).write_seconds(len(chunk))
+    try:
+        async with asyncio.timeout(seconds):
+            await response.write(chunk)
+    except TimeoutError:
+        raise SlowReader from None
 
 
 async def _next_chunk(chunks: NdjsonChunks) -> memoryview | None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from gateway.access_log import FACTS
 from gateway.auth import RECIPIENT
 from gateway.errors import GatewayError, MalformedRequest, PermissionDenied, TooManyRequests, Unavailable
-from gateway.limits import Exceeded, Excess, MemoryGate, RecipientGates
+from gateway.limits import DrainRate, Exceeded, Excess, MemoryGate, RecipientGates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from gateway.metrics import Metrics
 from gateway.networks import Address, allowed
+from gateway.stream import DRAIN_RATE
 
 STREAMING = frozenset({"query", "changes"})
 """The handlers whose answers may be long."""
@@ -37,6 +38,7 @@ class Guards:
     recipients: RecipientGates
     memory: MemoryGate
     body_seconds: float
+    drain_rate: DrainRate
 
 
 def allow_listing(address: Callable[[web.Request], Address | None]) -> Middleware:
@@ -61,6 +63,7 @@ def guarding(guards: Callable[[], Guards], metrics: Metrics) -> Middleware:
         if recipient is None:
             return await handler(request)
         inside = guards()
+        request[DRAIN_RATE] = inside.drain_rate
         await _body(request, inside.body_seconds)
         gate = inside.recipients.gate(recipient.name)
         try:

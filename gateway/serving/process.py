@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.app import create_app
 from gateway.config import Config, load
-from gateway.limits import MemoryGate, RecipientGates, machine_bytes, resident_bytes, share_of
+from gateway.limits import DrainRate, MemoryGate, RecipientGates, machine_bytes, resident_bytes, share_of
 from gateway.metrics import Metrics, probes
 from gateway.networks import Address, client_address, parse_networks
 from gateway.reload import Reloader
@@ -134,6 +134,7 @@ class Served:
                 resident_bytes=resident_bytes,
             ),
             body_seconds=limits.body_seconds,
+            drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
         )
 
     def _take(self, credentials: CredentialTable) -> None:

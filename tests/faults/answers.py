@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from clients.server import PREFIX, TOKEN, table_path
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULUS = 1 << 128
+ID = re.compile(rb'"id":"([0-9a-f]{32})"')
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "identity"}
 
 
@@ -60,16 +62,18 @@ class Whole:
 
 def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
     """What a client would take an answer for. Raises Broken where a client would."""
-    lines = [json.loads(line) for line in body.splitlines()]
+    lines = body.splitlines()
     end: dict[str, Any] = {}
     if with_end:
-        if "endStreamAction" not in lines[-1]:
+        last = json.loads(lines.pop())
+        if "endStreamAction" not in last:
             raise Broken("no endStreamAction")
-        end = lines.pop()["endStreamAction"]
+        end = last["endStreamAction"]
         if "errorMessage" in end:
             raise Broken(end["errorMessage"])
-    assert [*lines[0], *lines[1]] == ["protocol", "metaData"]
-    ids = [int(line["file"]["id"], 16) for line in lines[2:]]
+    assert [*json.loads(lines[0]), *json.loads(lines[1])] == ["protocol", "metaData"]
+    # Told by the eye of a pattern: to parse every line would be most of the work of these tests.
+    ids = [int(ID.search(line).group(1), 16) for line in lines[2:]]
     return Whole(version, Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken"))
 
 
