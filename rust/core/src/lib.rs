@@ -2,10 +2,10 @@
 //! lines of Delta Sharing.
 //!
 //! Rooms, from the log to the line: [`storage`] and `log_path` find files, [`segment`] chooses those that
-//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`] with
-//! their values coded by [`partition`], `replay` says which are
-//! live, [`snapshot`] answers for one version and [`changes`] for a range, [`scan`] streams live files past a
-//! [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`) and [`ndjson`] writes lines.
+//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`] with their values coded by
+//! [`partition`], `replay` says which are live, [`snapshot`] answers for one version and [`changes`] for a
+//! range, [`scan`] streams live files past a [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`,
+//! in `wide` registers where the CPU has them) and [`ndjson`] writes lines.
 
 #![deny(unsafe_code)]
 

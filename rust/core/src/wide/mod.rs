@@ -91,8 +91,8 @@ pub(crate) fn sha256_by_instructions(
     can
 }
 
-/// Escapes quotes and backslashes of `text`, as far as it is whole blocks of sixteen bytes without anything else
-/// to escape; says how many bytes of `text` it took. `None` without the instructions for it.
+/// Escapes quotes and backslashes of `text`, as far as its blocks of sixteen bytes hold nothing else to escape;
+/// says how many bytes of `text` it took. `None` without the instructions for it.
 pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
         return None;

@@ -29,34 +29,54 @@ static ORDER: [[u8; 16]; 256] = {
     orders
 };
 
-/// Escapes quotes and backslashes; stops before the first block that is not whole, holds a control character or
-/// may hold a line separator of Unicode. Says how many bytes it took.
+/// Escapes quotes and backslashes; stops before the first block that holds a control character or may hold a line
+/// separator of Unicode. Says how many bytes it took.
 #[target_feature(enable = "ssse3,popcnt")]
 pub(super) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
-    let (blocks, _) = text.as_chunks::<BLOCK_BYTES>();
+    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
     let start = out.len();
-    out.resize(start + 2 * text.len() + BLOCK_BYTES, 0);
+    out.resize(start + 2 * text.len() + 2 * BLOCK_BYTES, 0);
+    let room = &mut out[start..];
     let mut length = 0;
     let mut taken = 0;
-    let room = &mut out[start..];
     for block in blocks {
-        let bytes: __m128i = bytemuck::cast(*block);
-        if has_odd_byte(bytes) {
-            break;
-        }
-        let set = escape_set(bytes);
-        for (half, set) in [(low_half(bytes), set & 0xff), (high_half(bytes), set >> 8)] {
-            let order: __m128i = bytemuck::cast(ORDER[set as usize]);
-            let escaped: [u8; 16] = bytemuck::cast(_mm_shuffle_epi8(half, order));
-            if let Some(place) = room.get_mut(length..length + 16) {
-                place.copy_from_slice(&escaped);
-            }
-            length += 8 + set.count_ones() as usize;
-        }
+        let Some(end) = write_escaped(*block, room, length) else { break };
+        length = end;
         taken += BLOCK_BYTES;
+    }
+    if taken + rest.len() == text.len() {
+        // What fills the last block up comes out as it goes in, behind what counts.
+        let mut block = [FILLER; BLOCK_BYTES];
+        block[..rest.len()].copy_from_slice(rest);
+        if let Some(end) = write_escaped(block, room, length) {
+            length = end - (BLOCK_BYTES - rest.len());
+            taken = text.len();
+        }
     }
     out.truncate(start + length);
     taken
+}
+
+/// Needs no escape.
+const FILLER: u8 = b' ';
+
+/// Writes a block at `length` of `room`, and past its end; says where it ended, or `None` if it must not be
+/// written this way.
+#[target_feature(enable = "ssse3,popcnt")]
+#[inline]
+fn write_escaped(block: [u8; BLOCK_BYTES], room: &mut [u8], mut length: usize) -> Option<usize> {
+    let bytes: __m128i = bytemuck::cast(block);
+    if has_odd_byte(bytes) {
+        return None;
+    }
+    let set = escape_set(bytes);
+    for (half, set) in [(low_half(bytes), set & 0xff), (high_half(bytes), set >> 8)] {
+        let order: __m128i = bytemuck::cast(ORDER[set as usize]);
+        let escaped: [u8; 16] = bytemuck::cast(_mm_shuffle_epi8(half, order));
+        room.get_mut(length..length + 16)?.copy_from_slice(&escaped);
+        length += 8 + set.count_ones() as usize;
+    }
+    Some(length)
 }
 
 /// A control character, or the first byte of U+0085, U+2028 or U+2029.
