@@ -18,6 +18,7 @@ from gateway.commands import check, explain, token
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
 from gateway.serving.run import serve
+from gateway.spark import cli as spark_commands
 from gateway.tables import LogError
 from gateway.workers import StartFailed
 
@@ -57,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     showing.add_argument("--directory", type=Path, help="keep the tables there")
     showing.add_argument("--port", type=int, default=0, help="the port; a free one when left out")
     showing.set_defaults(run=_demo)
+    spark_commands.add_commands(commands)
     return top
 
 

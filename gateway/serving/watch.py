@@ -192,8 +192,10 @@ def _record(
         action = ANSWERED.get(action, action)
     details = {name: request.match_info.get(name) for name in PARAMETERS if name in request.match_info}
     result: dict[str, str | int | bool | None] = {
-        name: facts[name] for name in ("version", "returned", "format") if name in facts
+        name: facts[name] for name in ("version", "considered", "returned", "format") if name in facts
     }
+    if status is not None:
+        result["durationMs"] = round((time.perf_counter() - request[_BEGUN]) * 1000)
     if route in STREAMING and status is not None:
         result["complete"] = not broken and "outcome" not in facts and status == web.HTTPOk.status_code
     return AuditRecord(

@@ -95,7 +95,8 @@ class FileFetcher:
                 owner,
                 lambda fresh: self._transport.fetch_range(_vector_url(fresh, vector), vector.offset, length),
             )
-            rows = native.deletion_vector_rows(data, offset=0, size_in_bytes=vector.size_bytes)
+            # Only this vector was fetched; the file's first byte, its version, is put before it.
+            rows = native.deletion_vector_rows(b"\x01" + data, offset=1, size_in_bytes=vector.size_bytes)
         if len(rows) != vector.cardinality:
             raise HttpError(f"a deletion vector has {len(rows)} rows where {vector.cardinality} are said", 0)
         return sorted(rows)

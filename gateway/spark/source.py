@@ -8,6 +8,7 @@ server of the protocol will do. Options are told in `ReadOptions`.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -190,7 +191,8 @@ class ShareReader(DataSourceReader):
     def _push(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep the filters as hints; all are given back, for Spark to apply."""
         if not self._options.read_change_feed:
-            self._hint = json_predicate_hint(filters, self._schema)
+            table_fields = [field for field in self._schema.fields if field != FILE_NAME_FIELD]
+            self._hint = json_predicate_hint(filters, t.StructType(table_fields))
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -329,7 +331,7 @@ def _constants(task: ReadTask) -> dict[str, pa.Scalar]:
         "_commit_timestamp": pa.scalar(
             None if file.timestamp_ms is None else file.timestamp_ms * 1000, pa.timestamp("us", tz="UTC")
         ),
-        FILE_NAME_FIELD.name: pa.scalar(path.rpartition("/")[2], pa.string()),
+        FILE_NAME_FIELD.name: pa.scalar(unquote(path.rpartition("/")[2]), pa.string()),
     }
     if task.change_type is not None:
         constants["_change_type"] = pa.scalar(task.change_type, pa.string())

@@ -1,0 +1,227 @@
+"""The commands `delta-gateway verify | generate | fleet | usage`, also for spark-submit of this very file.
+
+Comes in: a command line. Goes out: reports and an exit code: 0 all well, 1 differences or a failure, 2 a
+wrong command line. PySpark is imported when a command runs, so that the gateway works without it.
+"""
+
+import argparse
+import datetime as dt
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    # spark-submit puts this file's directory before the standard library, whose `profile` it would hide.
+    sys.path.pop(0)
+    sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
+
+if TYPE_CHECKING:
+    from gateway.spark.verify import TableResult
+
+MISSING = (
+    "delta-gateway: this command runs on PySpark, which is not installed here.\n"
+    "Install it with: pip install 'delta-sharing-gateway[spark]' (Java 17 is needed too), or run the command "
+    "by spark-submit on a cluster.\n"
+)
+
+
+def add_commands(commands: Any) -> None:
+    """Add the pipeline's commands to the subparsers of `delta-gateway`."""
+    for name, (text, add_arguments, run) in COMMANDS.items():
+        parser = commands.add_parser(name, help=text, description=text)
+        add_arguments(parser)
+        parser.add_argument("--jars", type=Path, metavar="DIR", help="Delta's jars, instead of a download")
+        parser.set_defaults(run=_with_spark(run))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one of the commands by itself, as spark-submit does."""
+    parser = argparse.ArgumentParser(prog="delta-gateway")
+    add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    parsed = parser.parse_args(arguments)
+    return int(parsed.run(parsed))
+
+
+def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
+    def checked(arguments: argparse.Namespace) -> int:
+        try:
+            import pyspark.sql  # noqa: F401, PLC0415 - only to see whether it is there
+        except ImportError:
+            sys.stderr.write(MISSING)
+            return 1
+        try:
+            return run(arguments)
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"delta-gateway: {error}\n")
+            return 1
+
+    return checked
+
+
+def _tables_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", type=Path, required=True, metavar="FILE",
+        help="the gateway's configuration, or a list `tables: [{table, location}]`",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", action="append", default=[], metavar="PATTERN", help="only these, such as 'share.*'"
+    )
+
+
+def _verify_arguments(parser: argparse.ArgumentParser) -> None:
+    _tables_arguments(parser)
+    parser.add_argument("--profile", required=True, metavar="FILE", help="a recipient's profile")
+    parser.add_argument("--predicates", type=int, default=3, metavar="N", help="filters tried per table")
+    parser.add_argument(
+        "--change-versions", type=int, default=20, metavar="N", help="versions of change data"
+    )
+    parser.add_argument(
+        "--shown-rows", type=int, default=10, metavar="N", help="differing rows shown; 0 keeps data out"
+    )
+    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the drawn filters")
+    parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the results to")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from gateway.spark import verify_report  # noqa: PLC0415
+    from gateway.spark.session import delta_session  # noqa: PLC0415
+    from gateway.spark.targets import load_targets  # noqa: PLC0415
+    from gateway.spark.verify import VerifyOptions, verify  # noqa: PLC0415
+
+    targets = load_targets(arguments.config, arguments.table)
+    options = VerifyOptions(
+        predicates=arguments.predicates,
+        change_versions=arguments.change_versions,
+        shown_rows=arguments.shown_rows,
+        parallel=arguments.parallel,
+        seed=arguments.seed,
+    )
+    run_at = dt.datetime.now(dt.UTC)
+    spark = delta_session("delta-gateway verify", jars=arguments.jars)
+    results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)))
+    if arguments.junit:
+        arguments.junit.write_text(verify_report.junit(results), encoding="utf-8")
+    if arguments.html:
+        arguments.html.write_text(verify_report.html(results, run_at), encoding="utf-8")
+    if arguments.results:
+        verify_report.append_results(spark, results, arguments.results, run_at)
+    wrong = [result.table for result in results if not result.equal]
+    _say(f"{len(results) - len(wrong)} of {len(results)} tables are equal")
+    return 1 if wrong else 0
+
+
+class _Progress:
+    """Tells of each table when it is done."""
+
+    def __init__(self, tables: int) -> None:
+        self._tables = tables
+        self._done = 0
+
+    def __call__(self, result: "TableResult") -> None:
+        self._done += 1
+        outcome = "equal" if result.equal else "FAILED" if result.error else "DIFFERENT"
+        _say(
+            f"[{self._done}/{self._tables}] {result.table} version {result.version}: {outcome}, "
+            f"{result.rows} rows in {result.seconds:.1f} s"
+        )
+        for check in result.checks:
+            for line in check.differences:
+                _say(f"    {check.name}: {line}")
+        if result.error:
+            _say(f"    {result.error}")
+
+
+def _generate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("root", metavar="LOCATION", help="where the tables go")
+    parser.add_argument("--rows", type=int, default=1000, metavar="N", help="rows per insert")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--only", action="append", metavar="NAME", help="one of the tables; may be repeated")
+    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    from gateway.spark.generate import generate  # noqa: PLC0415
+    from gateway.spark.session import delta_session  # noqa: PLC0415
+
+    spark = delta_session("delta-gateway generate", jars=arguments.jars)
+    generate(
+        spark,
+        arguments.root,
+        rows=arguments.rows,
+        seed=arguments.seed,
+        only=arguments.only,
+        parallel=arguments.parallel,
+        progress=_say,
+    )
+    return 0
+
+
+def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
+    _tables_arguments(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+
+
+def _fleet(arguments: argparse.Namespace) -> int:
+    from gateway.spark import fleet, fleet_report  # noqa: PLC0415
+    from gateway.spark.session import delta_session  # noqa: PLC0415
+    from gateway.spark.targets import load_targets  # noqa: PLC0415
+
+    targets = load_targets(arguments.config, arguments.table)
+    spark = delta_session("delta-gateway fleet", jars=arguments.jars)
+    tables = fleet.survey(spark, targets)
+    if arguments.html:
+        page = fleet_report.html(tables, dt.datetime.now(dt.UTC))
+        arguments.html.write_text(page, encoding="utf-8")
+    for table in tables:
+        if table.error is not None:
+            _say(f"{table.table}: cannot be read: {table.error}")
+    for advice in fleet.advise(tables):
+        _say(f"{advice.table}: {advice.action}: {advice.reason}")
+    return 1 if any(table.error is not None for table in tables) else 0
+
+
+def _usage_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("logs", nargs="+", metavar="LOCATION", help="audit logs: files or directories")
+    parser.add_argument("--tables", metavar="LOCATION", help="where to keep the Delta tables")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
+    parser.add_argument("--slow-ms", type=int, default=5000, metavar="N", help="a query this long is listed")
+
+
+def _usage(arguments: argparse.Namespace) -> int:
+    from gateway.spark import usage, usage_report  # noqa: PLC0415
+    from gateway.spark.session import delta_session  # noqa: PLC0415
+
+    spark = delta_session("delta-gateway usage", jars=arguments.jars)
+    tables = usage.usage(usage.read_audit(spark, arguments.logs), slow_ms=arguments.slow_ms)
+    if arguments.tables:
+        usage.append_usage(tables, arguments.tables)
+    if arguments.html:
+        page = usage_report.html(tables, dt.datetime.now(dt.UTC))
+        arguments.html.write_text(page, encoding="utf-8")
+    for row in tables.daily.collect():
+        _say(
+            f"{row['day']} {row['recipient']} {row['table']}: {row['requests']} requests, "
+            f"{row['files']} files, {row['errors']} errors"
+        )
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
+
+COMMANDS: dict[str, Command] = {
+    "verify": ("compare what recipients get with the tables themselves", _verify_arguments, _verify),
+    "generate": ("write Delta tables of every feature", _generate_arguments, _generate),
+    "fleet": ("survey many tables' logs and rank what to do", _fleet_arguments, _fleet),
+    "usage": ("sum up the audit log by recipient, table and day", _usage_arguments, _usage),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

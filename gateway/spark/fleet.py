@@ -1,0 +1,291 @@
+"""The health of many Delta tables as a sharing server sees them: one Spark task per table.
+
+Comes in: targets. Goes out: a `TableHealth` per table, read from its log by the native module in the
+executors (no data file is opened), and ranked advice: what to do for which table, and what it saves.
+"""
+
+import json
+import os
+import re
+import select
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from gateway.spark.targets import Target
+
+SMALL_FILE_BYTES = 16 << 20
+GOOD_FILE_BYTES = 128 << 20
+# What a client of the protocol keeps of a file's line while it plans.
+CLIENT_BYTES_PER_FILE = 2000
+_DAY_MS = 86_400_000
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(parquet)|(\d{10}\.\d{10}\.parquet)|([0-9a-f-]{36}\..+))")
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """What one table's log says. With an `error`, nothing else is known."""
+
+    table: str
+    error: str | None = None
+    version: int = 0
+    days_since_commit: float = 0.0
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    files_without_stats: int = 0
+    files_with_vectors: int = 0
+    tombstones: int = 0
+    checkpoint: str = "none"
+    commits_since_checkpoint: int = 0
+    earliest_version: int = 0
+    start_version: int = 0
+    reader_features: tuple[str, ...] = ()
+    needs_delta_format: bool = False
+    listing_seconds: float = 0.0
+
+    @property
+    def client_memory_bytes(self) -> int:
+        """About what a client holds while it plans a read of the whole table."""
+        return self.files * CLIENT_BYTES_PER_FILE
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to do. `gain` orders advice: about the seconds that all listings of a day may save."""
+
+    table: str
+    action: str
+    reason: str
+    gain: float
+
+
+def survey(spark: SparkSession, targets: Sequence[Target]) -> list[TableHealth]:
+    """Look at every table, each in a task of its own. A table that cannot be read has an `error`."""
+    if not targets:
+        return []
+    return spark.sparkContext.parallelize(list(targets), len(targets)).map(look_at).collect()
+
+
+def look_at(target: Target) -> TableHealth:
+    """Look at one table, in this process."""
+    try:
+        health = _from_log(target)
+        return replace(health, **_from_listing(target))
+    except Exception as error:  # noqa: BLE001 - one broken table must not end the survey
+        return TableHealth(target.table, error=f"{type(error).__name__}: {error}")
+
+
+def advise(tables: Sequence[TableHealth]) -> list[Advice]:
+    """What to do, the most useful first."""
+    found = [advice for table in tables if table.error is None for advice in _advice(table)]
+    return sorted(found, key=lambda advice: (-advice.gain, advice.table, advice.action))
+
+
+def _advice(table: TableHealth) -> Iterator[Advice]:
+    merged = table.files - table.bytes // GOOD_FILE_BYTES
+    if table.small_files > max(10, table.files // 2):
+        yield Advice(
+            table.table,
+            "optimize",
+            f"{table.small_files} of {table.files} files are under {SMALL_FILE_BYTES >> 20} MiB: "
+            f"OPTIMIZE would leave about {table.files - merged}",
+            table.listing_seconds * merged / max(table.files, 1) + merged * 1e-3,
+        )
+    if table.commits_since_checkpoint > 20:  # noqa: PLR2004 - twice Delta's own interval
+        yield Advice(
+            table.table,
+            "checkpoint",
+            f"{table.commits_since_checkpoint} commits are read one by one after the last checkpoint",
+            table.commits_since_checkpoint * 1e-2,
+        )
+    if table.files_without_stats:
+        yield Advice(
+            table.table,
+            "statistics",
+            f"{table.files_without_stats} of {table.files} files have no statistics: predicates and limits "
+            "prune none of them (ANALYZE TABLE .. COMPUTE DELTA STATISTICS)",
+            table.files_without_stats * 1e-4,
+        )
+    if table.tombstones > max(1000, table.files):
+        yield Advice(
+            table.table,
+            "tombstones",
+            f"{table.tombstones} removed files are carried in the log: shorten "
+            "delta.deletedFileRetentionDuration and checkpoint",
+            table.tombstones * 1e-6,
+        )
+    if table.earliest_version > table.start_version:
+        yield Advice(
+            table.table,
+            "history",
+            f"shared from version {table.start_version}, but the log begins at {table.earliest_version}: "
+            "raise startVersion, or keep the log longer (delta.logRetentionDuration)",
+            0.0,
+        )
+    if table.needs_delta_format:
+        yield Advice(
+            table.table,
+            "clients",
+            f"needs clients that read {', '.join(table.reader_features) or 'the delta format'}",
+            0.0,
+        )
+
+
+def _from_listing(target: Target) -> dict[str, Any]:
+    """Ask for all files as a recipient's query does, and count them as they stream by."""
+    native = _native()
+    storage, root = _storage(native, target.location)
+    snapshot = native.Table(storage, root).snapshot()
+    # The URLs lead nowhere: only the lines beside them are looked at.
+    signers = native.Signers(_root_url(target.location), native.Signer.local("http://survey/", key=bytes(32)))
+    now_ms = time.time_ns() // 1_000_000
+    started = time.perf_counter()
+    counts = _Counts()
+    for line in _lines(
+        snapshot.files(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
+    ):
+        counts.add(line)
+    return {
+        "version": snapshot.version,
+        "days_since_commit": (now_ms - snapshot.timestamp_ms) / _DAY_MS,
+        "reader_features": tuple(snapshot.client_reader_features),
+        "needs_delta_format": snapshot.needs_delta_format,
+        "listing_seconds": time.perf_counter() - started,
+        "files": counts.files,
+        "bytes": counts.bytes,
+        "small_files": counts.small,
+        "files_without_stats": counts.without_stats,
+        "files_with_vectors": counts.with_vectors,
+    }
+
+
+class _Counts:
+    """What is summed up over the lines of an answer."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.small = self.without_stats = self.with_vectors = 0
+
+    def add(self, line: bytes) -> None:
+        wrapped = json.loads(line).get("file")
+        if wrapped is None:
+            return
+        add = wrapped["deltaSingleAction"]["add"]
+        self.files += 1
+        self.bytes += add["size"]
+        self.small += add["size"] < SMALL_FILE_BYTES
+        self.without_stats += '"numRecords"' not in (add.get("stats") or "")
+        self.with_vectors += bool(add.get("deletionVector"))
+
+
+def _lines(chunks: Any) -> Iterator[bytes]:
+    """The lines of a native stream, waited for without a loop."""
+    while True:
+        chunk = chunks.next_chunk()
+        if chunk is not None:
+            yield from bytes(chunk).splitlines()
+        elif chunks.done:
+            return
+        else:
+            select.select([chunks.fileno()], [], [], 1.0)
+
+
+def _from_log(target: Target) -> TableHealth:
+    """What the names in the log's directory say, and the removed files of its newest checkpoint."""
+    files, root = pafs.FileSystem.from_uri(_arrow_location(target.location))
+    log = f"{root.rstrip('/')}/_delta_log"
+    names = [info.base_name for info in files.get_file_info(pafs.FileSelector(log))]
+    commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+    checkpoints = sorted((int(match[1]), match[0]) for match in map(_CHECKPOINT.fullmatch, names) if match)
+    newest = checkpoints[-1][0] if checkpoints else -1
+    parts = [name for version, name in checkpoints if version == newest]
+    latest = max([newest, *commits])
+    return TableHealth(
+        table=target.table,
+        version=latest,
+        tombstones=sum(_removed(files, log, name) for name in parts),
+        checkpoint=_kind(parts),
+        commits_since_checkpoint=sum(version > newest for version in commits),
+        earliest_version=_earliest(commits, [version for version, _ in checkpoints]),
+        start_version=target.start_version,
+    )
+
+
+def _kind(parts: Sequence[str]) -> str:
+    if not parts:
+        return "none"
+    match = _CHECKPOINT.fullmatch(parts[0])
+    if match is None or match[2]:
+        return "classic"
+    return f"{len(parts)} parts" if match[3] else "v2"
+
+
+def _earliest(commits: Sequence[int], checkpoints: Sequence[int]) -> int:
+    """The oldest version that can still be read: from version 0, or from a checkpoint on."""
+    if commits and commits[0] == 0:
+        return 0
+    return min(checkpoints, default=0)
+
+
+def _removed(files: pafs.FileSystem, log: str, name: str) -> int:
+    """Count the removed files in a checkpoint, with its sidecars."""
+    with files.open_input_file(f"{log}/{name}") as source:
+        if name.endswith(".json"):
+            actions = [json.loads(line) for line in source.read().splitlines() if line.strip()]
+            sidecars = [action["sidecar"]["path"] for action in actions if "sidecar" in action]
+            own = sum("remove" in action for action in actions)
+        else:
+            own, sidecars = _removed_in_parquet(source)
+    for sidecar in sidecars:
+        with files.open_input_file(f"{log}/_sidecars/{sidecar}") as source:
+            own += _removed_in_parquet(source)[0]
+    return own
+
+
+def _removed_in_parquet(source: Any) -> tuple[int, list[str]]:
+    """Removed files, and the names of sidecars to go on with."""
+    with pq.ParquetFile(source) as checkpoint:
+        names = checkpoint.schema_arrow.names
+        columns = [f"{name}.path" for name in ("remove", "sidecar") if name in names]
+        rows = checkpoint.read(columns=columns).to_pydict() if columns else {}
+    removed = sum(one is not None for one in rows.get("remove", []))
+    return removed, [one["path"] for one in rows.get("sidecar", []) if one is not None]
+
+
+def _native() -> Any:
+    from gateway import _native  # noqa: PLC0415 - the driver may do without it
+
+    return _native
+
+
+def _storage(native: Any, location: str) -> tuple[Any, str]:
+    if "://" not in location:
+        return native.Storage.local(), location
+    parts = urlsplit(location)
+    region = os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    storage = native.Storage.s3(
+        parts.netloc, region=region, endpoint=endpoint, path_style=endpoint is not None
+    )
+    return storage, parts.path.strip("/")
+
+
+def _root_url(location: str) -> str:
+    return location.replace("s3a://", "s3://", 1)
+
+
+def _arrow_location(location: str) -> str:
+    location = _root_url(location)
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    if not location.startswith("s3://") or endpoint is None:
+        return location
+    parts = urlsplit(endpoint)
+    return f"{location}?endpoint_override={parts.netloc}&scheme={parts.scheme}"

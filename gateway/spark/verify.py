@@ -1,0 +1,356 @@
+"""Does a recipient get through the gateway what is in the tables? Compared in Spark, table by table.
+
+Comes in: a profile and targets (a shared table and where it lies). Goes out: a `TableResult` per table:
+its schema, rows per partition, digest, change data and the soundness of predicate hints, each held
+against delta-spark's own reading of the same version. A difference is followed down to partitions, files
+and rows.
+"""
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gateway.spark.actions import TableHead
+from gateway.spark.client import ShareClient, TableName
+from gateway.spark.compare import (
+    Comparison,
+    compare_groups,
+    compare_schemas,
+    differing_rows,
+    in_groups,
+)
+from gateway.spark.profile import Profile
+from gateway.spark.source import FILE_NAME_FIELD, FORMAT, register
+from gateway.spark.targets import Target
+from gateway.spark.transport import HttpError
+
+_CHANGE_KEYS = ("_change_type", "_commit_version")
+_MOST_FILES = 50
+_SAMPLE_ROWS = 100
+_MOVED_ATTEMPTS = 3
+_BAD_REQUEST = 400
+_EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How thorough to be.
+
+    `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
+    data are compared. `shown_rows`: how many differing rows are shown; 0 keeps data out of the report.
+    """
+
+    predicates: int = 3
+    change_versions: int = 20
+    shown_rows: int = 10
+    parallel: int = 4
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison. `skipped` says why it could not be made; `differences` is empty when it passed."""
+
+    name: str
+    seconds: float
+    differences: tuple[str, ...] = ()
+    skipped: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Made, and nothing differs."""
+        return not self.differences and self.skipped is None
+
+
+@dataclass
+class TableResult:
+    """All that is known of one table."""
+
+    table: str
+    version: int | None = None
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    seconds: float = 0.0
+    checks: list[Check] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Nothing differs and nothing failed."""
+        return self.error is None and not any(check.differences for check in self.checks)
+
+
+def verify(
+    spark: SparkSession,
+    profile: str,
+    targets: Iterable[Target],
+    options: VerifyOptions | None = None,
+    progress: Callable[[TableResult], None] = lambda _: None,
+) -> list[TableResult]:
+    """Verify many tables, several at a time, in the order of `targets`. A failing table fails alone."""
+    register(spark)
+    chosen = options or VerifyOptions()
+    ordered = list(targets)
+    results: dict[int, TableResult] = {}
+    with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
+        futures = {
+            pool.submit(verify_table, spark, profile, target, chosen): index
+            for index, target in enumerate(ordered)
+        }
+        for future in as_completed(futures):
+            results[futures[future]] = future.result()
+            progress(future.result())
+    return [results[index] for index in range(len(ordered))]
+
+
+def verify_table(spark: SparkSession, profile: str, target: Target, options: VerifyOptions) -> TableResult:
+    """Verify one table. Never raises: what goes wrong is the result's `error`."""
+    started = time.monotonic()
+    result = TableResult(target.table)
+    try:
+        for attempt in range(_MOVED_ATTEMPTS):
+            result = TableResult(target.table)
+            try:
+                _Verification(spark, profile, target, options, result).run()
+                break
+            except Exception as error:
+                # Without history sharing only the latest version can be read, and it may have moved on.
+                if "the server answered version" not in str(error) or attempt + 1 == _MOVED_ATTEMPTS:
+                    raise
+    except Exception as error:  # noqa: BLE001 - one broken table must not end the others
+        result.error = _first_lines(error)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+class _Verification:
+    """One table at one version."""
+
+    def __init__(
+        self, spark: SparkSession, profile: str, target: Target, options: VerifyOptions, result: TableResult
+    ) -> None:
+        self._spark = spark
+        self._profile = profile
+        self._target = target
+        self._options = options
+        self._result = result
+        self._client = ShareClient(Profile.load(profile), TableName.parse(target.table))
+        self._head: TableHead = self._client.head()
+        self._history = self._shared_with_history()
+
+    def run(self) -> None:
+        result, head = self._result, self._head
+        result.version, result.bytes, result.files = head.version, head.size_bytes or 0, head.num_files or 0
+        shared, direct = self._shared(), self._direct()
+        self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
+        if result.checks[-1].passed:
+            self._check("rows", lambda: self._compare_rows(shared, direct))
+            for predicate in draw_predicates(direct, self._options.predicates, self._options.seed):
+                filtered = shared.where(predicate.column), direct.where(predicate.column)
+                self._check(f"predicate {predicate.text}", partial(self._compare_filtered, *filtered))
+        if head.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
+            self._check_changes()
+
+    def _check(self, name: str, compare: Callable[[], Sequence[str]]) -> None:
+        started = time.monotonic()
+        differences = tuple(compare())
+        self._result.checks.append(Check(name, time.monotonic() - started, differences))
+
+    def _skip(self, name: str, reason: str) -> None:
+        self._result.checks.append(Check(name, 0.0, skipped=reason))
+
+    def _shared(self, **options: Any) -> DataFrame:
+        pinned = (
+            {"versionAsOf": self._head.version} if self._history else {"expectedVersion": self._head.version}
+        )
+        return self._read_share(**pinned, **options)
+
+    def _read_share(self, **options: Any) -> DataFrame:
+        reading = self._spark.read.format(FORMAT).options(profile=self._profile, **options)
+        return reading.load(self._target.table)
+
+    def _direct(self) -> DataFrame:
+        reading = self._spark.read.format("delta").option("versionAsOf", str(self._head.version))
+        return reading.load(self._target.location)
+
+    def _shared_with_history(self) -> bool:
+        try:
+            self._client.head({"version": self._head.version})
+        except HttpError as error:
+            if error.status != _BAD_REQUEST:
+                raise
+            return False
+        return True
+
+    def _compare_rows(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+        keys = list(self._head.partition_columns)
+        comparison = compare_groups(shared, direct, keys)
+        self._result.rows = comparison.shared.rows
+        if comparison.equal:
+            return []
+        summary = f"digest {comparison.shared} shared, {comparison.direct} in the table"
+        found = [summary, *_partition_lines(comparison, keys)]
+        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        return found + self._drill_down(keys, groups)
+
+    def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[object, ...]]) -> list[str]:
+        """Files that differ inside of the partitions that do, then rows inside of those files."""
+        name = FILE_NAME_FIELD.name
+        shared = in_groups(self._shared(withFileName="true"), keys, groups)
+        direct = in_groups(self._direct().withColumn(name, f.col("_metadata.file_name")), keys, groups)
+        files = compare_groups(shared, direct, [name])
+        names = [str(one.key[0]) for one in files.differences[:_MOST_FILES]]
+        lines = [f"file {one.key[0]}: {one}" for one in files.differences[:_MOST_FILES]]
+        rows = differing_rows(
+            shared.where(f.col(name).isin(names)).drop(name),
+            direct.where(f.col(name).isin(names)).drop(name),
+            self._options.shown_rows,
+        )
+        return lines + [f"row {row}" for row in rows]
+
+    def _compare_filtered(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+        comparison = compare_groups(shared, direct, ())
+        if comparison.equal:
+            return []
+        rows = differing_rows(shared, direct, self._options.shown_rows)
+        return [str(comparison.differences[0]), *(f"row {row}" for row in rows)]
+
+    def _check_changes(self) -> None:
+        if not self._history:
+            self._skip("changes", "the table is not shared with history")
+            return
+        first = self._first_change_version()
+        versions = {"startingVersion": str(first), "endingVersion": str(self._head.version)}
+        name = f"changes {first} to {self._head.version}"
+        reading = self._spark.read.format("delta").options(readChangeFeed="true", **versions)
+        try:
+            direct = reading.load(self._target.location)
+            direct.limit(1).collect()
+        except Exception as error:  # noqa: BLE001 - Spark itself cannot read some, such as over a rename
+            self._skip(name, f"Spark cannot read them directly: {_first_lines(error)}")
+            return
+        shared = self._read_share(readChangeFeed="true", **versions)
+        self._check(name, lambda: self._compare_changes(shared, direct))
+
+    def _compare_changes(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+        schema = compare_schemas(shared.schema, direct.schema)
+        if schema:
+            return schema
+        comparison = compare_groups(shared, direct, _CHANGE_KEYS)
+        if comparison.equal:
+            return []
+        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        rows = differing_rows(
+            in_groups(shared, _CHANGE_KEYS, groups),
+            in_groups(direct, _CHANGE_KEYS, groups),
+            self._options.shown_rows,
+        )
+        lines = [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
+        return lines + [f"row {row}" for row in rows]
+
+    def _first_change_version(self) -> int:
+        """The oldest of the latest versions since which the change data feed is on."""
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
+        rows = (
+            history.where(f.col("version") <= f.lit(self._head.version))
+            .orderBy(f.desc("version"))
+            .limit(self._options.change_versions)
+            .select("version", f.to_json("operationParameters").alias("parameters"))
+            .collect()
+        )
+        for row in rows:
+            if "enableChangeDataFeed" in (row["parameters"] or ""):
+                return int(row["version"])
+        return int(rows[-1]["version"])
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A filter and how it reads."""
+
+    text: str
+    column: Column
+
+
+_PREDICATE_TYPES = (
+    t.BooleanType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.FloatType,
+    t.DoubleType,
+    t.DecimalType,
+    t.StringType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+_OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
+    "=": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<>": lambda a, b: a != b,
+}
+
+
+def draw_predicates(frame: DataFrame, count: int, seed: int) -> list[Predicate]:
+    """Filters on columns of `frame`, with values from its own rows. The same seed draws the same ones."""
+    fields = [field for field in frame.schema.fields if isinstance(field.dataType, _PREDICATE_TYPES)]
+    if count <= 0 or not fields:
+        return []
+    # Values travel as text: Python's dates and times know fewer of them than Spark's.
+    texts = [_named(field).cast("string").alias(str(index)) for index, field in enumerate(fields)]
+    rows = frame.select(*texts).limit(_SAMPLE_ROWS).collect()
+    chance = random.Random(seed)  # noqa: S311 - a choice of samples, not a secret
+    return [_draw(chance, fields, rows) for _ in range(count)]
+
+
+def _draw(chance: random.Random, fields: Sequence[t.StructField], rows: Sequence[Any]) -> Predicate:
+    index = chance.randrange(len(fields))
+    field = fields[index]
+    values = [row[index] for row in rows if row[index] is not None]
+    if not values or chance.random() < 1 / 8:
+        return Predicate(f"{field.name} IS NULL", _named(field).isNull())
+    if chance.random() < 1 / 4:
+        chosen = chance.sample(values, min(len(values), 3))
+        literals = [f.lit(value).cast(field.dataType) for value in chosen]
+        return Predicate(f"{field.name} IN ({', '.join(map(repr, chosen))})", _named(field).isin(*literals))
+    operator, value = chance.choice(list(_OPERATORS)), chance.choice(values)
+    column = _OPERATORS[operator](_named(field), f.lit(value).cast(field.dataType))
+    return Predicate(f"{field.name} {operator} {value!r}", column)
+
+
+def _named(field: t.StructField) -> Column:
+    return f.col("`" + field.name.replace("`", "``") + "`")
+
+
+def _partition_lines(comparison: Comparison, keys: Sequence[str]) -> list[str]:
+    if not keys:
+        return []
+    lines = [
+        f"partition {', '.join(f'{key}={value}' for key, value in zip(keys, one.key, strict=True))}: {one}"
+        for one in comparison.differences
+    ]
+    more = comparison.differing - len(lines)
+    return [*lines, f"and {more} more partitions"] if more else lines
+
+
+def _first_lines(error: BaseException) -> str:
+    """The telling lines of an error: Spark's messages carry whole stack traces of other processes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("at ", "File ", "^", "Traceback"))]
+    causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
+    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]])) or type(error).__name__

@@ -1,0 +1,59 @@
+"""Stands between a client and a server and rewrites the lines of answers: how faults are injected."""
+
+import http.client
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+Rewrite = Callable[[str, list[Any]], list[Any]]
+_PASSED_ON = ("Delta-Table-Version", "delta-sharing-capabilities", "Content-Type")
+
+
+class RewritingProxy:
+    """`rewrite` gets the request's path and the parsed lines of every NDJSON answer with status 200."""
+
+    def __init__(self, profile: str, rewrite: Rewrite) -> None:
+        document = json.loads(profile)
+        upstream = urlsplit(document["endpoint"])
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                connection = http.client.HTTPConnection(upstream.hostname or "", upstream.port)
+                headers = {
+                    name: value
+                    for name, value in self.headers.items()
+                    if name.lower() not in {"host", "accept-encoding", "content-length"}
+                }
+                connection.request(self.command, upstream.path + self.path, body or None, headers)
+                response = connection.getresponse()
+                data = response.read()
+                if response.status == 200 and data and not self.path.endswith("/version"):
+                    lines = rewrite(self.path, [json.loads(line) for line in data.splitlines()])
+                    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                self.send_response(response.status)
+                for name in _PASSED_ON:
+                    if response.getheader(name):
+                        self.send_header(name, response.getheader(name, ""))
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                connection.close()
+
+            do_POST = do_GET  # noqa: N815 - the name that http.server looks for
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{self._http.server_port}"
+        self.profile = json.dumps({**document, "endpoint": endpoint})
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
