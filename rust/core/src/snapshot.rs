@@ -230,4 +230,6 @@ fn source_of(commit: i64, base_version: i64) -> SourceId {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

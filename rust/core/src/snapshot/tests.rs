@@ -5,25 +5,25 @@ use crate::error::Error;
 use crate::log_path::commit_name;
 use crate::segment::log_file_path;
 
-const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
-const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":["p"],"configuration":{}}}"#;
+pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
+pub(super) const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":["p"],"configuration":{}}}"#;
 
-struct Table(tempfile::TempDir);
+pub(super) struct Table(tempfile::TempDir);
 
 impl Table {
     /// A table whose version 0 has protocol, metadata and what is given.
-    fn new(first: &[&str]) -> Self {
+    pub(super) fn new(first: &[&str]) -> Self {
         let table = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(table.0.path().join("_delta_log")).unwrap();
         table.commit(0, &[&[PROTOCOL, METADATA], first].concat());
         table
     }
 
-    fn root(&self) -> &str {
+    pub(super) fn root(&self) -> &str {
         self.0.path().to_str().unwrap()
     }
 
-    fn write(&self, name: &str, content: &str) {
+    pub(super) fn write(&self, name: &str, content: &str) {
         std::fs::write(log_file_path(self.root(), name), content).unwrap();
     }
 

@@ -1,0 +1,150 @@
+//! Logs drawn at random, held against a forward replay that keeps everything in one map.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+
+use super::tests::{METADATA, PROTOCOL, Table};
+use super::*;
+use crate::actions::DeletionVectorDescriptor;
+use crate::checkpoint::ReadOptions;
+
+/// (is an add, path, deletion vector; 0 is none)
+type Action = (bool, u8, u8);
+type Key = (u8, u8);
+
+#[derive(Debug, Clone)]
+struct Step {
+    actions: Vec<Action>,
+    has_checkpoint: bool,
+    /// A compaction of this commit and so many before it.
+    compacts: Option<u8>,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let action = (any::<bool>(), 0u8..6, 0u8..3);
+    let compacts = proptest::option::weighted(0.3, 1u8..5);
+    let step = (proptest::collection::vec(action, 0..5), proptest::bool::weighted(0.25), compacts)
+        .prop_map(|(actions, has_checkpoint, compacts)| Step { actions, has_checkpoint, compacts });
+    proptest::collection::vec(step, 1..12)
+}
+
+fn line(is_add: bool, (path, vector): Key) -> String {
+    let kind = if is_add { "add" } else { "remove" };
+    // Spellings of one file alternate.
+    let path = if is_add { format!("file:///t/p{path}") } else { format!("file:/t/p{path}") };
+    let mut line = format!(
+        r#"{{"{kind}":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"modificationTime":1,"dataChange":true"#
+    );
+    if vector > 0 {
+        write!(line, r#","deletionVector":{{"storageType":"u","pathOrInlineDv":"v{vector}","sizeInBytes":1,"cardinality":1}}"#).unwrap();
+    }
+    line + "}}"
+}
+
+/// What is known of each key after a version: true is an add.
+type State = BTreeMap<Key, bool>;
+
+fn states(steps: &[Step]) -> Vec<State> {
+    let mut state = State::new();
+    let replay = |step: &Step| {
+        state.extend(step.actions.iter().map(|(is_add, path, vector)| ((*path, *vector), *is_add)));
+        state.clone()
+    };
+    steps.iter().map(replay).collect()
+}
+
+fn write(table: &Table, steps: &[Step], states: &[State]) {
+    let heads = [PROTOCOL.to_owned(), METADATA.to_owned()];
+    for (version, step) in steps.iter().enumerate() {
+        let actions = step.actions.iter().map(|(is_add, path, vector)| line(*is_add, (*path, *vector)));
+        let head = if version == 0 { &heads[..] } else { &[] };
+        let lines: Vec<_> = head.iter().cloned().chain(actions).collect();
+        table.write(&format!("{version:020}.json"), &lines.join("\n"));
+        if step.has_checkpoint {
+            let rows = states[version].iter().map(|(key, is_add)| line(*is_add, *key));
+            let top = [r#"{"checkpointMetadata":{"version":1}}"#.to_owned()].into_iter().chain(heads.clone());
+            let name = format!("{version:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json");
+            table.write(&name, &top.chain(rows).collect::<Vec<_>>().join("\n"));
+        }
+        if let Some(start) = step.compacts.and_then(|count| version.checked_sub(count as usize)) {
+            let range = &steps[start..=version];
+            let state = self::states(range).pop().unwrap_or_default();
+            let head = if start == 0 { &heads[..] } else { &[] };
+            let rows = state.iter().map(|(key, is_add)| line(*is_add, *key));
+            let lines: Vec<_> = head.iter().cloned().chain(rows).collect();
+            table.write(&format!("{start:020}.{version:020}.compacted.json"), &lines.join("\n"));
+        }
+    }
+}
+
+/// All live files in order: (path, vector, place).
+fn files(snapshot: &Snapshot) -> Vec<(String, SourceId, u32)> {
+    let mut found = Vec::new();
+    let mut take = |batch: &FileBatch, rows: &[u32]| {
+        for row in rows {
+            let row = *row as usize;
+            let vector =
+                batch.deletion_vector_at(row).map_or(String::new(), DeletionVectorDescriptor::unique_id);
+            found.push((format!("{}{vector}", batch.path.value(row)), batch.source, batch.row[row]));
+        }
+    };
+    for (batch, rows) in snapshot.commit_batches() {
+        take(batch, rows);
+    }
+    if let Some(checkpoint) = snapshot.checkpoint().unwrap() {
+        let options = ReadOptions { first_source: CHECKPOINT_SOURCE, ..ReadOptions::default() };
+        for batch in checkpoint.batches(snapshot.interner(), options) {
+            let batch = batch.unwrap();
+            take(&batch, &snapshot.live_rows(&batch));
+        }
+    }
+    found
+}
+
+fn names(files: &[(String, SourceId, u32)]) -> BTreeSet<String> {
+    files.iter().map(|(name, ..)| name.clone()).collect()
+}
+
+fn expected(state: &State) -> BTreeSet<String> {
+    let live = state.iter().filter(|(_, is_add)| **is_add);
+    live.map(|((path, vector), _)| {
+        let vector = if *vector > 0 { format!("uv{vector}") } else { String::new() };
+        format!("file:///t/p{path}{vector}")
+    })
+    .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_version_of_a_drawn_log_is_what_forward_replay_says(steps in steps(), leaps in proptest::collection::vec(any::<bool>(), 12)) {
+        let table = Table::new(&[]);
+        let states = states(&steps);
+        write(&table, &steps, &states);
+        let storage = Storage::local();
+        let mut previous: Option<Arc<Snapshot>> = None;
+        for (version, state) in states.iter().enumerate() {
+            let at = At::Version(version as i64);
+            let fresh = Snapshot::load(&storage, table.root(), at, None).unwrap();
+            let found = files(&fresh);
+            prop_assert_eq!(names(&found), expected(state));
+            prop_assert_eq!(found.len(), expected(state).len(), "no file comes twice");
+            prop_assert!(found.is_sorted_by_key(|(_, source, row)| (*source, *row)), "places ascend");
+            prop_assert_eq!(fresh.totals().unwrap(), Totals { files: found.len() as u64, size_bytes: 10 * found.len() as u64 });
+
+            let again = Snapshot::load_identity(&storage, table.root(), &fresh.identity().to_string()).unwrap();
+            prop_assert_eq!(&files(&again), &found, "the identity fixes the order");
+
+            let advanced = Snapshot::load(&storage, table.root(), at, previous.as_ref()).unwrap();
+            prop_assert_eq!(names(&files(&advanced)), expected(state));
+            let again = Snapshot::load_identity(&storage, table.root(), &advanced.identity().to_string()).unwrap();
+            prop_assert_eq!(files(&again), files(&advanced), "also that of a continued snapshot");
+            if leaps[version] {
+                previous = Some(advanced);
+            }
+        }
+    }
+}
