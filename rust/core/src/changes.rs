@@ -52,6 +52,8 @@ pub struct Changes {
     head: Arc<Snapshot>,
     client_reader_features: Vec<String>,
     kept: BTreeMap<i64, Bytes>,
+    /// After a survey: the metadata that versions behind the first one brought.
+    surveyed: Option<BTreeMap<i64, Arc<Metadata>>>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,16 @@ impl Changes {
         let commits = range_commits(&listing, starting_version, end)?;
         let client_reader_features = head.client_reader_features();
         let (storage, root) = (storage.clone(), root.to_owned());
-        Ok(Self { storage, root, kind, commits, head, client_reader_features, kept: BTreeMap::new() })
+        Ok(Self {
+            storage,
+            root,
+            kind,
+            commits,
+            head,
+            client_reader_features,
+            kept: BTreeMap::new(),
+            surveyed: None,
+        })
     }
 
     /// Reads the protocols and metadata of all versions of the range, so that what the answer asks of a client is
@@ -94,7 +105,7 @@ impl Changes {
         self.check_feed(self.starting_version(), self.head.metadata())?;
         let (mut protocol, mut metadata) =
             (Arc::clone(self.head.protocol()), Arc::clone(self.head.metadata()));
-        let mut kept_bytes = 0;
+        let (mut kept_bytes, mut brought) = (0, BTreeMap::new());
         let commits = Arc::clone(&self.commits);
         let mut reads = self.groups(0);
         while let Some((group, contents)) = reads.next() {
@@ -112,7 +123,10 @@ impl Changes {
                     found.check(&commit.file.name)?;
                     protocol = Arc::new(found);
                 }
-                metadata = heads.metadata.map_or(metadata, Arc::new);
+                if let Some(found) = heads.metadata {
+                    metadata = Arc::new(found);
+                    brought.insert(commit.version, Arc::clone(&metadata));
+                }
                 self.check_feed(commit.version, &metadata)?;
                 for feature in protocol.client_reader_features(&metadata) {
                     if !self.client_reader_features.contains(&feature) {
@@ -121,6 +135,7 @@ impl Changes {
                 }
             }
         }
+        self.surveyed = Some(brought);
         Ok(())
     }
 
@@ -164,6 +179,20 @@ impl Changes {
     /// it is not read.
     pub fn batches(&self, from_version: i64) -> Result<ChangeBatches> {
         ChangeBatches::new(self, from_version)
+    }
+
+    /// The metadata in force at a version of the range.
+    fn metadata_at(&self, version: i64) -> Result<Arc<Metadata>> {
+        if version == self.starting_version() {
+            return Ok(Arc::clone(self.head.metadata()));
+        }
+        let Some(brought) = &self.surveyed else {
+            // From the checkpoint next to it and not from the start of the range, which may be far away.
+            let snapshot = Snapshot::load(&self.storage, &self.root, At::Version(version), None)?;
+            return Ok(Arc::clone(snapshot.metadata()));
+        };
+        let newest = brought.range(..=version).next_back();
+        Ok(Arc::clone(newest.map_or(self.head.metadata(), |(_, metadata)| metadata)))
     }
 
     fn check_feed(&self, version: i64, metadata: &Metadata) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::history::InCommitTimestamps;
 use crate::partition::PartitionInterner;
 use crate::segment::log_file_path;
-use crate::snapshot::{At, Snapshot, partition_names};
+use crate::snapshot::partition_names;
 use crate::storage::{PendingReads, Storage};
 
 /// Files of one kind that a version's answer has.
@@ -99,13 +99,7 @@ impl ChangeBatches {
         let next =
             from_version.checked_sub(changes.starting_version()).and_then(|next| usize::try_from(next).ok());
         let next = next.filter(|next| *next < changes.commits.len()).ok_or(Error::InvalidCursor)?;
-        let metadata = if next == 0 {
-            Arc::clone(changes.head.metadata())
-        } else {
-            let at = At::Version(from_version);
-            let snapshot = Snapshot::load(&changes.storage, &changes.root, at, Some(&changes.head))?;
-            Arc::clone(snapshot.metadata())
-        };
+        let metadata = changes.metadata_at(from_version)?;
         let kept: BTreeMap<_, _> =
             changes.kept.range(from_version..).map(|(version, bytes)| (*version, bytes.clone())).collect();
         // A survey keeps the first commits of the range, without a gap.

@@ -161,8 +161,13 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
     assert_eq!(brought, [(false, false), (true, false), (false, true)]);
     assert_eq!(batches[2].metadata_in_force.partition_columns, ["q"]);
     assert_eq!(batches[2].adds.batch.partitions.dictionary[0].values.as_ref(), [None]);
-    let resumed: Vec<_> = changes.batches(3).unwrap().map(Result::unwrap).collect();
-    assert_eq!(resumed[0].metadata_in_force.partition_columns, ["q"]);
+    let unsurveyed = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+    for changes in [&changes, &unsurveyed] {
+        for (version, column) in [(2, "p"), (3, "q")] {
+            let resumed = changes.batches(version).unwrap().next_version().unwrap().unwrap();
+            assert_eq!(resumed.metadata_in_force.partition_columns, [column], "at {version}");
+        }
+    }
 }
 
 #[test]
