@@ -1,22 +1,22 @@
 //! The bytes of one column chunk, read ahead in windows and guarded.
 //!
 //! The Parquet reader asks for a page's header and then for its body; here both come from one window of the
-//! chunk, so a page costs less than one read of the store. Before a body is decompressed its header's word on
-//! the size is checked against a ceiling: a page is the unit of memory of everything above.
+//! chunk, so a page costs less than one read of the store. Headers and bodies that would decompress to more than
+//! a page may have are refused ([`super::page_guard`]).
 
 use std::io::Read;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
 use crate::Error;
 
-/// What a page may decompress to. Writers close a page at 1 MiB or 20,000 rows, but look only every 100 rows:
-/// a wide table's statistics of 1 MiB a file make honest pages of 100 MiB.
-pub(super) const MAX_PAGE_BYTES: usize = 256 << 20;
 /// What is read at once where pages are smaller: one or two pages of every common writer.
 const WINDOW_BYTES: usize = 1 << 20;
 /// A header with the page's minimum and maximum in it is longer than the usual 20 to 100 bytes.
@@ -57,6 +57,9 @@ pub(super) struct ColumnBytes<R> {
     faults: Faults,
     chunk: Range<u64>,
     window: Mutex<Window>,
+    codec: Compression,
+    /// How many bytes of the page whose header was read last come before its compressed ones.
+    levels: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -67,9 +70,10 @@ struct Window {
 
 impl<R: ChunkReader> ColumnBytes<R> {
     /// `chunk`: the byte range that the footer gives for the column chunk.
-    pub(super) fn new(source: Arc<R>, faults: Faults, chunk: Range<u64>) -> Self {
+    pub(super) fn new(source: Arc<R>, faults: Faults, chunk: Range<u64>, codec: Compression) -> Self {
         let end = chunk.end.min(source.len());
-        Self { source, faults, chunk: chunk.start..end, window: Mutex::default() }
+        let chunk = chunk.start..end;
+        Self { source, faults, chunk, window: Mutex::default(), codec, levels: Arc::default() }
     }
 
     /// At least `least` bytes from `start` on, more if the window has them.
@@ -101,11 +105,16 @@ impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
 
     fn get_read(&self, start: u64) -> Result<HeaderRead, ParquetError> {
         let left = self.chunk.end.saturating_sub(start).min(MAX_HEADER_BYTES as u64) as usize;
-        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false })
+        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false, levels: Arc::clone(&self.levels) })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        Ok(self.ahead(start, length)?.slice(..length))
+        let body = self.ahead(start, length)?.slice(..length);
+        // A dictionary is sometimes read after the header of the page behind it; it has no levels.
+        let levels = [0, self.levels.load(Ordering::Relaxed)];
+        let fits =
+            |levels: &usize| body.get(*levels..).is_none_or(|body| inflates_to_a_page(self.codec, body));
+        if levels.iter().all(fits) { Ok(body) } else { Err(ParquetError::General(TOO_LARGE.to_owned())) }
     }
 }
 
@@ -113,13 +122,15 @@ impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
 pub(super) struct HeaderRead {
     bytes: Bytes,
     checked: bool,
+    levels: Arc<AtomicUsize>,
 }
 
 impl Read for HeaderRead {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         // Not on creation: the Parquet reader also makes one where a page's body begins, and drops it unread.
         if !self.checked {
-            check_page_header(&self.bytes).map_err(std::io::Error::other)?;
+            let levels = check_page_header(&self.bytes).map_err(std::io::Error::other)?;
+            self.levels.store(levels, Ordering::Relaxed);
             self.checked = true;
         }
         let length = buffer.len().min(self.bytes.len());
@@ -128,52 +139,9 @@ impl Read for HeaderRead {
     }
 }
 
-/// A page header begins with three required i32: its type and the sizes of the body, uncompressed and
-/// compressed (parquet.thrift, `PageHeader`). Every writer's thrift puts them in this order.
-fn check_page_header(header: &[u8]) -> Result<(), &'static str> {
-    let mut rest = header;
-    let mut field = || -> Option<i64> {
-        rest = rest.strip_prefix(&[0x15])?;
-        let (value, length) = zigzag_varint(rest)?;
-        rest = rest.get(length..)?;
-        Some(value)
-    };
-    let (Some(_type), Some(uncompressed), Some(compressed)) = (field(), field(), field()) else {
-        return Err("a page header is malformed");
-    };
-    let fits = |size: i64| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
-    if fits(uncompressed) && fits(compressed) { Ok(()) } else { Err("a page is too large") }
-}
-
-fn zigzag_varint(bytes: &[u8]) -> Option<(i64, usize)> {
-    let mut value = 0_u64;
-    for (position, byte) in bytes.iter().take(5).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * position);
-        if byte & 0x80 == 0 {
-            return Some(((value >> 1) as i64 ^ -((value & 1) as i64), position + 1));
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_header_is_believed_up_to_the_ceiling_only() {
-        // type 0, uncompressed 2000 = zigzag 4000, compressed 1000 = zigzag 2000
-        let honest = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f, 0x2c];
-        assert_eq!(check_page_header(&honest), Ok(()));
-        // uncompressed i32::MAX
-        let huge = [0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0xd0, 0x0f];
-        assert_eq!(check_page_header(&huge), Err("a page is too large"));
-        let negative = [0x15, 0x00, 0x15, 0x01, 0x15, 0xd0, 0x0f];
-        assert_eq!(check_page_header(&negative), Err("a page is too large"));
-        for end in 0..8 {
-            assert_eq!(check_page_header(&honest[..end]), Err("a page header is malformed"));
-        }
-    }
 
     #[test]
     fn reads_inside_of_a_window_touch_the_source_once() {
@@ -195,7 +163,8 @@ mod tests {
         }
         let data: Bytes = (0..3_000_000_u32).map(|byte| byte as u8).collect();
         let source = Arc::new(Counting(data.clone(), Mutex::default()));
-        let column = ColumnBytes::new(Arc::clone(&source), Faults::default(), 100..2_500_000);
+        let column =
+            ColumnBytes::new(Arc::clone(&source), Faults::default(), 100..2_500_000, Compression::SNAPPY);
         assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
         assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);
         assert_eq!(column.get_bytes(1_048_000, 2_000_000 - 1_048_000).unwrap(), data[1_048_000..2_000_000]);

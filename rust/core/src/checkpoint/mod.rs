@@ -11,6 +11,7 @@ mod batches;
 mod column_bytes;
 mod json_file;
 mod kept_rows;
+mod page_guard;
 mod parquet_file;
 mod part_batches;
 mod row_group_bounds;

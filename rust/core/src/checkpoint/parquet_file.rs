@@ -165,7 +165,8 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let column = self.metadata.row_group(self.row_group).column(leaf);
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
-        let bytes = ColumnBytes::new(Arc::clone(self.source), self.faults.clone(), chunk);
+        let bytes =
+            ColumnBytes::new(Arc::clone(self.source), self.faults.clone(), chunk, column.compression());
         let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
         Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
     }

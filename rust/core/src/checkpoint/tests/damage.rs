@@ -118,3 +118,15 @@ fn a_missing_sidecar_is_named_without_its_directory_and_one_elsewhere_is_not_ope
         assert!(matches!(open(log.root(), &files), Err(Error::CorruptLog { .. })), "{path}");
     }
 }
+
+#[test]
+fn a_page_that_would_fill_the_memory_is_a_corrupt_log() {
+    // Honest by its header, and larger than any page of a checkpoint has to be.
+    let stats = "x".repeat(257 << 20);
+    let mut rows = rows();
+    rows[2]["add"]["stats"] = json!(stats);
+    let content = parquet(&schema(), &rows, properties());
+    assert!(content.len() < 40 << 20);
+    let error = outcome(&content).unwrap_err();
+    assert!(matches!(&error, Error::CorruptLog { reason, .. } if reason.contains("too large")), "{error:?}");
+}
