@@ -52,13 +52,27 @@ impl PathText {
         Self { state, absorbed_bytes, head: rest, tail: tail.to_vec() }
     }
 
-    fn write(&self, path: &[u8], message: &mut Vec<u8>) {
-        message.clear();
-        message.extend_from_slice(&self.head);
-        message.extend_from_slice(path);
-        message.extend_from_slice(&self.tail);
-        pad_sha256(message, self.absorbed_bytes);
+    fn write(&self, path: &[u8], message: &mut PathMessage) {
+        let path_at = self.head.len();
+        // Most paths of a table are of one length: all around them stands there already.
+        if message.path_bytes == Some(path.len()) {
+            message.padded[path_at..path_at + path.len()].copy_from_slice(path);
+            return;
+        }
+        message.path_bytes = Some(path.len());
+        message.padded.clear();
+        message.padded.extend_from_slice(&self.head);
+        message.padded.extend_from_slice(path);
+        message.padded.extend_from_slice(&self.tail);
+        pad_sha256(&mut message.padded, self.absorbed_bytes);
     }
+}
+
+/// What is left of a [`PathText`] with a path in it.
+#[derive(Default)]
+struct PathMessage {
+    padded: Vec<u8>,
+    path_bytes: Option<usize>,
 }
 
 /// A text that ends in the hex digits of a digest, hashed by a key as far as it fills blocks.
@@ -94,10 +108,10 @@ impl DigestText {
     }
 }
 
-/// URLs in an output that still wait for their signatures.
+/// URLs of one template in an output that still wait for their signatures.
 #[derive(Default)]
 pub(super) struct Group {
-    messages: [Vec<u8>; GROUP],
+    messages: [PathMessage; GROUP],
     signature_at: [usize; GROUP],
     count: usize,
 }
@@ -144,14 +158,14 @@ impl Group {
     }
 }
 
-fn signatures(template: &UrlTemplate, messages: &[Vec<u8>]) -> [[u8; 32]; GROUP] {
+fn signatures(template: &UrlTemplate, messages: &[PathMessage]) -> [[u8; 32]; GROUP] {
     let count = messages.len();
     let engine = template.engine;
     let mut digests = [[0; 32]; GROUP];
 
     let mut texts: [&[Block]; GROUP] = [&[]; GROUP];
     for (text, message) in texts.iter_mut().zip(messages) {
-        *text = blocks(message);
+        *text = blocks(&message.padded);
     }
     engine.sha256(&template.text.state, &texts[..count], &mut digests);
 
