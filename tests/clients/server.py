@@ -68,8 +68,8 @@ class RunningGateway:
         """Sends a path exactly as written, below the endpoint's prefix when it begins with /shares."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         sent = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
-        if body is not None:
-            sent.setdefault("Content-Type", "application/json; charset=utf-8")
+        if body is not None and "content-type" not in {name.lower() for name in sent}:
+            sent["Content-Type"] = "application/json; charset=utf-8"
         encoded = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         try:
             connection.request(method, PREFIX + path if path.startswith("/shares") else path, encoded, sent)
