@@ -103,7 +103,7 @@ class Signer:
         """SigV4 query presigning. `endpoint` is the host of the URLs; `portable` never uses wide lanes."""
     @staticmethod
     def local(base_url: str, *, key: bytes) -> Signer:
-        """URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?expires={s}&signature={hex}`.
+        """URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?sp=r&expires={s}&signature={hex}`.
 
         `base_url` ends in the table's id, so that a URL of one table opens no other. The signature is
         HMAC-SHA256(key, "{path of the URL}\\n{expires}"), of a path that was decoded once and encoded once.

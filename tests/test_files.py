@@ -7,6 +7,7 @@ import hmac
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from aiohttp.test_utils import TestClient
@@ -15,6 +16,7 @@ from yarl import URL
 
 from gateway import _native
 from gateway.config import Config, Secret, TokenKey
+from gateway.routes.files import spelling
 from gateway.tokens import Sealer
 
 Client = TestClient[Any, Any]
@@ -147,6 +149,19 @@ async def test_an_expired_url_is_refused(served: tuple[Client, Config], clock: C
         assert (answered.status, error_of(await answered.read())) == (403, "PERMISSION_DENIED")
 
 
+async def test_clients_may_rewrite_percent_encodings(served: tuple[Client, Config]) -> None:
+    client, config = served
+    url = str(signed(config, NAMES[1]))
+    for other in (
+        url.replace("%3D", "="),
+        url.replace("%2B", "%2b"),
+        url.replace("%2B", "+").replace("a%20", "%61%20"),
+    ):
+        assert other != url
+        async with client.session.get(URL(other, encoded=True)) as answered:
+            assert (answered.status, await answered.read()) == (200, CONTENT)
+
+
 async def test_whatever_is_changed_in_a_url_is_refused(served: tuple[Client, Config]) -> None:
     client, config = served
     url = str(signed(config, "plain.parquet"))
@@ -156,7 +171,6 @@ async def test_whatever_is_changed_in_a_url_is_refused(served: tuple[Client, Con
         url.replace("signature=", "signature=00"),
         url.replace(expires, str(int(expires) + 1)),
         url.replace("plain.parquet", "inner"),
-        url.replace("plain", "pl%61in"),
         url.replace("id-1", "id-2"),
         url.partition("?")[0],
         url.partition("&")[0],
@@ -213,10 +227,11 @@ async def test_there_is_no_way_out_even_with_a_signature(
     """A signer that signs anything: the fence stands without it."""
     _client, config = served
     path = f"{PREFIX}/files/id-1/{raw_key}"
+    spelt = spelling(PREFIX, "id-1", unquote_to_bytes(raw_key))
     url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
-    query = hand_signed(path, url_key)
+    query = hand_signed(spelt, url_key)
     status, body = await raw_get(config.port, f"{path}?{query}")
-    assert status in (403, 404), (raw_key, body)
+    assert status == 404, (raw_key, body)
     assert b"other" not in body.partition(b"\r\n\r\n")[2]
 
 

@@ -21,7 +21,7 @@ import polars as pl
 from gateway.catalog import SharedTable
 from gateway.config import Config, load
 from gateway.errors import GatewayError
-from gateway.routes.files import inside
+from gateway.routes.files import inside, split
 from gateway.sharing import Sharing
 from gateway.tables import LogError, Snapshot, Tables, read_whole
 
@@ -149,8 +149,8 @@ def _fetch(url: str) -> None:
 
 def _fetch_local(tables: Tables, config: Config, url: str) -> None:
     path = urllib.parse.urlsplit(url).path.removeprefix(urllib.parse.urlsplit(config.public_url).path)
-    identity, _, key = path.removeprefix(f"{config.prefix}/files/").partition("/")
-    root = tables.local_root(urllib.parse.unquote(identity))
+    identity, key = split(path, f"{config.prefix}/files/")
+    root = tables.local_root(identity)
     found = inside(root, key) if root is not None else None
     if found is None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -35,32 +35,35 @@ class DataFile(web.FileResponse):
 async def file(request: web.Request) -> web.StreamResponse:
     """Answer GET and HEAD, whole or by a range."""
     sharing = request[SHARING]
-    raw_path = urlsplit(sharing.config.public_url).path + request.rel_url.raw_path
+    identity, key = split(request.rel_url.raw_path, f"{sharing.config.prefix}/files/")
     signed = sharing.tables.verify_local_url(
-        raw_path,
+        urlsplit(sharing.config.public_url).path + spelling(sharing.config.prefix, identity, key),
         request.query.get("expires", ""),
         request.query.get("signature", ""),
         now_ms=sharing.now_ms(),
     )
     if not signed:
         raise PermissionDenied("the URL is not valid, or no longer")
-    identity, raw_key = split(request.rel_url.raw_path, f"{sharing.config.prefix}/files/")
     root = sharing.tables.local_root(identity)
-    path = await sharing.tables.blocking(inside, root, raw_key) if root is not None else None
+    path = await sharing.tables.blocking(inside, root, key) if root is not None else None
     if path is None:
         raise NotFound("no such file")
     return DataFile(path, headers={"Content-Type": "application/octet-stream"})
 
 
-def split(raw_path: str, prefix: str) -> tuple[str, str]:
-    """The root's id and the still encoded key of a path."""
+def split(raw_path: str, prefix: str) -> tuple[str, bytes]:
+    """The root's id and the key, decoded once."""
     identity, _, key = raw_path.removeprefix(prefix).partition("/")
-    return os.fsdecode(unquote_to_bytes(identity)), key
+    return os.fsdecode(unquote_to_bytes(identity)), unquote_to_bytes(key)
 
 
-def inside(root: str, raw_key: str) -> Path | None:
-    """The regular file that an encoded key names inside of a root, or None. Blocks."""
-    key = unquote_to_bytes(raw_key)
+def spelling(prefix: str, identity: str, key: bytes) -> str:
+    """The path as the signer spells it."""
+    return f"{prefix}/files/{quote(identity, safe='')}/{quote(key, safe='/')}"
+
+
+def inside(root: str, key: bytes) -> Path | None:
+    """The regular file that a key names inside of a root, or None. Blocks."""
     segments = key.split(b"/")
     if b"\0" in key or any(segment in (b"", b".", b"..") for segment in segments):
         return None

@@ -1,6 +1,6 @@
 //! URLs of the gateway's own files route, for tables that no store can sign for.
 //!
-//! `{base_url}/{percent-encoded key}?expires={unix seconds}&signature={hex}`, where the signature is
+//! `{base_url}/{percent-encoded key}?sp=r&expires={unix seconds}&signature={hex}`, where the signature is
 //! HMAC-SHA256(key, "{path of the URL}\n{expires}"). The path names the table, so a URL of one table opens no
 //! other; the route verifies with [`verify_local_url`] before it looks at the path. Clients spell a path anew
 //! (many send `=` for `%3D`), so what is signed is the path decoded once and encoded once by our rules.
@@ -53,7 +53,7 @@ impl LocalSigner {
         percent::append_uri(&head[self.path_at..], &mut signed_head);
         let signed_tail = format!("\n{expires_seconds}");
         Ok(UrlTemplate {
-            tail: format!("?expires={expires_seconds}&signature={NO_SIGNATURE}").into_bytes(),
+            tail: format!("?sp=r&expires={expires_seconds}&signature={NO_SIGNATURE}").into_bytes(),
             text: PathText::new(self.key.inner(), BLOCK_BYTES, &signed_head, signed_tail.as_bytes()),
             head,
             string_to_sign: None,
@@ -112,7 +112,7 @@ mod tests {
         let (url, expires_ms) = signer.sign(key, NOW_MS, 60).unwrap();
         assert_eq!(expires_ms, 1_700_000_060_000);
         let rest = url.strip_prefix("http://127.0.0.1:8080").unwrap();
-        let (path, query) = rest.split_once("?expires=").unwrap();
+        let (path, query) = rest.split_once("?sp=r&expires=").unwrap();
         let (expires, signature) = query.split_once("&signature=").unwrap();
         (path.to_owned(), expires.to_owned(), signature.to_owned())
     }
@@ -132,7 +132,7 @@ mod tests {
         let signer = Signer::local("http://127.0.0.1:8080/files/a+b=c", KEY).unwrap();
         let (url, _) = signer.sign("d=1/x+y z%41", NOW_MS, 60).unwrap();
         let (path, query) =
-            url.strip_prefix("http://127.0.0.1:8080").unwrap().split_once("?expires=").unwrap();
+            url.strip_prefix("http://127.0.0.1:8080").unwrap().split_once("?sp=r&expires=").unwrap();
         assert_eq!(path, "/files/a+b=c/d%3D1/x%2By%20z%2541");
         let (expires, signature) = query.split_once("&signature=").unwrap();
         let verifies = |path: &str| verify_local_url(path, expires, signature, KEY, NOW_MS);

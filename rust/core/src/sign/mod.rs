@@ -39,7 +39,7 @@ impl Signer {
         Ok(Self(Arc::new(Scheme::S3(Box::new(S3Signer::new(options)?)))))
     }
 
-    /// URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?expires={s}&signature={hex}`.
+    /// URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?sp=r&expires={s}&signature={hex}`.
     pub fn local(base_url: &str, key: &[u8]) -> Result<Self> {
         Ok(Self(Arc::new(Scheme::Local(LocalSigner::new(base_url, key)?))))
     }

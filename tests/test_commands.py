@@ -1,0 +1,129 @@
+"""`delta-gateway token`, `check` and `explain`, as they are called."""
+
+import hashlib
+import json
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tables.demo import ROWS
+
+from gateway.__main__ import main
+
+
+@pytest.fixture
+def configuration(demo_tables: Path, tmp_path: Path) -> Path:
+    tables = [{"name": name, "location": str(demo_tables / name)} for name in ROWS]
+    file = tmp_path / "share.yaml"
+    file.write_text(shared(tables))
+    return file
+
+
+def shared(tables: list[dict[str, Any]]) -> str:
+    shares = [{"name": "demo", "schemas": [{"name": "default", "tables": tables}]}]
+    return yaml.safe_dump({"version": 1, "port": 8123, "shares": shares, "gateway": {"anonymous": True}})
+
+
+def test_a_token_is_in_its_profile_and_its_hash_in_the_entry(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "share.yaml").write_text("version: 1\nport: 8123\nshares: [{name: a}, {name: b}]\n")
+    profile = tmp_path / "alice.share"
+    arguments = ["token", "alice", "--shares", "a, b", "--expires", "90d"]
+    assert main([*arguments, "--profile", str(profile), "-c", str(tmp_path / "share.yaml")]) == 0
+    written = json.loads(profile.read_text())
+    assert written["shareCredentialsVersion"] == 1
+    assert written["endpoint"] == "http://localhost:8123/delta-sharing"
+    expires = datetime.fromisoformat(written["expirationTime"])
+    assert abs(expires - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=1)
+    assert stat.S_IMODE(profile.stat().st_mode) == 0o600
+    printed = capsys.readouterr()
+    entry = yaml.safe_load(printed.out)[0]
+    assert entry["name"] == "alice"
+    assert entry["shares"] == ["a", "b"]
+    assert entry["tokens"][0]["sha256"] == hashlib.sha256(written["bearerToken"].encode()).hexdigest()
+    assert written["bearerToken"] not in printed.out + printed.err
+
+
+def test_a_profile_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "alice.share"
+    profile.write_text("an older one")
+    assert main(["token", "alice", "--profile", str(profile), "--endpoint", "https://x.example"]) == 1
+    assert profile.read_text() == "an older one"
+    assert "File exists" in capsys.readouterr().err
+
+
+def test_a_token_without_a_profile_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "bob"]) == 0
+    printed = capsys.readouterr()
+    token = next(line for line in printed.err.splitlines() if len(line) == 43 and " " not in line)
+    assert hashlib.sha256(token.encode()).hexdigest() in printed.out
+
+
+@pytest.mark.parametrize("text", ["90", "d", "0d", "-1d", "1y"])
+def test_a_duration_that_is_none_is_a_wrong_command_line(text: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["token", "alice", "--expires", text])
+    assert caught.value.code == 2
+
+
+def test_check_opens_every_table(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", str(configuration)]) == 0
+    printed = capsys.readouterr().out
+    assert "3 of 3 tables can be read." in printed
+    row = next(line for line in printed.splitlines() if "demo.default.reading" in line)
+    assert "deletionVectors" in row
+    assert "Python 1.4, Spark 4" in row
+
+
+def test_check_fails_for_what_recipients_could_not_read(
+    demo_tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "gone" / "_delta_log"
+    log.mkdir(parents=True)
+    for name in (demo_tables / "orders" / "_delta_log").glob("*.json"):
+        (log / name.name).write_bytes(name.read_bytes())
+    file = tmp_path / "share.yaml"
+    places = {"whole": demo_tables / "orders", "gone": tmp_path / "gone", "absent": tmp_path / "absent"}
+    file.write_text(shared([{"name": name, "location": str(place)} for name, place in places.items()]))
+    assert main(["check", "-c", str(file)]) == 1
+    printed = capsys.readouterr().out
+    assert "1 of 3 tables can be read." in printed
+    assert "a data file is missing" in printed
+    assert "the table has no Delta log" in printed
+
+
+def test_check_says_what_is_wrong_with_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "share.yaml").write_text("version: 1\nport: x\n")
+    assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
+    assert "share.yaml:2: port: 'x' is not a whole number" in capsys.readouterr().err
+
+
+def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hints = [
+        "--predicate",
+        "region = 'a/b'",
+        "--predicate",
+        "inhabitants > 15000000",
+        "--predicate",
+        "nonsense (",
+    ]
+    assert main(["explain", "demo.default.cities", "-c", str(configuration), *hints]) == 0
+    printed = capsys.readouterr().out
+    rows = {
+        line.split("┆")[0].strip("│ "): line.split("┆")[1:] for line in printed.splitlines() if "┆" in line
+    }
+    counts = [cell.strip() for cell in rows["region = 'a/b'"]]
+    assert counts[0] != counts[4] == "1"
+    assert rows["nonsense ("][-1].strip("│ ") != ""
+    assert "kept, for example:" in printed
+
+
+def test_explain_refuses_a_table_that_is_not_shared(
+    configuration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "demo.default.nothing", "-c", str(configuration)]) == 1
+    assert "no such table" in capsys.readouterr().err

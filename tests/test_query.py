@@ -1,0 +1,393 @@
+"""Queries and changes through a real socket: versions, pages, refreshed URLs, headers, last lines."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient
+from served import PREFIX, Clock, bearer, error_of, recipients, serve
+
+Client = TestClient[Any, Any]
+
+FIRST_MS = 1_700_000_000_000
+TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
+FILES_PER_VERSION, VERSIONS = 3, 4
+LIFETIME_SECONDS = 3600
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("x", "long"), ("p", "string"))
+    ],
+}
+CAPABLE = {"delta-sharing-capabilities": "responseformat=delta,parquet;includeendstreamaction=true"}
+
+
+def commit(root: Path, version: int) -> None:
+    """Adds a few files; the first commit makes the table."""
+    log = root / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    actions: list[dict[str, Any]] = [{"commitInfo": {"inCommitTimestamp": FIRST_MS + version * 1000}}]
+    if version == 0:
+        actions.append(
+            {
+                "protocol": {
+                    "minReaderVersion": 1,
+                    "minWriterVersion": 7,
+                    "writerFeatures": ["inCommitTimestamp"],
+                }
+            }
+        )
+        actions.append(
+            {
+                "metaData": {
+                    "id": "table-id",
+                    "format": {"provider": "parquet", "options": {}},
+                    "schemaString": json.dumps(SCHEMA),
+                    "partitionColumns": ["p"],
+                    "configuration": {
+                        "delta.enableInCommitTimestamps": "true",
+                        "delta.enableChangeDataFeed": "true",
+                    },
+                }
+            }
+        )
+    for number in range(FILES_PER_VERSION):
+        value = version * FILES_PER_VERSION + number
+        stats = {
+            "numRecords": 10,
+            "minValues": {"x": value},
+            "maxValues": {"x": value},
+            "nullCount": {"x": 0},
+        }
+        add = {
+            "path": f"p=part-{number}/{version}-{number}.parquet",
+            "partitionValues": {"p": f"part-{number}"},
+            "size": 100 + value,
+            "modificationTime": FIRST_MS,
+            "dataChange": True,
+            "stats": json.dumps(stats),
+        }
+        actions.append({"add": add})
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    (log / f"{version:020}.json").write_text(text)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for version in range(VERSIONS):
+        commit(tmp_path / "t", version)
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(FIRST_MS + 86_400_000)
+
+
+def configuration(root: Path, *, history_shared: bool = True, extra: str = "") -> str:
+    table = f"{{name: t, location: '{root}', historyShared: {str(history_shared).lower()}, id: the-id}}"
+    other = f"{{name: other, location: '{root}', historyShared: true}}"
+    return (
+        f"{extra}shares: [{{name: s, schemas: [{{name: d, tables: [{table}, {other}]}}]}}]\n"
+        f"{recipients(alice='s', bob='s')}"
+    )
+
+
+@pytest.fixture
+async def client(root: Path, clock: Clock) -> AsyncIterator[Client]:
+    started, _ = await serve(configuration(root), clock=clock)
+    yield started
+    await started.close()
+
+
+async def query(
+    client: Client,
+    body: dict[str, Any],
+    *,
+    headers: dict[str, str] | None = None,
+    path: str = TABLE,
+    name: str = "alice",
+) -> tuple[Any, list[dict[str, Any]]]:
+    """A successful query: the response and its lines."""
+    sent = bearer(name) | (headers or {})
+    response = await client.post(f"{path}/query", data=orjson.dumps(body), headers=sent)
+    assert response.status == 200, await response.text()
+    return response, lines_of(await response.read())
+
+
+async def refused(
+    client: Client, body: dict[str, Any], *, path: str = TABLE, name: str = "alice", **headers: str
+) -> None:
+    response = await client.post(f"{path}/query", data=orjson.dumps(body), headers=bearer(name) | headers)
+    assert (response.status, error_of(await response.read())) == (400, "INVALID_PARAMETER_VALUE")
+
+
+def lines_of(body: bytes) -> list[dict[str, Any]]:
+    assert body.endswith(b"\n")
+    return [orjson.loads(line) for line in body.splitlines()]
+
+
+def ids(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["file"]["id"] for line in lines if "file" in line]
+
+
+def end(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    action: dict[str, Any] = lines[-1]["endStreamAction"]
+    return action
+
+
+async def test_the_latest_version_has_the_protocols_headers_and_lines(client: Client) -> None:
+    response, lines = await query(client, {})
+    assert response.headers["Content-Type"] == "application/x-ndjson; charset=utf-8"
+    assert response.headers["Delta-Table-Version"] == "3"
+    assert response.headers["delta-sharing-capabilities"] == "responseformat=parquet"
+    assert [next(iter(line)) for line in lines] == ["protocol", "metaData"] + ["file"] * 12
+    assert (lines[1]["metaData"]["numFiles"], lines[1]["metaData"]["size"]) == (12, sum(range(100, 112)))
+    assert "version" not in lines[1]["metaData"]
+
+
+async def test_an_older_version_is_stamped_on_every_line(client: Client) -> None:
+    response, lines = await query(client, {"version": 1})
+    assert response.headers["Delta-Table-Version"] == "1"
+    assert lines[1]["metaData"]["version"] == 1
+    assert len(ids(lines)) == 6
+    assert {line["file"]["version"] for line in lines[2:]} == {1}
+    by_time, same = await query(client, {"timestamp": "2023-11-14T22:13:21.5Z"})
+    assert by_time.headers["Delta-Table-Version"] == "1"
+    assert ids(same) == ids(lines)
+
+
+async def test_metadata_and_query_say_the_same_two_lines(client: Client) -> None:
+    described = await client.get(f"{TABLE}/metadata", headers=bearer())
+    answered = await client.post(f"{TABLE}/query", data=b"{}", headers=bearer())
+    assert (await answered.read()).startswith(await described.read())
+    assert described.headers["Delta-Table-Version"] == "3"
+
+
+async def test_the_deprecated_head_tells_the_version(client: Client) -> None:
+    for method, path in (("HEAD", TABLE), ("GET", f"{TABLE}/version")):
+        response = await client.request(method, path, headers=bearer())
+        assert (response.status, response.headers["Delta-Table-Version"]) == (200, "3")
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 12, 50])
+async def test_pages_make_up_the_answer_and_begin_alike(client: Client, size: int) -> None:
+    _, whole = await query(client, {})
+    response, page = await query(client, {"maxFiles": size})
+    heads, seen = [(response.headers["Delta-Table-Version"], page[:2])], ids(page)
+    while token := end(page).get("nextPageToken"):
+        response, page = await query(client, {"maxFiles": size, "pageToken": token})
+        heads.append((response.headers["Delta-Table-Version"], page[:2]))
+        assert 0 < len(ids(page)) <= size
+        seen += ids(page)
+    assert seen == ids(whole)
+    assert all(head == heads[0] for head in heads)
+
+
+async def test_a_commit_between_pages_changes_nothing(client: Client, root: Path) -> None:
+    _, whole = await query(client, {})
+    _, first = await query(client, {"maxFiles": 7})
+    commit(root, VERSIONS)
+    response, second = await query(client, {"maxFiles": 7, "pageToken": end(first)["nextPageToken"]})
+    assert ids(first) + ids(second) == ids(whole)
+    assert response.headers["Delta-Table-Version"] == "3"
+
+
+async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, clock: Clock) -> None:
+    _, first = await query(client, {"maxFiles": 5})
+    replica, _ = await serve(configuration(root), clock=clock)
+    try:
+        _, second = await query(replica, {"pageToken": end(first)["nextPageToken"]})
+    finally:
+        await replica.close()
+    _, whole = await query(client, {})
+    assert ids(first) + ids(second) == ids(whole)
+
+
+async def test_a_page_token_is_bound_to_what_was_asked(client: Client, clock: Clock) -> None:
+    hints = {"predicateHints": ["x >= 2"], "maxFiles": 2}
+    _, page = await query(client, hints)
+    token = {"pageToken": end(page)["nextPageToken"]}
+    await query(client, hints | {"maxFiles": 3} | token)
+    await refused(client, {"maxFiles": 2} | token)
+    await refused(client, hints | {"limitHint": 5} | token)
+    await refused(client, hints | token, fileidhash="delta")
+    await refused(client, hints | token, name="bob")
+    await refused(client, hints | token, path=TABLE[:-1] + "other")
+    await refused(client, hints | token, **{"delta-sharing-capabilities": "responseformat=delta"})
+    clock.now_ms += 259_200_000
+    await refused(client, hints | token)
+
+
+async def test_a_limit_holds_over_all_pages(client: Client) -> None:
+    _, whole = await query(client, {"limitHint": 45})
+    body = {"limitHint": 45, "maxFiles": 2}
+    _, page = await query(client, body)
+    seen = ids(page)
+    while token := end(page).get("nextPageToken"):
+        _, page = await query(client, body | {"pageToken": token})
+        seen += ids(page)
+    assert seen == ids(whole)
+    assert len(seen) == 5
+
+
+async def test_the_configured_page_size_is_the_ceiling(root: Path, clock: Clock) -> None:
+    client, _ = await serve(configuration(root, extra="queryTablePageSizeLimit: 4\n"), clock=clock)
+    try:
+        assert len(ids((await query(client, {"maxFiles": 100}))[1])) == 4
+        assert len(ids((await query(client, {}))[1])) == 12
+    finally:
+        await client.close()
+
+
+async def test_a_refresh_gives_the_same_files_new_urls_and_a_later_expiry(
+    client: Client, root: Path, clock: Clock
+) -> None:
+    _, first = await query(client, {"includeRefreshToken": True})
+    commit(root, VERSIONS)
+    clock.now_ms += 1_800_000
+    response, again = await query(client, {"refreshToken": end(first)["refreshToken"]})
+    assert response.headers["Delta-Table-Version"] == "3"
+    assert ids(again) == ids(first)
+    assert end(again)["minUrlExpirationTimestamp"] == end(first)["minUrlExpirationTimestamp"] + 1_800_000
+    assert {line["file"]["url"] for line in again[2:-1]}.isdisjoint(
+        line["file"]["url"] for line in first[2:-1]
+    )
+    await query(client, {"refreshToken": end(again)["refreshToken"], "predicateHints": ["x = 1"]})
+    await refused(client, {"refreshToken": end(first)["refreshToken"]}, name="bob")
+    clock.now_ms += 1_800_000
+    await refused(client, {"refreshToken": end(first)["refreshToken"]})
+
+
+async def test_a_refresh_works_where_history_is_not_shared(root: Path, clock: Clock) -> None:
+    client, _ = await serve(configuration(root, history_shared=False), clock=clock)
+    try:
+        _, first = await query(client, {"includeRefreshToken": True})
+        commit(root, VERSIONS)
+        _, again = await query(client, {"refreshToken": end(first)["refreshToken"]})
+        assert ids(again) == ids(first)
+        await refused(client, {"version": 3})
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "wanted", "announced"),
+    [
+        ({}, {}, False, False),
+        ({"limitHint": 1}, {}, False, False),
+        ({"maxFiles": 1}, {}, True, False),
+        ({"includeRefreshToken": True}, {}, True, False),
+        ({}, CAPABLE, True, True),
+        ({"startingVersion": 0}, {}, False, False),
+        ({"startingVersion": 0}, CAPABLE, True, True),
+    ],
+)
+async def test_the_last_line_is_there_when_it_was_asked_for(
+    client: Client, body: dict[str, Any], headers: dict[str, str], wanted: bool, announced: bool
+) -> None:
+    response, lines = await query(client, body, headers=headers)
+    assert ("endStreamAction" in lines[-1]) is wanted
+    said = response.headers["delta-sharing-capabilities"]
+    assert ("includeendstreamaction=true" in said) is announced
+
+
+async def test_predicates_prune_and_the_counts_are_seen(client: Client) -> None:
+    response, lines = await query(client, {"predicateHints": ["p = 'part-1'", "x > 4"]})
+    assert len(ids(lines)) == 2
+    assert response.headers["delta-sharing-hint-status"] == "ok"
+    assert (
+        response.headers["delta-sharing-pruning"]
+        == "considered=12, pruned_by_partition=8, pruned_by_stats=2, pruned_by_limit=0, returned=2"
+    )
+
+
+async def test_a_hint_that_is_ignored_is_told(client: Client) -> None:
+    response, lines = await query(client, {"predicateHints": ["x ~ 4", "p = 'part-1'"]})
+    assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: ")
+    assert len(ids(lines)) == 4
+
+
+async def test_hints_count_as_far_as_the_configuration_says(root: Path, clock: Clock) -> None:
+    keys = ("evaluatePredicateHints", "evaluateJsonPredicateHints", "evaluateJsonPredicateHintsV2")
+    off = "".join(f"{key}: false\n" for key in keys)
+    client, _ = await serve(configuration(root, extra=off), clock=clock)
+    column = {"op": "column", "name": "p", "valueType": "string"}
+    literal = {"op": "literal", "value": "x", "valueType": "string"}
+    tree = {"op": "equal", "children": [column, literal]}
+    try:
+        _, lines = await query(
+            client, {"predicateHints": ["p = 'x'"], "jsonPredicateHints": json.dumps(tree)}
+        )
+        assert len(ids(lines)) == 12
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("scheme", ["parquet", "Delta"])
+async def test_the_id_scheme_is_echoed(client: Client, scheme: str) -> None:
+    response, lines = await query(client, {}, headers={"fileidhash": scheme})
+    assert response.headers["fileidhash"] == scheme.lower()
+    assert {len(identity) for identity in ids(lines)} == {32 if scheme == "parquet" else 64}
+
+
+async def test_what_changed_since_a_version(client: Client) -> None:
+    response, lines = await query(client, {"startingVersion": 2, "endingVersion": 99})
+    assert response.headers["Delta-Table-Version"] == "2"
+    versions = [line["add"]["version"] for line in lines if "add" in line]
+    assert versions == [2] * 3 + [3] * 3
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_pages_of_changes(client: Client, root: Path, size: int) -> None:
+    path = f"{TABLE}/changes?startingVersion=1&endingTimestamp=2023-11-14T22:13:23Z"
+    whole = lines_of(await (await client.get(path, headers=bearer())).read())
+    seen: list[Any] = []
+    token, head = "", None
+    while True:
+        paged = f"{path}&maxFiles={size}" + (f"&pageToken={token}" if token else "")
+        response = await client.get(paged, headers=bearer())
+        assert response.headers["Delta-Table-Version"] == "1"
+        page = lines_of(await response.read())
+        head = head or page[:2]
+        assert page[:2] == head
+        seen += [line["add"]["id"] for line in page if "add" in line]
+        commit(root, VERSIONS)
+        token = end(page).get("nextPageToken", "")
+        if not token:
+            break
+    assert seen == [line["add"]["id"] for line in whole if "add" in line]
+    assert len(seen) == 9
+
+
+async def test_an_asynchronous_query_is_answered_at_once(client: Client) -> None:
+    headers = {"delta-sharing-capabilities": "responseformat=parquet;asyncquery=true"}
+    response, lines = await query(client, {"idempotencyKey": "k"}, headers=headers)
+    assert response.headers["delta-sharing-capabilities"] == "responseformat=parquet"
+    assert len(ids(lines)) == 12
+    asked = await client.post(f"{TABLE}/queries/1", data=b"{}", headers=bearer())
+    assert (asked.status, error_of(await asked.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+async def test_every_request_is_a_line_without_its_query_string(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    _, lines = await query(client, {"predicateHints": ["p = 'part-1'"]})
+    url = lines[2]["file"]["url"]
+    await client.session.get(url)
+    logged = [json.loads(record.message) for record in caplog.records if record.name == "gateway.access"]
+    asked = logged[0]
+    assert (asked["status"], asked["recipient"], asked["table"], asked["version"]) == (
+        200,
+        "alice",
+        "s.d.t",
+        3,
+    )
+    assert (asked["considered"], asked["pruned_by_partition"], asked["returned"]) == (12, 8, 4)
+    assert "signature" not in caplog.text
+    assert "token-of-alice" not in caplog.text

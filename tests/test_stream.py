@@ -1,0 +1,184 @@
+"""Answers as they leave: codings, faults after the first byte, clients that leave, many at once."""
+
+import asyncio
+import gzip
+import importlib.util
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import ClientPayloadError
+from aiohttp.test_utils import TestClient
+from served import PREFIX, serve
+
+from gateway.config import Compression
+from gateway.stream import content_coding
+
+Client = TestClient[Any, Any]
+ADDS, ROWS_PER_GROUP = 30_000, 5_000
+TABLE = f"{PREFIX}/shares/s/schemas/d/tables"
+ENDING = {"delta-sharing-capabilities": "responseformat=parquet;includeendstreamaction=true"}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same log twice; in `broken`, the stats of the last row group are noise, which comes late."""
+    spec = importlib.util.spec_from_file_location(
+        "make_log", Path(__file__).resolve().parents[1] / "bench" / "make_log.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    make_log = importlib.util.module_from_spec(spec)
+    sys.modules["make_log"] = make_log
+    spec.loader.exec_module(make_log)
+    make_log.ROWS_PER_GROUP = ROWS_PER_GROUP
+    root = tmp_path_factory.mktemp("stream")
+    for name in ("whole", "broken"):
+        make_log.make_log(root / name, make_log.LogOptions(adds=ADDS, commits=0))
+    break_last_stats(next((root / "broken/_delta_log").glob("*.checkpoint.parquet")))
+    return root
+
+
+def break_last_stats(checkpoint: Path) -> None:
+    found = pq.ParquetFile(checkpoint).metadata
+    # The last row group may hold no adds.
+    for index in reversed(range(found.num_row_groups)):
+        group = found.row_group(index)
+        columns = {
+            group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
+        }
+        stats = columns["add.stats"]
+        if stats.num_values > 1000:
+            break
+    start = min(offset for offset in (stats.dictionary_page_offset, stats.data_page_offset) if offset)
+    content, part = bytearray(checkpoint.read_bytes()), stats.total_compressed_size // 4
+    for at in range(start + part, start + 2 * part):
+        content[at] ^= 0xFF
+    checkpoint.write_bytes(content)
+
+
+@pytest.fixture
+async def client(tables: Path) -> AsyncIterator[Client]:
+    entries = ", ".join(f"{{name: {name}, location: '{tables / name}'}}" for name in ("whole", "broken"))
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\ngateway: {{anonymous: true}}\n"
+    )
+    yield started
+    await started.close()
+
+
+async def test_a_long_answer_is_whole_and_chunked(client: Client) -> None:
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    body = await response.read()
+    assert response.headers["Transfer-Encoding"] == "chunked"
+    assert body.count(b"\n") == ADDS + 2
+    assert len({orjson.loads(line)["file"]["id"] for line in body.splitlines()[2:]}) == ADDS
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_a_coded_answer_is_the_same(client: Client, coding: str) -> None:
+    async with client.session.post(
+        client.make_url(f"{TABLE}/whole/query"),
+        headers={"Accept-Encoding": coding} | ENDING,
+        auto_decompress=False,
+    ) as response:
+        body = await response.read()
+        assert response.headers["Content-Encoding"] == coding
+    plain = gzip.decompress(body) if coding == "gzip" else unzstd(body)
+    assert len(body) * 3 < len(plain)
+    assert plain.count(b"\n") == ADDS + 3
+    assert b"minUrlExpirationTimestamp" in plain.splitlines()[-1]
+
+
+def unzstd(body: bytes) -> bytes:
+    return pa.input_stream(pa.BufferReader(body), compression="zstd").read()
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
+async def test_a_late_fault_is_the_last_line_for_who_asked_for_it(client: Client, coding: str) -> None:
+    async with client.session.post(
+        client.make_url(f"{TABLE}/broken/query"),
+        headers={"Accept-Encoding": coding} | ENDING,
+        auto_decompress=False,
+    ) as response:
+        assert response.status == 200
+        body = await response.read()
+    plain = {"identity": bytes, "gzip": gzip.decompress, "zstd": unzstd}[coding](body)
+    lines = plain.splitlines()
+    end = orjson.loads(lines[-1])["endStreamAction"]
+    assert set(end) == {"errorMessage", "httpStatusErrorCode"}
+    assert end["httpStatusErrorCode"] == 500
+    assert "quote request id" in end["errorMessage"]
+    assert ADDS // 2 < len(lines) < ADDS
+    assert all(orjson.loads(line) for line in lines)
+
+
+async def test_a_late_fault_cuts_the_connection_for_who_did_not(client: Client) -> None:
+    response = await client.post(f"{TABLE}/broken/query", headers={"Accept-Encoding": "identity"})
+    assert response.status == 200
+    with pytest.raises(ClientPayloadError):
+        await response.read()
+
+
+async def test_a_fault_before_the_first_byte_has_its_status(client: Client) -> None:
+    response = await client.post(f"{TABLE}/absent/query")
+    assert response.status == 404
+
+
+async def test_a_client_that_leaves_stops_its_stream(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    await response.content.readany()
+    response.close()
+    deadline = time.monotonic() + 10
+    while not any('"query"' in r.message or "/query" in r.message for r in caplog.records):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    line = orjson.loads(next(r.message for r in caplog.records if "/query" in r.message))
+    assert line.get("returned", 0) < ADDS
+    assert (await client.get("/healthz")).status == 200
+
+
+async def test_others_are_answered_while_long_answers_run(client: Client) -> None:
+    async def listing() -> int:
+        response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+        return (await response.read()).count(b"\n")
+
+    running = [asyncio.create_task(listing()) for _ in range(4)]
+    while not all(task.done() for task in running):
+        assert (await client.get(f"{PREFIX}/shares")).status == 200
+    assert {task.result() for task in running} == {ADDS + 2}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "files", "coding"),
+    [
+        ("", 1000, "identity"),
+        ("gzip, deflate", 1000, "gzip"),
+        ("gzip, deflate", 63, "identity"),
+        ("gzip, zstd", 1000, "zstd"),
+        ("gzip;q=0.5, zstd;q=0", 1000, "gzip"),
+        ("*", 1000, "zstd"),
+        ("*;q=0, gzip", 1000, "gzip"),
+        ("br, identity", 1000, "identity"),
+        ("gzip;q=nonsense", 1000, "identity"),
+    ],
+)
+def test_a_coding_is_chosen_when_it_is_accepted_and_pays(accepted: str, files: int, coding: str) -> None:
+    assert content_coding(accepted, "10.0.0.1", Compression(), files=files) == coding
+
+
+def test_loopback_clients_may_be_spared_the_coding() -> None:
+    spared = Compression(skip_loopback=True)
+    for remote in ("127.0.0.1", "::1", "127.8.8.8"):
+        assert content_coding("gzip", remote, spared, files=1000) == "identity"
+        assert content_coding("gzip", remote, Compression(), files=1000) == "gzip"
+    assert content_coding("gzip", "10.0.0.1", spared, files=1000) == "gzip"
