@@ -130,18 +130,20 @@ mod tests {
         }
     }
 
+    struct Both(Vec<Arc<Counting>>);
+
+    impl Task for Both {
+        fn step(self: Arc<Self>, pool: &Pool) {
+            for task in &self.0 {
+                pool.submit(Arc::clone(task) as Arc<dyn Task>);
+            }
+        }
+    }
+
     #[test]
     fn two_long_tasks_on_one_thread_take_turns() {
         let pool = Pool::new(1).unwrap();
         let (said, heard) = mpsc::channel();
-        struct Both(Vec<Arc<Counting>>);
-        impl Task for Both {
-            fn step(self: Arc<Self>, pool: &Pool) {
-                for task in &self.0 {
-                    pool.submit(Arc::clone(task) as Arc<dyn Task>);
-                }
-            }
-        }
         let task =
             |name| Arc::new(Counting { name, left: AtomicUsize::new(50), said: Mutex::new(said.clone()) });
         pool.submit(Arc::new(Both(vec![task(1), task(2)])));
