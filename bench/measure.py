@@ -1,7 +1,7 @@
 """Measures commands and servers by the operating system's own accounts.
 
-CPU seconds are user + system of the whole process, memory is the peak of its resident set. Two things are compared
-by interleaved pairs (A B A B ..) and quoted as the median of the ratios, because a shared machine drifts.
+CPU seconds are user + system of the whole process, memory is the peak of its resident set. Two things are
+compared by interleaved pairs (A B A B ..), quoted as the median of the ratios: a shared machine drifts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -78,7 +78,7 @@ class PeakWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> PeakWatch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -109,7 +109,12 @@ def machine() -> dict[str, Any]:
     if cpu_info.exists():
         names = [line for line in cpu_info.read_text().splitlines() if line.startswith("model name")]
         cpu = names[0].partition(":")[2].strip() if names else cpu
-    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
 
 
 def python(script: str, *arguments: str) -> list[str]:

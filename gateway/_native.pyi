@@ -140,7 +140,10 @@ class NdjsonChunks:
     """The body of an answer, made ahead by native threads into a bounded queue."""
 
     def fileno(self) -> int:
-        """A file descriptor that becomes readable when `next_chunk` has something new to say."""
+        """A file descriptor that becomes readable when `next_chunk` has something new to say.
+
+        Ask only after None from a stream that is not done: an answer that was ready at once has none (ValueError).
+        """
     def next_chunk(self) -> Chunk | None:
         """The next piece, or None: then `done` tells the end from "not yet" (wait for `fileno`). Raises LogError."""
     @property
@@ -311,6 +314,9 @@ def cache_used_bytes() -> int:
 
 def shrink_cache(bytes: int) -> None:  # noqa: A002
     """Drops the least recently used hot columns until at most `bytes` are held; running streams finish."""
+
+def is_debug_build() -> bool:
+    """Whether this module was built without optimisation; benches refuse it."""
 
 def deletion_vector_rows(data: bytes, *, offset: int, size_in_bytes: int) -> list[int]:
     """Row indexes of a vector stored in a deletion vector file, checked by its checksum. Raises CorruptLog."""

@@ -54,7 +54,12 @@ def routes(prefix: str) -> list[web.AbstractRouteDef]:
     """The route table."""
     share = f"{prefix}/shares/{{share}}"
     table = f"{share}/schemas/{{schema}}/tables/{{table}}"
+    # The router tries them in turn: those that clients ask most come first.
     return [
+        web.post(f"{table}/query", query.query),
+        _get(f"{table}/changes", changes.changes),
+        _get(f"{table}/metadata", table_routes.metadata),
+        _get(f"{table}/version", table_routes.version),
         web.get("/healthz", health.alive),
         web.get("/readyz", health.ready),
         _get(f"{prefix}/shares", discovery.list_shares),
@@ -63,11 +68,7 @@ def routes(prefix: str) -> list[web.AbstractRouteDef]:
         _get(f"{share}/schemas/{{schema}}/tables", discovery.list_tables),
         _get(f"{share}/all-tables", discovery.list_all_tables),
         web.head(table, table_routes.version),
-        _get(f"{table}/version", table_routes.version),
-        _get(f"{table}/metadata", table_routes.metadata),
-        web.post(f"{table}/query", query.query),
         web.post(f"{table}/queries/{{id}}", table_routes.async_query),
-        _get(f"{table}/changes", changes.changes),
         web.get(f"{prefix}/files/{{root}}/{{key:.+}}", files.file),
     ]
 

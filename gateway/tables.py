@@ -69,6 +69,11 @@ class OpenTable:
         self._require_shared(snapshot.version)
         return snapshot
 
+    def latest_in_memory(self) -> _native.Snapshot | None:
+        """The latest snapshot, if a look is fresh and nothing has to be read. Never blocks."""
+        snapshot = self.native.latest_if_fresh(max_staleness_ms=self.max_staleness_ms)
+        return snapshot if snapshot is not None and snapshot.is_in_memory else None
+
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """The earliest shared version that was committed at or after a timestamp."""
         self.require_history()

@@ -12,5 +12,7 @@ count = int(sys.argv[1])
 length = 0
 for number in range(count):
     key = f"table/date=2025-01-01/region=region-1/part-{number:05d}.parquet"
-    length += len(client.generate_presigned_url("get_object", Params={"Bucket": "bench", "Key": key}, ExpiresIn=900))
+    length += len(
+        client.generate_presigned_url("get_object", Params={"Bucket": "bench", "Key": key}, ExpiresIn=900)
+    )
 print(json.dumps({"urls": count, "bytes": length}), flush=True)

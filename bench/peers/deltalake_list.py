@@ -10,5 +10,7 @@ adds = DeltaTable(sys.argv[1]).get_add_actions()
 answer = {"files": adds.num_rows}
 if "--digest" in sys.argv:
     paths = adds.column("path").to_pylist()
-    answer["digest"] = f"{sum(int.from_bytes(hashlib.md5(path.encode()).digest()) for path in paths) % (1 << 128):032x}"
+    answer["digest"] = (
+        f"{sum(int.from_bytes(hashlib.md5(path.encode()).digest()) for path in paths) % (1 << 128):032x}"
+    )
 print(json.dumps(answer), flush=True)

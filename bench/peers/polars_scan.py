@@ -3,7 +3,7 @@
 import json
 import sys
 
-import polars
+import polars as pl
 
-frame = polars.scan_delta(sys.argv[1])
+frame = pl.scan_delta(sys.argv[1])
 print(json.dumps({"columns": len(frame.collect_schema())}), flush=True)

@@ -26,14 +26,28 @@ async def query(request: web.Request) -> web.StreamResponse:
     asked = TableRequest.of(request)
     body = TableQuery.parse(await request.read())
     page = asked.open_page(body.paging.page_token, body.parameters())
-    answering = answer_snapshot if body.starting_version is None else answer_changes
-    sent = await asked.sharing.tables.blocking(answering, asked, body, page)
+    blocking = asked.sharing.tables.blocking
+    if body.starting_version is not None:
+        sent = await blocking(answer_changes, asked, body, page)
+    elif (latest := latest_in_memory(asked, body, page)) is not None:
+        sent = answer_snapshot(asked, body, page, latest)
+    else:
+        sent = await blocking(answer_snapshot, asked, body, page)
     return await stream.answer(request, sent)
 
 
-def answer_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> stream.Answer:
-    """Start the answer of one version. Blocks."""
-    snapshot = find_snapshot(asked, body, page)
+def latest_in_memory(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot | None:
+    """The latest version, if it is asked for and a thread is not worth its while: nothing has to be read."""
+    if page is not None or body.refresh_token is not None or body.at:
+        return None
+    return asked.opened.latest_in_memory()
+
+
+def answer_snapshot(
+    asked: TableRequest, body: TableQuery, page: Page | None, found: Snapshot | None = None
+) -> stream.Answer:
+    """Start the answer of one version. Blocks, unless it is `found` in memory."""
+    snapshot = found or find_snapshot(asked, body, page)
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
     max_files = asked.page_size(body.paging.max_files, paging=bool(body.paging))

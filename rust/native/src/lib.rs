@@ -13,6 +13,12 @@ mod table;
 
 use pyo3::prelude::*;
 
+/// Whether this module was built without optimisation, so that benches can refuse it.
+#[pyfunction]
+fn is_debug_build() -> bool {
+    cfg!(debug_assertions)
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
@@ -34,5 +40,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(deletion_vector::inline_deletion_vector_rows, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::encode_deletion_vector, module)?)?;
     module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
+    module.add_function(wrap_pyfunction!(is_debug_build, module)?)?;
     Ok(())
 }

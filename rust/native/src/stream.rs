@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
 use deltalog::ndjson::chunk::{self, NdjsonStream, Next};
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -68,8 +68,9 @@ impl NdjsonChunks {
 
 #[pymethods]
 impl NdjsonChunks {
-    fn fileno(&self) -> RawFd {
+    fn fileno(&self) -> PyResult<RawFd> {
         self.with(|stream| stream.wakeup_fd())
+            .ok_or_else(|| PyValueError::new_err("the answer is ready: there is nothing to wait for"))
     }
 
     fn next_chunk(&self, py: Python<'_>) -> PyResult<Option<Chunk>> {

@@ -137,7 +137,8 @@ pub struct StreamOptions {
 pub struct NdjsonStream {
     inner: Arc<Inner>,
     pool: Pool,
-    wakeups: PipeReader,
+    /// None where the answer was made before anyone could wait for it.
+    wakeups: Option<PipeReader>,
 }
 
 struct Inner {
@@ -192,11 +193,16 @@ impl NdjsonStream {
         source: Box<dyn LineSource>,
         options: StreamOptions,
     ) -> Result<Self> {
-        let (wakeups, signal) =
-            std::io::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        let (wakeups, signal) = if options.here {
+            (None, None)
+        } else {
+            let (wakeups, signal) =
+                std::io::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+            (Some(wakeups), Some(signal))
+        };
         let inner = Arc::new(Inner {
             source: Mutex::new(source),
-            state: Mutex::new(State { signal: Some(signal), ..State::default() }),
+            state: Mutex::new(State { signal, ..State::default() }),
             cancelled: AtomicBool::new(false),
             options,
             buffers: Arc::clone(buffers),
@@ -209,10 +215,11 @@ impl NdjsonStream {
         Ok(Self { inner, pool: pool.clone(), wakeups })
     }
 
-    /// Readable when [`Self::take`] has something new to say after it said [`Next::NotYet`].
+    /// Readable when [`Self::take`] has something new to say after it said [`Next::NotYet`], which it never says of
+    /// an answer that was made at its start: that one has no descriptor.
     #[must_use]
-    pub fn wakeup_fd(&self) -> RawFd {
-        self.wakeups.as_raw_fd()
+    pub fn wakeup_fd(&self) -> Option<RawFd> {
+        self.wakeups.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// The next piece of the body, without waiting. An error ends the stream; it comes after the pieces that
@@ -222,7 +229,7 @@ impl NdjsonStream {
         if state.signalled {
             state.signalled = false;
             // The byte is there, so this does not block; which byte it is says nothing.
-            let _ = self.wakeups.read(&mut [0]);
+            let _ = self.wakeups.as_mut().map(|wakeups| wakeups.read(&mut [0]));
         }
         if let Some(bytes) = state.ready.pop_front() {
             let resume = state.parked && state.has_room();
@@ -499,7 +506,7 @@ mod tests {
                 Ok(Next::Chunk(chunk)) => body.extend_from_slice(chunk.bytes()),
                 Ok(Next::Done) => return (body, Ok(())),
                 Ok(Next::NotYet) => {
-                    let mut wakeups = stream.wakeups.try_clone().unwrap();
+                    let mut wakeups = stream.wakeups.as_ref().unwrap().try_clone().unwrap();
                     wakeups.read_exact(&mut [0]).unwrap();
                     lock(&stream.inner.state).signalled = false;
                 }

@@ -1,0 +1,10 @@
+"""Replays and decodes a snapshot in this process and writes nothing: every live file's columns are read."""
+
+import json
+import sys
+
+from gateway import _native
+
+table = _native.Table(_native.Storage.local(), sys.argv[1])
+seen = table.snapshot().explain([], None)
+print(json.dumps({"files": seen.kept}), flush=True)

@@ -1,0 +1,36 @@
+"""Makes a whole signed answer in this process, without a server: decode, sign, write. Prints what it took."""
+
+import argparse
+import json
+import select
+import time
+
+from gateway import _native
+
+parser = argparse.ArgumentParser()
+parser.add_argument("directory")
+parser.add_argument("--threads", type=int, default=2)
+arguments = parser.parse_args()
+
+_native.configure(threads=arguments.threads, cache_bytes=0)
+table = _native.Table(_native.Storage.local(), arguments.directory)
+signer = _native.Signer.s3("bench", region="us-east-1", access_key_id="AKIA", secret_access_key="secret")
+snapshot = table.snapshot()
+snapshot.totals()
+started = time.perf_counter()
+chunks = snapshot.files(
+    _native.Signers("s3://bench/table", signer),
+    response_format="parquet",
+    now_ms=time.time_ns() // 1_000_000,
+    lifetime_seconds=900,
+)
+size = 0
+while True:
+    chunk = chunks.next_chunk()
+    if chunk is not None:
+        size += len(chunk)
+    elif chunks.done:
+        break
+    else:
+        select.select([chunks.fileno()], [], [])
+print(json.dumps({"files": chunks.summary.files, "bytes": size, "seconds": time.perf_counter() - started}))
