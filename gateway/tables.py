@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
 from gateway import _native
-from gateway._native import Changes, LogError, NdjsonChunks, Snapshot, StreamSummary
+from gateway._native import Changes, Explanation, LogError, NdjsonChunks, Snapshot, StreamSummary
 from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location, StorageEntry
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
@@ -28,6 +28,7 @@ from gateway.errors import InvalidParameter
 __all__ = [
     "FILES_USE",
     "Changes",
+    "Explanation",
     "LogError",
     "Moment",
     "NdjsonChunks",

@@ -107,7 +107,7 @@ def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest
         "--predicate",
         "region = 'a/b'",
         "--predicate",
-        "inhabitants > 15000000",
+        "inhabitants > 15000000 AND inhabitants IS NOT NULL",
         "--predicate",
         "nonsense (",
     ]
@@ -120,6 +120,15 @@ def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest
     assert counts[0] != counts[4] == "1"
     assert rows["nonsense ("][-1].strip("│ ") != ""
     assert "kept, for example:" in printed
+    _, by_itself = printed.split("each condition by itself")
+    conditions = {
+        line.split("┆")[0].strip("│ "): line.split("┆")[2].strip()
+        for line in by_itself.splitlines()
+        if "┆" in line
+    }
+    assert conditions["`region` = 'a/b'"] == "partition"
+    assert conditions["`inhabitants` > 15000000"] == "statistics"
+    assert "NOT (`inhabitants` IS NULL)" in conditions
 
 
 def test_explain_refuses_a_table_that_is_not_shared(

@@ -15,7 +15,7 @@ from gateway.catalog import EVERY_SHARE, Recipient
 from gateway.config import load
 from gateway.protocol import Hints
 from gateway.sharing import Sharing, epoch_ms
-from gateway.tables import OpenTable, Snapshot, StreamSummary, read_whole
+from gateway.tables import Explanation, OpenTable, Snapshot, StreamSummary, read_whole
 
 EXAMPLES = 3
 PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
@@ -46,8 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append(_row(name, summary, "; ".join(reason for _, reason in problems)))
     summary, lines = scan(opened, snapshot, together)
     rows.append(_row("all together", summary, ""))
+    explained = snapshot.explain(together.predicates, together.json_predicate)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=120, tbl_hide_dataframe_shape=True):
         sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{pl.DataFrame(rows)}\n")
+        if explained.conjuncts:
+            sys.stdout.write(f"each condition by itself\n{pl.DataFrame(conditions(explained))}\n")
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
@@ -79,6 +82,20 @@ def scan(opened: OpenTable, snapshot: Snapshot, hints: Hints) -> tuple[StreamSum
     )
     first = read_whole(chunks, keep_bytes=1).splitlines()
     return chunks.summary, [orjson.loads(line) for line in first[2 : 2 + EXAMPLES]]
+
+
+def conditions(explained: Explanation) -> list[dict[str, object]]:
+    """What each of the conditions that must all hold asks about, and what it drops by itself."""
+    return [
+        {
+            "condition": conjunct.text,
+            "asks about": ", ".join(conjunct.columns),
+            "decided by": conjunct.scope,
+            "drops": conjunct.drops,
+            "for example": next(iter(conjunct.dropped_examples), ""),
+        }
+        for conjunct in explained.conjuncts
+    ]
 
 
 def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
