@@ -56,6 +56,9 @@ impl CommitFile {
             file.take(row, actions).ok_or_else(|| Error::corrupt(name, "it has too many actions"))?;
             row += 1;
         }
+        for columns in [&mut file.adds, &mut file.removes, &mut file.cdc] {
+            columns.seal();
+        }
         if file.adds.has_sizes() && file.cdc.has_sizes() {
             Ok(file)
         } else {
@@ -93,7 +96,8 @@ impl CommitFile {
             self.metadata = Some((*metadata).into());
         }
         if let Some(info) = line.commit_info {
-            self.in_commit_timestamp_ms = self.in_commit_timestamp_ms.or(info.in_commit_timestamp);
+            self.in_commit_timestamp_ms =
+                self.in_commit_timestamp_ms.or_else(|| json::in_commit_timestamp_ms(info));
         }
         Some(())
     }
@@ -231,6 +235,20 @@ mod tests {
         let adds = file.adds.batch(SourceId(0), &file.name, &mut PartitionInterner::new(&names)).unwrap();
         let values: Vec<_> = adds.partitions.dictionary[0].values.iter().map(Option::as_deref).collect();
         assert_eq!(values, [Some("x\"é"), Some("12"), Some("true"), None, None, None]);
+    }
+
+    #[test]
+    fn commit_info_may_be_any_json() {
+        for info in [
+            "1",
+            "\"inCommitTimestamp\"",
+            "[]",
+            "null",
+            r#"{"inCommitTimestamp":"soon"}"#,
+            r#"{"a":{"inCommitTimestamp":1}}"#,
+        ] {
+            assert_eq!(parse(&format!(r#"{{"commitInfo":{info}}}"#)).in_commit_timestamp_ms, None, "{info}");
+        }
     }
 
     #[test]

@@ -82,9 +82,7 @@ impl ReplaySet {
     }
 
     fn insert_key(&mut self, path: &str, vector: &[u8]) -> bool {
-        if self.slots.len() <= 2 * self.entries.len() {
-            self.grow();
-        }
+        self.reserve(1);
         let Err((slot, hash)) = self.find(path, |stored| stored == vector) else { return false };
         let start = self.arena.len();
         self.arena.extend_from_slice(path.as_bytes());
@@ -118,6 +116,7 @@ impl ReplaySet {
     /// counts, as it does for Spark; [`Order::FirstCounts`] is for compaction files.
     pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> Rows {
         let mut live = Vec::with_capacity(adds.len());
+        self.reserve(adds.len() + removes.len());
         for (is_add, index) in in_order(adds, removes, order) {
             let file = if is_add { adds } else { removes };
             let is_first = self.insert(file.path(index), file.deletion_vector(index));
@@ -152,8 +151,13 @@ impl ReplaySet {
         self.arena[entry.start..end].split_at(entry.path_bytes as usize)
     }
 
-    fn grow(&mut self) {
-        let mut slots = vec![0; (self.slots.len() * 2).max(64)];
+    /// Makes room for `more` keys.
+    fn reserve(&mut self, more: usize) {
+        let wanted = 2 * (self.entries.len() + more);
+        if self.slots.len() >= wanted {
+            return;
+        }
+        let mut slots = vec![0; wanted.next_power_of_two().max(64)];
         let mask = slots.len() - 1;
         for (place, entry) in self.entries.iter().enumerate() {
             let mut slot = entry.hash as usize & mask;

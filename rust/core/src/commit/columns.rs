@@ -49,13 +49,18 @@ impl Columns {
         self.path.push(self.text.span(&file.path));
         self.partition_values.push(file.partition_values.map(|raw| self.text.span(raw.get())));
         self.size.push(file.size);
-        self.modification_time_ms.push(file.modification_time.unwrap_or(0));
+        self.modification_time_ms.push(file.modification_time.or(file.deletion_timestamp).unwrap_or(0));
         self.data_change.push(file.data_change.unwrap_or(true));
         self.stats.push(file.stats.and_then(|raw| self.text.string_span(raw.get())));
         self.deletion_vector.push(file.deletion_vector.map(|vector| Box::new(vector.into())));
         self.base_row_id.push(file.base_row_id);
         self.default_row_commit_version.push(file.default_row_commit_version);
         self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
+    }
+
+    /// After the last [`Self::push`], before anything is asked.
+    pub(super) fn seal(&mut self) {
+        self.text.seal();
     }
 
     /// How many actions.
@@ -103,9 +108,8 @@ impl Columns {
     /// All actions as a batch. `name` is that of the file, for errors; a size that the log does not tell (an old
     /// `remove`) is 0.
     pub fn batch(&self, source: SourceId, name: &str, interner: &mut PartitionInterner) -> Result<FileBatch> {
-        let unescaped = self.text.unescaped_buffer();
         let strings = |spans: &mut dyn Iterator<Item = Option<Span>>| {
-            self.text.strings(&unescaped, spans).ok_or_else(|| Error::corrupt(name, "a string is broken"))
+            self.text.strings(spans).ok_or_else(|| Error::corrupt(name, "a string is broken"))
         };
         let optional = |spans: &[Option<Span>]| {
             let is_there = spans.iter().any(Option::is_some);

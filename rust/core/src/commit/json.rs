@@ -21,7 +21,9 @@ pub(super) struct Line<'a> {
     #[serde(rename = "metaData")]
     pub(super) meta_data: Option<Box<MetadataJson>>,
     #[serde(rename = "commitInfo")]
-    pub(super) commit_info: Option<CommitInfoJson>,
+    /// Any JSON by PROTOCOL.
+    #[serde(borrow)]
+    pub(super) commit_info: Option<&'a RawValue>,
 }
 
 /// `add`, `remove` and `cdc` alike: each has a part of these fields.
@@ -34,8 +36,10 @@ pub(super) struct FileJson<'a> {
     pub(super) partition_values: Option<&'a RawValue>,
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     pub(super) size: Option<i64>,
-    #[serde(default, alias = "deletionTimestamp", deserialize_with = "lenient_optional_i64")]
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
     pub(super) modification_time: Option<i64>,
+    #[serde(default, deserialize_with = "lenient_optional_i64")]
+    pub(super) deletion_timestamp: Option<i64>,
     pub(super) data_change: Option<bool>,
     #[serde(borrow)]
     pub(super) stats: Option<&'a RawValue>,
@@ -58,11 +62,19 @@ pub(super) struct DeletionVectorJson {
     pub(super) cardinality: i64,
 }
 
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct CommitInfoJson {
-    #[serde(default, deserialize_with = "lenient_optional_i64")]
-    pub(super) in_commit_timestamp: Option<i64>,
+/// The in-commit timestamp in a `commitInfo`, if that is an object that has one.
+pub(super) fn in_commit_timestamp_ms(commit_info: &RawValue) -> Option<i64> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CommitInfoJson {
+        #[serde(deserialize_with = "lenient_i64")]
+        in_commit_timestamp: i64,
+    }
+    let info = commit_info.get();
+    if !info.contains("inCommitTimestamp") {
+        return None;
+    }
+    serde_json::from_str::<CommitInfoJson>(info).ok().map(|info| info.in_commit_timestamp)
 }
 
 /// `metaData`, of a commit or of a checksum file.
