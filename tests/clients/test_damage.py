@@ -156,7 +156,9 @@ def test_a_damaged_table_fails_alone(
     damaged: RunningGateway, damage: Callable[[Path], None], expected: tuple[int, str]
 ) -> None:
     refused(damaged.query(f"damaged.default.{damage.__name__}", capabilities=EVERY_FEATURE), expected)
-    refused(damaged.request("GET", f"{table_path(f'damaged.default.{damage.__name__}')}/metadata"), expected)
+    capabilities = {"delta-sharing-capabilities": EVERY_FEATURE}
+    path = f"{table_path(f'damaged.default.{damage.__name__}')}/metadata"
+    refused(damaged.request("GET", path, headers=capabilities), expected)
     whole = damaged.query(f"damaged.default.{SPARED}", capabilities=EVERY_FEATURE)
     assert (whole.status, len(whole.lines)) == (200, 4)
 
