@@ -67,7 +67,9 @@ def test_a_tampered_url_is_refused(demo_gateway: RunningGateway, tamper: Callabl
     for file in files_of(demo_gateway, "cities"):
         assert tamper(file["url"]) != file["url"]
         # Without any signature left versitygw calls the request malformed.
-        assert get(tamper(file["url"]))[0] in ({400, 403} if "Signature" not in tamper(file["url"]) else {403})
+        assert get(tamper(file["url"]))[0] in (
+            {400, 403} if "Signature" not in tamper(file["url"]) else {403}
+        )
 
 
 def test_a_url_opens_no_file_of_another_table(demo_gateway: RunningGateway) -> None:

@@ -4,10 +4,11 @@ import hashlib
 import http.client
 import importlib.util
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,15 +16,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from clients.server import PREFIX, RunningGateway, running_gateway, share, storage, table_path
-from faults.proxy import Fault, FaultProxy, running
+from faults.proxy import Fault, running
 from stores.versitygw import VersityGw
 from tables.golden import EVERY_FEATURE
 
 ADDS = 100_000
 ROWS_PER_GROUP = 10_000
 MOST_MEMORY_BYTES = 200 * 1024 * 1024
-BYTES_PER_SECOND = 4 * 1024 * 1024
-SMALL_BUCKET = "s3://large/"
 
 
 def make_log_module() -> ModuleType:
@@ -58,21 +57,47 @@ def large_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[st
     return root, expected
 
 
-@pytest.fixture(scope="module")
-def slow_store(versitygw: VersityGw, large_table: tuple[Path, dict[str, Any]]) -> Iterator[FaultProxy]:
-    """The table in S3, behind a line that carries four megabytes a second."""
+@dataclass
+class Requests:
+    """What the gateway asked its store for, and when."""
+
+    ranges: list[tuple[float, int, int]] = field(default_factory=list)
+    """Time, first and last byte."""
+
+    def __call__(self, piece: bytes) -> bool:
+        """Takes note of a request for a part of the checkpoint."""
+        found = re.search(rb"range: bytes=(\d+)-(\d+)", piece, re.IGNORECASE)
+        if b"checkpoint.parquet" in piece and found is not None:
+            self.ranges.append((time.monotonic(), int(found[1]), int(found[2])))
+        return False
+
+    def bytes_before(self, moment: float) -> int:
+        """How many different bytes had been asked for."""
+        covered, end = 0, -1
+        for first, last in sorted((first, last) for when, first, last in self.ranges if when < moment):
+            covered += max(0, last - max(first, end + 1) + 1)
+            end = max(end, last)
+        return covered
+
+
+@pytest.fixture
+def watched_store(
+    versitygw: VersityGw, large_table: tuple[Path, dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], Requests]]:
+    """The table in S3 behind a proxy that sees the requests: the storage's configuration, and what it saw."""
     versitygw.upload(large_table[0], "large", "table")
+    requests = Requests()
     with running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
-        proxy.fault = Fault(bytes_per_second=BYTES_PER_SECOND)
-        yield proxy
+        proxy.fault = Fault(only=requests)
+        yield {**storage(versitygw, "s3://large/"), "endpoint": proxy.endpoint}, requests
 
 
 @dataclass
 class Streamed:
     """An answer as it arrived."""
 
-    first_file_seconds: float
-    last_byte_seconds: float
+    first_file: float
+    """When its line was there."""
     files: int
     digest: int
     head: list[dict[str, Any]]
@@ -82,17 +107,15 @@ def streamed(gateway: RunningGateway, table: str) -> Streamed:
     """Reads a delta-format answer as it comes."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=300)
     headers = {"Authorization": f"Bearer {gateway.token}", "delta-sharing-capabilities": EVERY_FEATURE}
-    started = time.monotonic()
     connection.request("POST", f"{PREFIX}{table_path(table)}/query", b"{}", headers)
     response = connection.getresponse()
     assert response.status == 200, response.read()
     head = [json.loads(response.readline()) for _ in range(2)]
-    found = Streamed(0.0, 0.0, 0, 0, head)
+    found = Streamed(0.0, 0, 0, head)
     while line := response.readline():
-        found.first_file_seconds = found.first_file_seconds or time.monotonic() - started
+        found.first_file = found.first_file or time.monotonic()
         found.files += 1
         found.digest += path_digest(json.loads(line))
-    found.last_byte_seconds = time.monotonic() - started
     connection.close()
     return found
 
@@ -111,24 +134,20 @@ def peak_memory_bytes(process_id: int) -> int:
 
 
 def test_the_first_file_leaves_before_the_checkpoint_is_read(
-    slow_store: FaultProxy,
-    versitygw: VersityGw,
+    watched_store: tuple[dict[str, Any], Requests],
     large_table: tuple[Path, dict[str, Any]],
     tmp_path: Path,
 ) -> None:
-    root, expected = large_table
-    checkpoint = root / "_delta_log" / f"{0:020}.checkpoint.parquet"
-    entry = {**storage(versitygw, SMALL_BUCKET), "endpoint": slow_store.endpoint}
-    with running_gateway(
-        tmp_path, [share("large", {"table": "s3://large/table"})], {"storages": [entry]}
-    ) as served:
+    (root, expected), (entry, requests) = large_table, watched_store
+    checkpoint_bytes = (root / "_delta_log" / f"{0:020}.checkpoint.parquet").stat().st_size
+    shares = [share("large", {"table": "s3://large/table"})]
+    with running_gateway(tmp_path, shares, {"storages": [entry]}) as served:
         found = streamed(served, "large.default.table")
         memory = peak_memory_bytes(served.process.pid)
     assert (found.files, found.digest % (1 << 128)) == (expected["files"], int(expected["digest"], 16))
     assert found.head[1]["metaData"]["numFiles"] == expected["files"]
-    # The line carries the checkpoint in no less than this.
-    assert found.last_byte_seconds > 0.5 * checkpoint.stat().st_size / BYTES_PER_SECOND
-    assert found.first_file_seconds < 0.6 * found.last_byte_seconds
+    assert 0 < requests.bytes_before(found.first_file) < 0.8 * checkpoint_bytes
+    assert requests.bytes_before(time.monotonic()) > 0.8 * checkpoint_bytes
     assert memory < MOST_MEMORY_BYTES
 
 
