@@ -32,6 +32,8 @@ READER_FEATURES = (
     "typeWidening-preview",
     "variantType",
     "variantType-preview",
+    "variantShredding",
+    "variantShredding-preview",
 )
 # Matters of the log, which a reader of a share never sees.
 _LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "inCommitTimestamp".lower()})

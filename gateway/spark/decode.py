@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from gateway.spark.actions import TableHead
+from gateway.spark.actions import TableHead, UnsupportedTable
 from gateway.spark.schema import (
     arrow_field,
     arrow_type,
@@ -211,6 +211,9 @@ def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> p
 
 
 def _conform_variant(array: pa.Array) -> pa.Array:
+    # The feature only allows shredding: many tables that have it hold whole values.
+    if any(field.name == "typed_value" for field in array.type):
+        raise UnsupportedTable("a file has shredded variants, which cannot be put together here")
     target = arrow_type(t.VariantType())
     children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())

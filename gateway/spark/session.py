@@ -25,10 +25,13 @@ _LAPTOP = {
 
 
 def delta_session(name: str, *, jars: Path | None = None) -> SparkSession:
-    """The session of spark-submit as it is configured there, else one on this machine.
+    """The session that there is, or that of spark-submit as it is configured there, else one on this machine.
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
     """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
     builder: Any = SparkSession.builder.appName(name)
     for key, value in _DELTA.items():
         builder = builder.config(key, value)

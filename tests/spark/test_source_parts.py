@@ -153,6 +153,13 @@ class TestDecoding:
         (batch,) = decoder.batches(pa.BufferReader(sink.getvalue()), {})
         assert batch.column(0).to_pylist() == [when]
 
+    def test_shredded_variants_are_refused_and_whole_ones_read(self) -> None:
+        variants = head(field("v", "variant"))
+        whole = {"metadata": b"\x01\x00\x00", "value": b"\x0c\x01"}
+        assert decode(variants, pa.table({"v": [whole]})).to_pylist() == [{"v": whole}]
+        with pytest.raises(UnsupportedTable, match="shredded"):
+            decode(variants, pa.table({"v": [{**whole, "typed_value": 1}]}))
+
     def test_void_columns_and_internal_metadata_are_not_shared(self) -> None:
         table = head(mapped("a", "long", 1), field("nothing", "void"), field("c", "string", comment="kept"))
         assert shared_schema(table) == t.StructType(

@@ -52,7 +52,7 @@ def files_of(lines: list[Any]) -> list[int]:
 
 
 def only(kind: str, change: Callable[[list[Any]], list[Any]]) -> Rewrite:
-    return lambda path, lines: change(lines) if f"/{kind}" in path else lines
+    return lambda path, lines: change(lines) if path.partition("?")[0].endswith(f"/{kind}") else lines
 
 
 def test_an_honest_server_is_found_equal(through: Any) -> None:
