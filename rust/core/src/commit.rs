@@ -138,6 +138,8 @@ fn reason(error: &serde_json::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::actions::SourceId;
     use crate::partition::PartitionInterner;
@@ -286,5 +288,39 @@ mod tests {
             format!(r#"{{"add":{{"path":"a","size":1,"partitionValues":{{"p":{}}}}}}}"#, deep(100_000));
         let file = parse(&values);
         assert!(file.adds.batch(SourceId(0), "f", &mut PartitionInterner::new(&["p"])).is_err());
+    }
+
+    const WHOLE: &str = concat!(
+        r#"{"commitInfo":{"inCommitTimestamp":77}}"#,
+        "\n",
+        r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["a"],"writerFeatures":["w"]}}"#,
+        "\n",
+        r#"{"metaData":{"id":"i","format":{"provider":"parquet","options":{}},"schemaString":"{}","partitionColumns":["p"],"configuration":{"a":"b"}}}"#,
+        "\n",
+        r#"{"add":{"path":"é","partitionValues":{"p":"\u00e9"},"size":1,"modificationTime":2,"dataChange":true,"stats":"{\"n\":\"\\u00e9\"}","deletionVector":{"storageType":"u","pathOrInlineDv":"ab","offset":1,"sizeInBytes":4,"cardinality":6}}}"#,
+        "\n",
+        r#"{"remove":{"path":"a\nb","deletionTimestamp":3,"dataChange":true,"partitionValues":{"p":null},"size":1}}"#,
+    );
+
+    proptest! {
+        #[test]
+        fn any_damage_ends_in_an_error_or_in_readable_columns(
+            damage in proptest::collection::vec((0..WHOLE.len(), any::<u8>()), 1..6),
+            cut in 0..WHOLE.len(),
+        ) {
+            let mut bytes = WHOLE.as_bytes().to_vec();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            for bytes in [bytes.clone(), bytes[cut..].to_vec(), bytes[..cut].to_vec()] {
+                let Ok(file) = CommitFile::parse("c.json", &Bytes::from(bytes)) else { continue };
+                for columns in [&file.adds, &file.removes, &file.cdc] {
+                    if let Ok(batch) = columns.batch(SourceId(0), "c.json", &mut PartitionInterner::new(&["p"])) {
+                        prop_assert_eq!(batch.path.iter().count(), batch.len());
+                        prop_assert!((0..batch.len()).all(|file| batch.path.value(file) == columns.path(file)));
+                    }
+                }
+            }
+        }
     }
 }

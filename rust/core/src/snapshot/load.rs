@@ -22,7 +22,24 @@ const MAX_CONTINUED_COMMITS: usize = 64;
 /// The same for the files that its commits have decided about.
 const MAX_CONTINUED_KEYS: usize = 200_000;
 
+/// The same for the age of its checkpoint, told by the store's own times: cleanup takes old checkpoints once
+/// there are newer ones.
+const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
+
 pub(super) fn load(
+    storage: &Storage,
+    root: &str,
+    at: At,
+    previous: Option<&Arc<Snapshot>>,
+) -> Result<Arc<Snapshot>> {
+    match try_load(storage, root, at, previous) {
+        // Cleanup may take a file between its listing and its read.
+        Err(Error::FileNotFound { .. }) => try_load(storage, root, at, None),
+        loaded => loaded,
+    }
+}
+
+fn try_load(
     storage: &Storage,
     root: &str,
     at: At,
@@ -47,7 +64,7 @@ pub(super) fn load(
     if previous.version() == segment.version {
         return Ok(Arc::clone(previous));
     }
-    if segment.has_newer_checkpoint && is_grown(previous) {
+    if segment.has_newer_checkpoint && (is_grown(previous) || is_aged(&segment)) {
         return from_start(storage, root, LogSegment::find(storage, root, version, None)?);
     }
     let loader = Loader { storage, root, segment: segment.clone() };
@@ -71,6 +88,15 @@ fn from_start(storage: &Storage, root: &str, segment: LogSegment) -> Result<Arc<
 
 fn is_grown(snapshot: &Snapshot) -> bool {
     snapshot.segment.commits.len() >= MAX_CONTINUED_COMMITS || snapshot.decided.len() >= MAX_CONTINUED_KEYS
+}
+
+fn is_aged(segment: &LogSegment) -> bool {
+    let base =
+        segment.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files).map(|file| file.modified_ms).min();
+    // Without a checkpoint it goes back to commits that cleanup takes as well.
+    let base_ms = base.or(segment.modified_ms.first().map(|(_, modified_ms)| *modified_ms));
+    let newest_ms = segment.modified_ms.last().map(|(_, modified_ms)| *modified_ms);
+    newest_ms.zip(base_ms).is_some_and(|(newest, base)| newest.saturating_sub(base) > MAX_CONTINUED_MS)
 }
 
 fn continues(segment: &LogSegment, previous: &LogSegment) -> bool {

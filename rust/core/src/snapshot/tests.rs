@@ -273,3 +273,30 @@ fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
     assert_eq!(anew.segment().base_version(), 70);
     assert_eq!(anew.totals().unwrap().files, 12);
 }
+
+#[test]
+fn a_snapshot_whose_checkpoint_has_aged_begins_anew_before_cleanup_takes_it() {
+    let table = Table::new(&[&add("a")]);
+    let first = table.load(At::Latest).unwrap();
+    table.commit(1, &[&add("b")]);
+    let top =
+        [r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, METADATA, &add("a"), &add("b")].join("\n");
+    table.write("00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    let young = table.advance(&first);
+    assert_eq!(young.segment().base_version(), -1);
+    table.commit(2, &[&add("c")]);
+    table.touch(2, 1_000_000 + 25 * 3_600_000);
+    let aged = table.advance(&young);
+    assert_eq!((aged.segment().base_version(), aged.totals().unwrap().files), (1, 3));
+}
+
+#[test]
+fn a_log_that_was_cleaned_up_meanwhile_is_searched_again() {
+    let table = Table::new(&[&add("a")]);
+    let first = table.load(At::Latest).unwrap();
+    let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
+    table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    table.commit(1, &[&add("b")]);
+    std::fs::remove_file(log_file_path(table.root(), &commit_name(0))).unwrap();
+    assert_eq!(table.advance(&first).totals().unwrap().files, 2);
+}
