@@ -24,6 +24,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+BUSY_SECONDS = 1.0
+
+
 class State(StrEnum):
     """What the breaker thinks of its storage."""
 
@@ -90,8 +93,11 @@ class StorageCalls:
         *,
         now_seconds: Callable[[], float],
         is_fault: Callable[[BaseException], bool],
+        observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
     ) -> None:
+        """`observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds."""
         self.name = name
+        self._observe = observe
         self.breaker = Breaker(settings)
         self._now_seconds = now_seconds
         self._is_fault = is_fault
@@ -105,10 +111,11 @@ class StorageCalls:
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call in a thread of this storage. Raises StorageDown, or what the call raises."""
         refused_seconds = self.breaker.refused_for(self._now_seconds())
+        if not refused_seconds and not await self._admission.enter():
+            refused_seconds = BUSY_SECONDS
         if refused_seconds:
+            self._observe(self.name, "refused", 0.0)
             raise StorageDown(refused_seconds)
-        if not await self._admission.enter():
-            raise StorageDown(1.0)
         return await self._called(lambda: call(*args, **kwargs))
 
     def close(self) -> None:
@@ -118,15 +125,18 @@ class StorageCalls:
     async def _called(self, call: Callable[[], T]) -> T:
         running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         # The thread's place is given back when the thread is done, not when its caller stops waiting.
-        running.add_done_callback(self._ended)
+        begun = self._now_seconds()
+        running.add_done_callback(lambda ended: self._ended(ended, begun))
         return await asyncio.shield(running)
 
-    def _ended(self, running: asyncio.Future[T]) -> None:
+    def _ended(self, running: asyncio.Future[T], begun: float) -> None:
         self._admission.leave()
         if running.cancelled():
             return
-        error = running.exception()
-        if error is not None and self._is_fault(error):
-            self.breaker.failed(self._now_seconds())
+        error, now_seconds = running.exception(), self._now_seconds()
+        failed = error is not None and self._is_fault(error)
+        self._observe(self.name, "failed" if failed else "answered", now_seconds - begun)
+        if failed:
+            self.breaker.failed(now_seconds)
         else:
             self.breaker.succeeded()

@@ -46,8 +46,11 @@ class Metrics:
             "broken_streams", "Streams that did not reach their end.", "reason"
         )
         self.files = self._counter("files", "Files of tables, by what became of them in answers.", "outcome")
-        self.snapshot_loads = self._counter("snapshot_loads", "Looks for a table's version.", "outcome")
-        self.snapshot_seconds = self._histogram("snapshot_load_seconds", "Looks for a table's version.")
+        self.storage_seconds = self._histogram(
+            "storage_call_seconds",
+            "Native calls that find a table's version and begin to read it.",
+            "storage",
+        )
         self.stale_answers = self._counter(
             "stale_answers", "Answers from a kept snapshot while storage was down."
         )

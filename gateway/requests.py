@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aiohttp import web
 
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from gateway.tables import Changes, Snapshot
 
 MILLISECONDS = 1000
+STALE_HEADER = "delta-sharing-stale"
+"""Says that the storage is down and the answer is from a snapshot that was kept."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,7 @@ class TableRequest:
     sharing: Sharing
     recipient: str
     table: SharedTable
+    opened: OpenTable
     capabilities: Capabilities
     file_id_scheme: ResponseFormat | None
 
@@ -51,16 +58,20 @@ class TableRequest:
         return TableRequest(
             request=request,
             sharing=sharing,
+            opened=sharing.tables.open(table),
             recipient=recipient.name,
             table=table,
             capabilities=Capabilities.parse(_joined(request, CAPABILITIES_HEADER)),
             file_id_scheme=file_id_scheme(request.headers.get(FILE_ID_HEADER)),
         )
 
-    @property
-    def opened(self) -> OpenTable:
-        """The table, ready to be read."""
-        return self.sharing.tables.open(self.table)
+    async def reading(
+        self, call: Callable[Concatenate[TableRequest, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a call that reads this request's table, on a thread of the table's storage."""
+        return await self.sharing.tables.reading(
+            self.table, lambda opened: call(replace(self, opened=opened), *args, **kwargs)
+        )
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the native work for this request has to be over."""
@@ -133,7 +144,14 @@ class TableRequest:
         }
         if self.file_id_scheme is not None:
             headers[FILE_ID_HEADER] = self.file_id_scheme
-        return headers
+        return headers | self.stale_header()
+
+    def stale_header(self) -> dict[str, str]:
+        """What says so, when the answer is from a kept snapshot because the storage is down."""
+        if not self.opened.stale:
+            return {}
+        self.request[FACTS]["stale"] = True
+        return {STALE_HEADER: "true"}
 
 
 def _joined(request: web.Request, name: str) -> str | None:

@@ -8,22 +8,26 @@ URLs of local tables are those of the gateway's own files route.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import select
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
 from gateway import _native
 from gateway._native import Changes, Explanation, LogError, NdjsonChunks, Snapshot, StreamSummary
+from gateway.breaker import State, StorageCalls, StorageDown
 from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location, StorageEntry
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
-from gateway.errors import InvalidParameter
+from gateway.errors import InvalidParameter, Unavailable
+from gateway.limits import RETRY_AFTER_CEILING_SECONDS
 
 __all__ = [
     "FILES_USE",
@@ -36,6 +40,7 @@ __all__ = [
     "Snapshot",
     "StreamSummary",
     "Tables",
+    "configure",
     "read_whole",
     "versions_of",
 ]
@@ -57,6 +62,8 @@ class OpenTable:
     native: _native.Table
     signers: _native.Signers
     max_staleness_ms: int
+    stale: bool = False
+    """Its storage is down, and what is read is what was kept of it."""
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """The latest snapshot, or that of a version or timestamp, which need history sharing."""
@@ -149,6 +156,11 @@ def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
             select.select([chunks.fileno()], [], [])
 
 
+def configure(*, threads: int | None, cache_bytes: int) -> None:
+    """Set what the native code of this process may use. Before the first table."""
+    _native.configure(threads=threads, cache_bytes=cache_bytes)
+
+
 class Tables:
     """All tables of one configuration."""
 
@@ -169,6 +181,9 @@ class Tables:
         self._natives: dict[Location, _native.Table] = {}
         self._open: dict[SharedTable, OpenTable] = {}
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
+        self._calls: dict[str, StorageCalls] = {}
+        self._read_at_seconds: dict[SharedTable, float] = {}
+        self.observe: Callable[[str, str, float], None] = lambda _storage, _outcome, _seconds: None
 
     def open(self, table: SharedTable) -> OpenTable:
         """Open a table, or give it as it was opened before. Reads nothing."""
@@ -181,6 +196,31 @@ class Tables:
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, partial(call, *args, **kwargs)
         )
+
+    async def reading(self, table: SharedTable, call: Callable[[OpenTable], R]) -> R:
+        """Run a call that reads a table, on a thread of its storage.
+
+        While the storage is down, the call is made once more with what was kept of the table, if that is
+        young enough. Raises Unavailable when it is not.
+        """
+        opened = self.open(table)
+        try:
+            read = await self._calls_of(table.location).run(call, opened)
+        except (StorageDown, _native.StorageUnavailable) as down:
+            kept = self._kept(opened)
+            if kept is None and isinstance(down, StorageDown):
+                seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
+                raise Unavailable(str(down), retry_after_seconds=seconds) from None
+            if kept is None:
+                raise
+            return await self.blocking(call, kept)
+        self._read_at_seconds[table] = time.monotonic()
+        return read
+
+    def breakers(self) -> Iterator[tuple[str, bool]]:
+        """Each storage that was used, and whether it is given up at present."""
+        for name, calls in self._calls.items():
+            yield name, calls.breaker.state is not State.CLOSED
 
     def verify_local_url(self, path: str, expires: str, signature: str, *, now_ms: int) -> bool:
         """Whether a URL of the files route was signed by one of our keys and is still valid."""
@@ -197,6 +237,30 @@ class Tables:
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        for calls in self._calls.values():
+            calls.close()
+
+    def _kept(self, opened: OpenTable) -> OpenTable | None:
+        stale_seconds = self._config.gateway.storage_faults.stale_seconds
+        age_seconds = time.monotonic() - self._read_at_seconds.get(opened.shared, -math.inf)
+        if age_seconds > stale_seconds:
+            return None
+        return replace(opened, max_staleness_ms=int(stale_seconds * MILLISECONDS), stale=True)
+
+    def _observed(self, storage: str, outcome: str, seconds: float) -> None:
+        self.observe(storage, outcome, seconds)
+
+    def _calls_of(self, location: Location) -> StorageCalls:
+        name = f"s3://{location.bucket}" if location.kind == "s3" else "file"
+        if name not in self._calls:
+            self._calls[name] = StorageCalls(
+                name,
+                self._config.gateway.storage_faults,
+                now_seconds=time.monotonic,
+                is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                observe=self._observed,
+            )
+        return self._calls[name]
 
     def _make(self, table: SharedTable) -> OpenTable:
         allowed = self._config.gateway.allowed_roots
@@ -234,6 +298,11 @@ class Tables:
             access_key_id=keys.access_key_id.reveal(),
             secret_access_key=keys.secret_access_key.reveal(),
             session_token=keys.session_token.reveal() if keys.session_token else None,
+            **(
+                {"timeout_seconds": entry.timeout_seconds, "retry_seconds": entry.retry_seconds}
+                if entry
+                else {}
+            ),
         )
 
     def _signer(self, location: Location, identity: str) -> _native.Signer:

@@ -26,13 +26,12 @@ async def query(request: web.Request) -> web.StreamResponse:
     asked = TableRequest.of(request)
     body = TableQuery.parse(await request.read())
     page = asked.open_page(body.paging.page_token, body.parameters())
-    blocking = asked.sharing.tables.blocking
     if body.starting_version is not None:
-        sent = await blocking(answer_changes, asked, body, page)
+        sent = await asked.reading(answer_changes, body, page)
     elif (latest := latest_in_memory(asked, body, page)) is not None:
         sent = answer_snapshot(asked, body, page, latest)
     else:
-        sent = await blocking(answer_snapshot, asked, body, page)
+        sent = await asked.reading(answer_snapshot, body, page)
     return await stream.answer(request, sent)
 
 

@@ -13,12 +13,15 @@ async def version(request: web.Request) -> web.Response:
     """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
     asked = TableRequest.of(request)
     timestamp_ms = timestamp_parameter(request.query, "startingTimestamp")
-    tables, opened = asked.sharing.tables, asked.opened
-    if timestamp_ms is not None:
-        found = await tables.blocking(opened.version_at_or_after, timestamp_ms)
-    else:
-        found = (await tables.blocking(opened.snapshot)).version
-    return web.Response(headers={VERSION_HEADER: str(found)})
+
+    def read(asked: TableRequest) -> web.Response:
+        opened = asked.opened
+        found = (
+            opened.snapshot().version if timestamp_ms is None else opened.version_at_or_after(timestamp_ms)
+        )
+        return web.Response(headers={VERSION_HEADER: str(found), **asked.stale_header()})
+
+    return await asked.reading(read)
 
 
 async def metadata(request: web.Request) -> web.Response:
@@ -26,7 +29,7 @@ async def metadata(request: web.Request) -> web.Response:
     asked = TableRequest.of(request)
     at = TimeTravel.parse(request.query)
 
-    def read() -> tuple[bytes, dict[str, str]]:
+    def read(asked: TableRequest) -> tuple[bytes, dict[str, str]]:
         snapshot = asked.opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
         chosen = asked.capabilities.negotiate(
             needs_delta_format=snapshot.needs_delta_format,
@@ -34,7 +37,7 @@ async def metadata(request: web.Request) -> web.Response:
         )
         return snapshot.header(chosen, with_version=bool(at)), asked.headers(snapshot.version, chosen)
 
-    lines, headers = await asked.sharing.tables.blocking(read)
+    lines, headers = await asked.reading(read)
     return web.Response(body=lines, headers={"Content-Type": NDJSON_CONTENT_TYPE, **headers})
 
 

@@ -25,6 +25,7 @@ from gateway.serving.book import RecipientBook
 from gateway.serving.guard import Guards, allow_listing, guarding
 from gateway.serving.watch import audit_counter, first_byte_signal, recording_first, watching
 from gateway.sharing import CURRENT, Current, Sharing
+from gateway.tables import configure
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -55,6 +56,8 @@ class Served:
         self.metrics = Metrics()
         self.audit = open_audit(config)
         self.guards = self._make_guards(config)
+        cache = config.gateway.cache
+        configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.book = RecipientBook(
             open_database(config, "server", now_ms=now_ms), self._take, self.metrics, now_ms
         )
@@ -93,8 +96,7 @@ class Served:
     async def living(self) -> AsyncIterator[None]:
         """Probe, follow the database and the files for as long as the context lives."""
         async with AsyncExitStack() as lives:
-            also = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
-            await lives.enter_async_context(probes(self.metrics, resident_bytes, also))
+            await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
             await lives.enter_async_context(self.book.watching(lambda: self.config))
             await lives.enter_async_context(self.reloader.watching())
             yield
@@ -137,8 +139,31 @@ class Served:
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
         )
 
+    def _probe(self) -> Callable[[], None]:
+        count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
+
+        def probe() -> None:
+            count_audit()
+            for storage, given_up in self.current.sharing.tables.breakers():
+                self.metrics.storage_open.labels(storage).set(given_up)
+
+        return probe
+
     def _take(self, credentials: CredentialTable) -> None:
-        self.current.sharing = replace(self.current.sharing, credentials=credentials)
+        self._swap(replace(self.current.sharing, credentials=credentials))
+
+    def _swap(self, sharing: Sharing) -> None:
+        sharing.tables.observe = self._observe_storage
+        for entry in sharing.config.gateway.storages:
+            if entry.session_expires is not None:
+                expiry = self.metrics.credentials_expiry.labels(entry.prefix.url)
+                expiry.set(entry.session_expires.timestamp())
+        self.current.sharing = sharing
+
+    def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
+        self.metrics.storage_calls.labels(storage, outcome).inc()
+        if outcome != "refused":
+            self.metrics.storage_seconds.labels(storage).observe(seconds)
 
     def _load(self) -> Config:
         return accepted(self._path, self.config)
@@ -148,7 +173,7 @@ class Served:
         guards = self._make_guards(loaded)
         credentials = self.book.table(loaded)
         # From here on nothing can fail: the new state is taken whole.
-        self.current.sharing = replace(sharing, credentials=credentials)
+        self._swap(replace(sharing, credentials=credentials))
         self.guards = guards
 
     def _told(self, accepted: bool) -> None:

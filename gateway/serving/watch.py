@@ -170,6 +170,8 @@ def _count(
         metrics.files.labels(outcome).inc(facts.get(fact, 0))
     if response is not None:
         metrics.stream_bytes.inc(response.body_length)
+    if facts.get("stale"):
+        metrics.stale_answers.inc()
     reason = broken or facts.get("outcome")
     if reason:
         metrics.broken_streams.labels(reason).inc()
