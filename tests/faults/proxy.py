@@ -141,9 +141,10 @@ class FaultProxy:
             return
         step = max(1, bytes_per_second // 20)
         for start in range(0, len(piece), step):
-            writer.write(piece[start : start + step])
+            part = piece[start : start + step]
+            writer.write(part)
             await writer.drain()
-            await asyncio.sleep(step / bytes_per_second)
+            await asyncio.sleep(len(part) / bytes_per_second)
 
 
 @contextmanager
