@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltalog::actions::PartitionTuple;
-use deltalog::checkpoint::{Checkpoint, IsDead, Needs, ReadOptions, Totals};
+use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Place, ReadOptions, Span, Totals};
 use deltalog::partition::PartitionInterner;
 use deltalog::segment::{CheckpointFiles, CheckpointKind};
 use deltalog::storage::Storage;
@@ -42,11 +42,10 @@ fn main() {
         );
         stream(&checkpoint, "least", ReadOptions::default(), expected);
         one_day(&checkpoint, all);
+        last_page(&checkpoint, all);
         sums(&checkpoint, "totals, no tombstone", None, expected);
         sums(&checkpoint, "totals, probed", Some(&|path, _| path.len() == 1), expected);
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    println!("{}", status.lines().find(|line| line.starts_with("VmHWM")).unwrap());
 }
 
 fn stream(checkpoint: &Checkpoint, what: &str, options: ReadOptions, expected: Totals) {
@@ -62,6 +61,20 @@ fn one_day(checkpoint: &Checkpoint, needs: Needs) {
     let (found, cpu) = measured(|| read(checkpoint, options));
     let all = checkpoint.totals(None, 1).unwrap();
     report(&format!("one partition ({} files)", found.files), cpu, all.files);
+}
+
+/// What a page token costs that goes on near the end of the last part.
+fn last_page(checkpoint: &Checkpoint, needs: Needs) {
+    let rows = checkpoint.totals(None, 1).unwrap().files / u64::from(checkpoint.parts());
+    let start = Place { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };
+    let options = ReadOptions { needs, span: Some(Span { start, end: None }), ..ReadOptions::default() };
+    let (found, cpu) = measured(|| read(checkpoint, options));
+    println!(
+        "last page ({} files): {:.0} ms of CPU, {}",
+        found.files,
+        cpu.as_secs_f64() * 1e3,
+        peak_memory()
+    );
 }
 
 fn sums(checkpoint: &Checkpoint, what: &str, is_dead: Option<IsDead<'_>>, expected: Totals) {
@@ -82,14 +95,22 @@ fn read(checkpoint: &Checkpoint, options: ReadOptions) -> Totals {
 }
 
 fn report(what: &str, cpu: Duration, files: u64) {
-    println!("{what}: {:.3} µs of CPU a file", cpu.as_secs_f64() * 1e6 / files as f64);
+    println!("{what}: {:.3} µs of CPU a file, {}", cpu.as_secs_f64() * 1e6 / files as f64, peak_memory());
 }
 
 /// The CPU time of all threads of this process, so that a busy machine measures the same.
 fn measured<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    // Begins a new peak.
+    std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = cpu_time();
     let done = work();
     (done, cpu_time().saturating_sub(before))
+}
+
+fn peak_memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    format!("{} at most", peak.trim())
 }
 
 fn cpu_time() -> Duration {

@@ -8,23 +8,26 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Int32Array, Int64Array, MapArray, RecordBatch, StringViewArray,
     StructArray,
 };
+use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 
+use super::kept_rows::Taken;
 use super::typed_column::TypedColumn;
 use super::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
-/// Builds the batch of the adds among `rows`, which are the places of `batch`'s rows in the file.
+/// Builds the batch of the adds among the kept rows. `taken` has the places of `batch`'s rows in the file.
 pub(super) fn file_batch(
     name: &str,
     source: SourceId,
-    mut rows: Vec<u32>,
+    taken: Taken,
     batch: &RecordBatch,
     interner: &mut PartitionInterner,
 ) -> Result<FileBatch> {
-    let adds = Adds::new(name, batch)?;
+    let adds = Adds::kept(name, batch, taken.kept)?;
+    let mut rows = taken.rows;
     adds.retain(&mut rows);
     Ok(FileBatch {
         source,
@@ -42,32 +45,42 @@ pub(super) fn file_batch(
     })
 }
 
-/// The children of `add`, without the rows that are other actions.
+/// The children of `add`, without the rows that are other actions or not kept.
 pub(super) struct Adds<'a> {
     name: &'a str,
     columns: &'a StructArray,
-    /// Present only where some rows are not adds.
-    filter: Option<FilterPredicate>,
+    /// Present only where some rows are left out.
+    filter: Option<(BooleanBuffer, FilterPredicate)>,
 }
 
 impl<'a> Adds<'a> {
     pub(super) fn new(name: &'a str, batch: &'a RecordBatch) -> Result<Self> {
+        Self::kept(name, batch, None)
+    }
+
+    fn kept(name: &'a str, batch: &'a RecordBatch, kept: Option<BooleanBuffer>) -> Result<Self> {
         let columns = batch
             .column_by_name("add")
             .and_then(|column| column.as_struct_opt())
             .ok_or_else(|| Error::corrupt(name, "it has no add actions"))?;
-        let filter = columns.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| {
-            let is_add = BooleanArray::new(nulls.inner().clone(), None);
-            FilterBuilder::new(&is_add).optimize().build()
+        let adds = columns.nulls().filter(|nulls| nulls.null_count() > 0).map(NullBuffer::inner);
+        let wanted = match (adds, kept) {
+            (Some(adds), Some(kept)) => Some(adds & &kept),
+            (Some(adds), None) => Some(adds.clone()),
+            (None, kept) => kept,
+        };
+        let filter = wanted.map(|wanted| {
+            let predicate = FilterBuilder::new(&BooleanArray::new(wanted.clone(), None)).optimize().build();
+            (wanted, predicate)
         });
         Ok(Self { name, columns, filter })
     }
 
-    /// Drops the places of rows that are not adds.
+    /// Drops the places of the rows that are left out.
     fn retain(&self, rows: &mut Vec<u32>) {
-        let Some(nulls) = self.columns.nulls() else { return };
-        let mut is_add = nulls.iter();
-        rows.retain(|_| is_add.next().unwrap_or(false));
+        let Some((wanted, _)) = &self.filter else { return };
+        let mut wanted = wanted.iter();
+        rows.retain(|_| wanted.next().unwrap_or(false));
     }
 
     pub(super) fn required_strings(&self, field: &str) -> Result<StringViewArray> {
@@ -206,7 +219,7 @@ impl<'a> Adds<'a> {
     /// A child of `add`, its rows those of the batch.
     fn column(&self, field: &str) -> Result<Option<ArrayRef>> {
         let Some(column) = self.columns.column_by_name(field) else { return Ok(None) };
-        let Some(filter) = &self.filter else { return Ok(Some(Arc::clone(column))) };
+        let Some((_, filter)) = &self.filter else { return Ok(Some(Arc::clone(column))) };
         let filtered = filter.filter(column);
         Ok(Some(filtered.map_err(|error| Error::corrupt(self.name, error.to_string()))?))
     }

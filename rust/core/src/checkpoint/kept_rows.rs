@@ -1,53 +1,94 @@
 //! Which rows of a row group a filter on partition values keeps, found from the partition columns alone.
 
+use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
-use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+use arrow_buffer::BooleanBuffer;
+use parquet::arrow::arrow_reader::RowSelection;
 
 use super::KeepTuple;
 use crate::actions::{PartitionColumn, PartitionTuple};
 
+/// Rows that are read together where one of them is kept. Pages have thousands of rows, and skipping single
+/// rows of a page costs as much as reading them; and a batch of rows from everywhere would hold every page of
+/// the row group in memory.
+const BLOCK_ROWS: u32 = 1024;
+
 /// Rows of a part that are to be read, all in one row group.
 pub(super) enum RowNumbers {
     Range(Range<u32>),
-    List(std::vec::IntoIter<u32>),
+    /// Blocks of rows, and those among them that are kept.
+    Blocks {
+        blocks: VecDeque<Range<u32>>,
+        kept: Peekable<IntoIter<u32>>,
+    },
+}
+
+/// Rows as the reader gave them.
+pub(super) struct Taken {
+    pub(super) rows: Vec<u32>,
+    /// `None` where all are kept.
+    pub(super) kept: Option<BooleanBuffer>,
 }
 
 impl RowNumbers {
     /// `kept` are rows of `wanted`, ascending.
     pub(super) fn of(kept: Vec<u32>, wanted: Range<u32>) -> Self {
-        if kept.len() == wanted.len() { Self::Range(wanted) } else { Self::List(kept.into_iter()) }
+        if kept.len() == wanted.len() {
+            return Self::Range(wanted);
+        }
+        let mut blocks: VecDeque<Range<u32>> = VecDeque::new();
+        for row in &kept {
+            let start = row - (row - wanted.start) % BLOCK_ROWS;
+            let end = start.saturating_add(BLOCK_ROWS).min(wanted.end);
+            match blocks.back_mut() {
+                Some(last) if start <= last.end => last.end = end,
+                _ => blocks.push_back(start..end),
+            }
+        }
+        Self::Blocks { blocks, kept: kept.into_iter().peekable() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Range(rows) => rows.is_empty(),
-            Self::List(rows) => rows.len() == 0,
+            Self::Blocks { blocks, .. } => blocks.is_empty(),
         }
     }
 
     /// The next `count`, or as many as there are.
-    pub(super) fn take(&mut self, count: usize) -> Vec<u32> {
-        match self {
-            Self::Range(rows) => rows.by_ref().take(count).collect(),
-            Self::List(rows) => rows.by_ref().take(count).collect(),
+    pub(super) fn take(&mut self, count: usize) -> Taken {
+        let (blocks, kept) = match self {
+            Self::Range(rows) => return Taken { rows: rows.by_ref().take(count).collect(), kept: None },
+            Self::Blocks { blocks, kept } => (blocks, kept),
+        };
+        let mut rows = Vec::with_capacity(count);
+        while let Some(block) = blocks.front_mut() {
+            rows.extend(block.by_ref().take(count - rows.len()));
+            if block.start < block.end {
+                break;
+            }
+            blocks.pop_front();
         }
+        let is_kept = rows.iter().map(|row| kept.next_if_eq(row).is_some()).collect();
+        Taken { rows, kept: Some(is_kept) }
     }
 
     /// What the Parquet reader must select; `None` where it is the whole row group.
     pub(super) fn selection(&self, row_group: &Range<u32>) -> Option<RowSelection> {
         let offset = |row: u32| (row - row_group.start) as usize;
+        let range = |rows: &Range<u32>| offset(rows.start)..offset(rows.end);
+        let length = row_group.len();
         match self {
             Self::Range(rows) if rows == row_group => None,
             Self::Range(rows) => {
-                let skipped = RowSelector::skip(offset(rows.start));
-                Some(RowSelection::from(vec![skipped, RowSelector::select(rows.len())]))
+                Some(RowSelection::from_consecutive_ranges(std::iter::once(range(rows)), length))
             }
-            Self::List(rows) => {
-                let runs = rows.as_slice().chunk_by(|row, next| row + 1 == *next);
-                let ranges = runs.map(|run| offset(run[0])..offset(run[0]) + run.len());
-                Some(RowSelection::from_consecutive_ranges(ranges, row_group.len()))
+            Self::Blocks { blocks, .. } => {
+                Some(RowSelection::from_consecutive_ranges(blocks.iter().map(range), length))
             }
         }
     }
@@ -80,5 +121,47 @@ impl Verdicts {
                 *self.kept[place].get_or_insert_with(|| keep(&column.dictionary[place]))
             })
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_read_and_kept_is_what_was_wanted(
+            group in 0..9000_u32, skipped in 0..3000_u32, length in 1..9000_u32, batch in 1..5000_usize,
+            kept in prop::collection::btree_set(0..9000_u32, 0..20),
+        ) {
+            let row_group = group..group + skipped + length + 7;
+            let wanted = group + skipped..group + skipped + length;
+            let kept: Vec<u32> = kept.into_iter().map(|row| wanted.start + row).filter(|row| wanted.contains(row)).collect();
+            let mut numbers = RowNumbers::of(kept.clone(), wanted.clone());
+            let selection = numbers.selection(&row_group).unwrap();
+            let mut selected = Vec::new();
+            let mut next = row_group.start;
+            for selector in selection.iter() {
+                let end = next + selector.row_count as u32;
+                if !selector.skip {
+                    selected.extend(next..end);
+                }
+                next = end;
+            }
+            let (mut read, mut found) = (Vec::new(), Vec::new());
+            while !numbers.is_empty() {
+                let taken = numbers.take(batch);
+                prop_assert!(!taken.rows.is_empty() && taken.rows.len() <= batch);
+                let is_kept = |index: usize| taken.kept.as_ref().is_none_or(|kept| kept.value(index));
+                found.extend((0..taken.rows.len()).filter(|index| is_kept(*index)).map(|index| taken.rows[index]));
+                read.extend(taken.rows);
+            }
+            prop_assert_eq!(&found, &kept);
+            prop_assert_eq!(&read, &selected);
+            prop_assert!(read.iter().all(|row| wanted.contains(row)));
+            prop_assert!(read.len() <= kept.len() * BLOCK_ROWS as usize);
+        }
     }
 }

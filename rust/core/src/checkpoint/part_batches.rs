@@ -85,11 +85,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
                 self.current = None;
                 continue;
             };
-            let rows = current.rows.take(batch.num_rows());
-            if rows.len() < batch.num_rows() {
+            let taken = current.rows.take(batch.num_rows());
+            if taken.rows.len() < batch.num_rows() {
                 return Err(self.corrupt("a row group has more rows than it says"));
             }
-            let batch = adds::file_batch(self.file.name(), self.source, rows, &batch, interner)?;
+            let batch = adds::file_batch(self.file.name(), self.source, taken, &batch, interner)?;
             if !batch.is_empty() {
                 return Ok(Some(batch));
             }
@@ -144,7 +144,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         let projection = self.file.project(&leaves)?;
         for batch in self.file.read(row_group, &projection, BATCH_ROWS, left.selection(all))? {
             let batch = batch?;
-            let mut rows = left.take(batch.num_rows());
+            let mut rows = left.take(batch.num_rows()).rows;
             let column =
                 Adds::new(self.file.name(), &batch)?.partitions_of(&mut rows, &mut self.all_tuples)?;
             self.verdicts.retain(&mut rows, &column, &keep);
