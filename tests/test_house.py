@@ -112,11 +112,13 @@ CORE_FORBIDDEN = {
 @pytest.mark.parametrize("room", CORE_FORBIDDEN)
 def test_a_room_of_the_core_names_only_what_is_below_it(room: str) -> None:
     sources = [CORE / f"{room}.rs", *(CORE / room).rglob("*.rs")]
-    for source in filter(Path.exists, sources):
-        served = source.read_text(encoding="utf-8").split("#[cfg(test)]")[0]
-        named = set(re.findall(r"\bcrate::(\w+)", served))
+    # Tests may look at a room from above.
+    served = (source for source in sources if not {"tests", "tests.rs"} & {*source.parts})
+    for source in filter(Path.exists, served):
+        code = source.read_text(encoding="utf-8").split("#[cfg(test)]")[0]
+        named = set(re.findall(r"\bcrate::(\w+)", code))
         named |= {
-            name for group in re.findall(r"\bcrate::\{([^}]*)", served) for name in re.findall(r"\w+", group)
+            name for group in re.findall(r"\bcrate::\{([^}]*)", code) for name in re.findall(r"\w+", group)
         }
         assert not named & CORE_FORBIDDEN[room], source
 

@@ -6,16 +6,14 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::actions::Metadata;
 use crate::changes::Changes;
 use crate::ndjson::changes::{ChangeLines, ChangeOptions, ChangePlace};
 use crate::ndjson::files::FileLines;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
 };
-use crate::predicate::{HintProblem, Hints, Predicate};
+use crate::predicate::{Hints, Predicate};
 use crate::scan::{Place, Scan, ScanOptions};
-use crate::schema::StructType;
 use crate::sign::SignerSet;
 use crate::snapshot::{At, Snapshot};
 use crate::table::Table;
@@ -79,23 +77,6 @@ fn header_with(
     Ok(head)
 }
 
-/// Binds hints to the schema of a version; what cannot be used is a problem and prunes nothing.
-#[must_use]
-pub fn bind(snapshot: &Snapshot, hints: &Hints) -> (Predicate, Vec<HintProblem>) {
-    bind_to(snapshot.metadata(), hints)
-}
-
-/// As [`bind`], to the columns of a table's metadata.
-#[must_use]
-pub fn bind_to(metadata: &Metadata, hints: &Hints) -> (Predicate, Vec<HintProblem>) {
-    if hints.sql.is_empty() && hints.json.is_none() {
-        return (Predicate::keep_all(), Vec::new());
-    }
-    // Without a schema nothing can be bound, and the header has already said so.
-    let schema = StructType::of(metadata).unwrap_or_default();
-    Predicate::bind(hints, &schema, &metadata.partition_columns)
-}
-
 /// The whole answer to a query for changes but for its last line. `from` is where the page before has ended.
 ///
 /// One schema has to do for all files of a client that did not ask for historical metadata: that of the last
@@ -130,7 +111,7 @@ pub fn files(
     lines: LineOptions,
 ) -> Result<FileLines> {
     let head = header(snapshot, lines.format, request.with_version)?;
-    let (predicate, _) = bind(snapshot, &request.hints);
+    let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let scan = Scan::new(
         Arc::clone(snapshot),
         table.hot(snapshot),

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::predicate::{HintProblem, Hints, PartitionVerdicts, Scope};
+use crate::predicate::{HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope};
 use crate::scan::{Scan, ScanOptions, Selected};
 use crate::snapshot::Snapshot;
-use crate::{answer, predicate};
 
 /// Paths given as examples.
 const EXAMPLES: usize = 3;
@@ -43,7 +42,7 @@ pub struct Explanation {
 
 /// Looks at every live file of the version.
 pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
-    let (predicate, problems) = answer::bind(snapshot, hints);
+    let (predicate, problems) = Predicate::of_table(snapshot.metadata(), hints);
     let conjuncts = predicate.conjuncts().iter().map(|conjunct| ExplainedConjunct {
         text: conjunct.text.clone(),
         columns: conjunct.columns.clone(),
@@ -53,7 +52,7 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
     });
     let mut explanation = Explanation { problems, conjuncts: conjuncts.collect(), ..Explanation::default() };
     let all = ScanOptions {
-        predicate: Arc::new(predicate::Predicate::keep_all()),
+        predicate: Arc::new(Predicate::keep_all()),
         limit_hint: None,
         max_files: None,
         after: None,
@@ -66,7 +65,7 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
     while let Some(Selected { batch, rows }) = scan.next_files()? {
         explanation.considered += rows.len() as u64;
         let path = |row: &u32| batch.files.path.value(*row as usize).to_owned();
-        let mut counts = predicate::PruneCounts::default();
+        let mut counts = PruneCounts::default();
         let kept = predicate.select(&batch.files, &batch.stats, rows.clone(), &mut verdicts[0], &mut counts);
         explanation.kept += kept.len() as u64;
         add_examples(&mut explanation.kept_examples, kept.iter().map(path));

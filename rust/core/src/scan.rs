@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::actions::{FileBatch, Rows, SourceId};
 use crate::checkpoint::{self, Needs, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
-use crate::ndjson::chunk::Outcome;
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
 use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot, Totals};
 use crate::{Error, Result};
@@ -28,6 +27,21 @@ pub struct ScanOptions {
     pub after: Option<Place>,
     /// Fields that only the delta format has.
     pub delta_fields: bool,
+}
+
+/// What became of the files that a source looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Live files of the version that were looked at.
+    pub considered: u64,
+    /// Of these, dropped by partition values.
+    pub pruned_by_partition: u64,
+    /// Of these, dropped by statistics.
+    pub pruned_by_stats: u64,
+    /// Of these, dropped since earlier files hold enough rows.
+    pub pruned_by_limit: u64,
+    /// Where the next page goes on.
+    pub next_place: Option<String>,
 }
 
 /// A file of a snapshot, by its place in the fixed order.

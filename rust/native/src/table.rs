@@ -10,7 +10,7 @@ use deltalog::ndjson::chunk::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use deltalog::ndjson::coding::ContentCoding;
 use deltalog::ndjson::{IdScheme, ResponseFormat};
 use deltalog::pool::Pool;
-use deltalog::predicate::Hints;
+use deltalog::predicate::{Hints, Predicate};
 use deltalog::scan::Place;
 use deltalog::snapshot::At;
 use deltalog::{Error, Result};
@@ -294,7 +294,7 @@ impl Snapshot {
     ) -> Vec<(String, String)> {
         let hints = Hints { sql: predicate_hints, json: json_predicate_hint };
         py.detach(|| {
-            let (_, problems) = answer::bind(&self.snapshot, &hints);
+            let (_, problems) = Predicate::of_table(self.snapshot.metadata(), &hints);
             problems.into_iter().map(|problem| (problem.hint, problem.reason)).collect()
         })
     }

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use super::chunk::{LineSource, Outcome, Work};
+use super::chunk::{LineSource, Work};
 use super::files::Writers;
 use super::header::{MetadataFacts, append_metadata, append_protocol};
 use super::line::{FileAction, LineCounts, LineWriter, ResponseFormat, Stamp};
 use crate::actions::{Metadata, PartitionTuple, Rows};
 use crate::changes::{ChangeBatch, ChangeBatches, ChangedFiles};
 use crate::predicate::{Hints, Predicate};
-use crate::{Error, Result, answer};
+use crate::scan::Outcome;
+use crate::{Error, Result};
 
 /// Lines of a chunk, files and others.
 const CHUNK_LINES: usize = 256;
@@ -233,7 +234,7 @@ impl ChangeLines {
             self.predicate = None;
         }
         let hints = &self.options.hints;
-        let bind = || (Arc::clone(metadata), answer::bind_to(metadata, hints).0);
+        let bind = || (Arc::clone(metadata), Predicate::of_table(metadata, hints).0);
         &self.predicate.get_or_insert_with(bind).1
     }
 }

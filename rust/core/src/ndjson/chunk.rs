@@ -17,6 +17,7 @@ use std::time::Instant;
 use super::coding::{Checksum, ContentCoding, Trailer, encode};
 use super::line::LineCounts;
 use crate::pool::{Pool, Task};
+use crate::scan::Outcome;
 use crate::{Error, Result};
 
 /// Chunks that may be ready or in the making for one reader. Three keep two threads busy while a third chunk
@@ -36,21 +37,6 @@ pub trait LineSource: Send {
 
     /// What is known once `next_work` has returned `None`.
     fn outcome(&self) -> Outcome;
-}
-
-/// What became of the files that a source looked at.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Live files of the version that were looked at.
-    pub considered: u64,
-    /// Of these, dropped by partition values.
-    pub pruned_by_partition: u64,
-    /// Of these, dropped by statistics.
-    pub pruned_by_stats: u64,
-    /// Of these, dropped since earlier files hold enough rows.
-    pub pruned_by_limit: u64,
-    /// Where the next page goes on.
-    pub next_place: Option<String>,
 }
 
 /// What a stream did; complete when the stream is done.

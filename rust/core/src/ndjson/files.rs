@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::chunk::{LineSource, Outcome, Work};
+use super::chunk::{LineSource, Work};
 use super::line::{LineCounts, LineWriter};
 use crate::Result;
-use crate::scan::{Scan, Selected};
+use crate::scan::{Outcome, Scan, Selected};
 
 /// Files of the first chunk: the first byte should not wait for the work of a whole one.
 const FIRST_CHUNK_FILES: usize = 64;

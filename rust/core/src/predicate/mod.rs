@@ -38,7 +38,7 @@ use bind::{Binder, Bound, BoundColumn};
 use expression::Expression;
 use plan::{MAY, MUST, Plan};
 
-use crate::actions::{FileBatch, PartitionTuple, Rows};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Rows};
 use crate::schema::StructType;
 
 /// What a query asks to be filtered by.
@@ -116,6 +116,17 @@ impl Predicate {
             conjuncts: Vec::new(),
             certain: true,
         }
+    }
+
+    /// Binds hints to the columns of a table; what cannot be used is a problem and prunes nothing.
+    #[must_use]
+    pub fn of_table(metadata: &Metadata, hints: &Hints) -> (Self, Vec<HintProblem>) {
+        if hints.sql.is_empty() && hints.json.is_none() {
+            return (Self::keep_all(), Vec::new());
+        }
+        // Without a schema nothing can be bound; the answer's header says what is wrong.
+        let schema = StructType::of(metadata).unwrap_or_default();
+        Self::bind(hints, &schema, &metadata.partition_columns)
     }
 
     /// Binds hints to columns. Never fails: what cannot be used is a problem and keeps its files.

@@ -77,7 +77,7 @@ fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
 
 fn by_sql(table: &Arc<Table>, sql: &str) -> Arc<Predicate> {
     let hints = Hints { sql: vec![sql.to_owned()], json: None };
-    let (predicate, problems) = crate::answer::bind(&snapshot(table), &hints);
+    let (predicate, problems) = Predicate::of_table(snapshot(table).metadata(), &hints);
     assert_eq!(problems, []);
     Arc::new(predicate)
 }
