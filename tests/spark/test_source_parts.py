@@ -5,8 +5,6 @@ import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
+from spark.answers import HEAD, Answers, file_line, listening
 
 from gateway.spark.actions import DataFile, DeletionVector, FileKind, UnsupportedTable, parse_head
-from gateway.spark.client import Query, ShareClient, TableName
+from gateway.spark.client import Query, TableName
 from gateway.spark.decode import FileDecoder, TableShape
 from gateway.spark.predicates import json_predicate_hint
 from gateway.spark.profile import Profile, ProfileError
 from gateway.spark.schema import partition_scalar, shared_schema
 from gateway.spark.source import ReadOptions
 from gateway.spark.tasks import append_tasks, change_tasks, pack, snapshot_tasks
-from gateway.spark.transport import HttpError, RangedFile, Retries, Transport
+from gateway.spark.transport import HttpError, RangedFile, Transport
 
 
 def field(name: str, kind: Any, **metadata: Any) -> dict[str, Any]:
@@ -377,62 +376,10 @@ class TestOptions:
             Profile.load('{"endpoint": "x"}')
 
 
-class Answers:
-    """A socket that gives prepared answers, in order."""
-
-    def __init__(self) -> None:
-        self.answers: list[tuple[int, dict[str, str], bytes]] = []
-        self.asked: list[tuple[str, str]] = []
-        mine = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                length = int(self.headers.get("Content-Length", 0))
-                mine.asked.append((self.path, self.rfile.read(length).decode()))
-                status, headers, body = mine.answers.pop(0)
-                self.send_response(status)
-                for name, value in ({"Content-Length": str(len(body))} | headers).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-                self.close_connection = True
-
-            do_POST = do_GET  # noqa: N815 - the name that http.server looks for
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}"
-
-    def client(self) -> ShareClient:
-        transport = Transport(retries=Retries(attempts=3, sleep=lambda _: None))
-        return ShareClient(Profile(self.url, "t"), TableName("s", "d", "t"), transport)
-
-    def say(self, *lines: Any, status: int = 200, **headers: str) -> None:
-        body = "".join(json.dumps(line) + "\n" for line in lines).encode()
-        self.answers.append((status, {"Delta-Table-Version": "1", **headers}, body))
-
-
 @pytest.fixture
 def answers() -> Iterator[Answers]:
-    mine = Answers()
-    yield mine
-    mine.http.shutdown()
-    mine.http.server_close()
-
-
-HEAD: tuple[Any, ...] = (
-    {"protocol": {"minReaderVersion": 1}},
-    {"metaData": {"schemaString": "{}", "partitionColumns": []}},
-)
-
-
-def file_line(name: str) -> Any:
-    return {"file": {"id": name, "url": "http://x/y?secret", "size": 1, "partitionValues": {}}}
+    with listening() as mine:
+        yield mine
 
 
 class TestClient:

@@ -1,0 +1,128 @@
+"""URLs stay fresh: renewed before they expire, and once when the store refuses them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from spark.answers import HEAD, Answers, listening
+
+from gateway.spark.actions import DataFile, DeletionVector, FileKind
+from gateway.spark.client import Query, TableName
+from gateway.spark.fetch import FileFetcher, Origin, StaleListing
+from gateway.spark.profile import Profile
+from gateway.spark.transport import HttpError, Retries, Transport
+
+NOW_MS = 1_000_000_000_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with listening() as mine:
+        yield mine
+
+
+def listed(answers: Answers, name: str, *, place: str = "old", expires_ms: int | None = None) -> DataFile:
+    url = f"{answers.url}/{place}/{name}?signature=s"
+    return DataFile(FileKind.SNAPSHOT, name, url, 4, {}, expires_ms=expires_ms)
+
+
+def line(answers: Answers, name: str) -> Any:
+    url = f"{answers.url}/new/{name}?signature=s"
+    return {"file": {"id": name, "url": url, "size": 4, "partitionValues": {}, "expirationTimestamp": 2**50}}
+
+
+def fetcher(answers: Answers, *files: DataFile, refresh_token: str | None = "r") -> FileFetcher:
+    query = Query({"includeRefreshToken": True, "jsonPredicateHints": "{}"}, max_files=10)
+    origin = Origin(Profile(answers.url, "t"), TableName("s", "d", "t"), query, 1, refresh_token)
+    transport = Transport(retries=Retries(attempts=2, sleep=lambda _: None))
+    return FileFetcher(origin, files, transport=transport, now_ms=lambda: NOW_MS)
+
+
+def content(answers: Answers, data: bytes = b"data", status: int = 200) -> None:
+    answers.answers.append((status, {}, data))
+
+
+def test_a_fresh_url_is_read_without_asking_the_server(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + HOUR_MS)
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    assert [path for path, _ in answers.asked] == ["/old/a?signature=s"]
+
+
+def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + 1000)
+    answers.say(*HEAD, line(answers, "b"), line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    assert json.loads(answers.asked[0][1]) == {
+        "refreshToken": "r",
+        "jsonPredicateHints": "{}",
+        "maxFiles": 10,
+    }
+    assert answers.asked[1][0] == "/new/a?signature=s"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 410])
+def test_a_refused_url_is_renewed_once(answers: Answers, status: int) -> None:
+    file = listed(answers, "a")
+    content(answers, b"<Error>expired</Error>", status)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file, refresh_token=None).source(file).read() == b"data"
+
+
+def test_what_is_refused_again_is_an_error(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers, b"", 403)
+    with pytest.raises(HttpError) as caught:
+        fetcher(answers, file).source(file)
+    assert caught.value.status == 403
+
+
+def test_one_new_listing_renews_all_files_of_the_task(answers: Answers) -> None:
+    files = [listed(answers, name) for name in "ab"]
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "a"), line(answers, "b"), {"endStreamAction": {}})
+    content(answers)
+    content(answers)
+    reading = fetcher(answers, *files)
+    for file in files:
+        reading.source(file)
+    assert [path.partition("?")[0] for path, _ in answers.asked[2:]] == ["/new/a", "/new/b"]
+
+
+def test_a_file_that_is_listed_no_longer_says_what_to_do(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "b"), {"endStreamAction": {}})
+    with pytest.raises(StaleListing, match="versionAsOf"):
+        fetcher(answers, file).source(file)
+
+
+def test_a_file_of_another_size_is_refused(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"longer")
+    with pytest.raises(HttpError, match="6 bytes came of a file of 4"):
+        fetcher(answers, file).source(file)
+
+
+def test_deletion_vectors_are_fetched_by_range_and_counted(answers: Answers) -> None:
+    native = pytest.importorskip("gateway._native", reason="not built", exc_type=ImportError)
+    rows = [1, 5, 70_000, 2**33]
+    stored = native.encode_deletion_vector(rows)
+    size = int.from_bytes(stored[1:5], "big")
+    framed = stored[1 : 1 + size + 8]
+
+    def owner(cardinality: int) -> DataFile:
+        vector = DeletionVector(None, f"{answers.url}/v?signature=s", 1, size, cardinality, "v")
+        return DataFile(FileKind.SNAPSHOT, "a", f"{answers.url}/a", 4, {}, vector)
+
+    content(answers, framed, 206)
+    assert fetcher(answers, owner(4)).vector_rows(owner(4)) == rows
+    content(answers, framed, 206)
+    with pytest.raises(HttpError, match="has 4 rows where 5 are said"):
+        fetcher(answers, owner(5)).vector_rows(owner(5))
