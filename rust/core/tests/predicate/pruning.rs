@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use arrow_array::StringViewArray;
-use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple, SourceId};
-use deltalog::predicate::{HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsCache};
+use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::predicate::{
+    HintProblem, Hints, Limit, PartitionVerdicts, Predicate, PruneCounts, Scope, StatsCache,
+};
 use deltalog::schema::{ColumnMapping, StructType};
 use proptest::prelude::*;
 use serde_json::json;
@@ -448,6 +450,52 @@ fn declared_types_need_not_be_those_of_the_schema() {
         };
         assert_eq!(found, expected, "{data_type} as {column_type} = {value} {value_type}");
     }
+}
+
+/// How many of three files with three records each a limit lets through.
+fn files_for(sql: &[&str], limit: u64, stats: &str, deleted: i64) -> usize {
+    let (predicate, _) = problems(&[("c", "timestamp"), ("n", "long")], sql, None);
+    let mut batch = one_file(Some(stats), &[]);
+    batch.row = vec![0, 1, 2];
+    batch.partitions.keys = vec![0; 3];
+    batch.stats = Some(StringViewArray::from(vec![stats; 3]));
+    batch.deletion_vector = (deleted > 0).then(|| {
+        let vector = DeletionVectorDescriptor {
+            storage_type: b'i',
+            path_or_inline: "x".into(),
+            offset: None,
+            size_in_bytes: 1,
+            cardinality: deleted,
+        };
+        vec![Some(Box::new(vector)); 3]
+    });
+    let mut verdicts = PartitionVerdicts::default();
+    let mut counter = Limit::new(Some(limit));
+    counter.take(&predicate, &batch, &StatsCache::passing(), vec![0, 1, 2], &mut verdicts).len()
+}
+
+#[test]
+fn a_limit_counts_only_records_that_are_certain_to_match() {
+    let stats = r#"{"numRecords":3,"minValues":{"c":"2020-12-31T12:00:00.000Z","n":5},
+        "maxValues":{"c":"2020-12-31T12:00:00.000Z","n":9},"nullCount":{"c":0,"n":0}}"#;
+    for (sql, limit, deleted, files) in [
+        (&[][..], 0, 0, 0),
+        (&[], 3, 0, 1),
+        (&[], 4, 0, 2),
+        (&[], 3, 1, 2),
+        (&[], 1, 3, 3),
+        (&["n >= 5"], 3, 0, 1),
+        (&["n > 5"], 3, 0, 3),
+        (&["n IS NOT NULL AND c < '2021-01-01 00:00:00'"], 3, 0, 1),
+        // The zone of this constant is not known, so the file may match and need not.
+        (&["c < TIMESTAMP '2021-01-01 00:00:00'"], 3, 0, 3),
+        // A hint that nobody understands still filters at the client.
+        (&["n >= 5", "no condition"], 3, 0, 3),
+        (&["n >= 5", "f(n) = 1"], 3, 0, 3),
+    ] {
+        assert_eq!(files_for(sql, limit, stats, deleted), files, "{sql:?} limit {limit}");
+    }
+    assert_eq!(files_for(&[], 3, r#"{"minValues":{}}"#, 0), 3);
 }
 
 proptest! {
