@@ -251,13 +251,19 @@ fn find<'a>(fields: &'a [StructField], name: &str) -> Result<&'a StructField, Un
     if let Some(field) = fields.iter().find(|field| field.name == name) {
         return Ok(field);
     }
-    let lower = name.to_lowercase();
-    let mut alike = fields.iter().filter(|field| field.name.to_lowercase() == lower);
+    let mut alike = fields.iter().filter(|field| differs_in_case(&field.name, name));
     match (alike.next(), alike.next()) {
         (Some(field), None) => Ok(field),
         (Some(_), Some(_)) => Err(Unresolved::Ambiguous),
         (None, _) => Err(Unresolved::Missing),
     }
+}
+
+fn differs_in_case(one: &str, other: &str) -> bool {
+    if one.is_ascii() && other.is_ascii() {
+        return one.eq_ignore_ascii_case(other);
+    }
+    one.to_lowercase() == other.to_lowercase()
 }
 
 /// Splits at dots outside of back quotes; a doubled back quote inside of a pair stands for one.

@@ -101,7 +101,13 @@ pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coarsest: Num
             _ => None,
         },
         KeyType::Integer => number(literal, coarsest, 0),
-        KeyType::Decimal { scale, .. } => number(literal, coarsest, i32::from(scale)),
+        KeyType::Decimal { scale, .. } => {
+            // Spark compares a decimal with a string as doubles.
+            let is_text = matches!(literal, Literal::Text { .. });
+            let coarsest =
+                if is_text && coarsest == NumberKind::Exact { NumberKind::Double } else { coarsest };
+            number(literal, coarsest, i32::from(scale))
+        }
         KeyType::Float => {
             let (text, kind) = number_text(literal)?;
             let single = key(f64::from(parse_single(text)?));

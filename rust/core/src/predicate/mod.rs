@@ -59,6 +59,9 @@ pub struct HintProblem {
     pub reason: String,
 }
 
+/// Problems beyond this are not told.
+const MAX_PROBLEMS: usize = 32;
+
 /// Which kind of facts decide a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
@@ -154,7 +157,13 @@ impl Predicate {
                 }
             }
         }
-        (Self::of(binder.columns, bound), problems)
+        let predicate = Self::of(binder.columns, bound);
+        if predicate.whole.is_capped {
+            let reason = format!("of more than {} conditions the last prune nothing", plan::MAX_LEAVES);
+            problems.push(HintProblem { hint: "all hints".into(), reason });
+        }
+        problems.truncate(MAX_PROBLEMS);
+        (predicate, problems)
     }
 
     fn of(columns: Vec<BoundColumn>, bound: Vec<(String, Bound)>) -> Self {

@@ -30,13 +30,38 @@ pub(crate) enum Node {
 pub(crate) struct Plan {
     pub(crate) root: Node,
     pub(crate) slots: Vec<Bound>,
+    /// Whether some leaves are left out.
+    pub(crate) is_capped: bool,
+}
+
+/// A file costs as much as there are leaves; one request must not cost what a thousand do.
+pub(crate) const MAX_LEAVES: usize = 1000;
+
+/// The same predicate with its first leaves only, the others undecided.
+fn capped(bound: Bound, leaves_left: &mut usize) -> Bound {
+    match bound {
+        Bound::Leaf(_) if *leaves_left == 0 => Bound::Undecided,
+        Bound::Leaf(leaf) => {
+            *leaves_left -= 1;
+            Bound::Leaf(leaf)
+        }
+        Bound::And(children) => {
+            Bound::And(children.into_iter().map(|child| capped(child, leaves_left)).collect())
+        }
+        Bound::Or(children) => {
+            Bound::Or(children.into_iter().map(|child| capped(child, leaves_left)).collect())
+        }
+        other => other,
+    }
 }
 
 impl Plan {
     pub(crate) fn new(bound: Bound, columns: &[BoundColumn]) -> Self {
+        let mut leaves_left = MAX_LEAVES;
+        let bound = capped(simplify(bound), &mut leaves_left);
         let mut slots = Vec::new();
-        let root = lower(simplify(bound), columns, &mut slots);
-        Self { root, slots }
+        let root = lower(bound, columns, &mut slots);
+        Self { root, slots, is_capped: leaves_left == 0 }
     }
 
     /// The slot that must hold for the whole to hold.

@@ -178,6 +178,8 @@ fn bounds_that_prove_less_than_they_say_keep_the_file() {
         ("double", "1.5", "2.5", "c = CAST('NaN' AS DOUBLE)"),
         // A decimal that went through a double.
         ("decimal(38,20)", "0.3", "0.3", "c = 0.30000000000000000001"),
+        // Spark compares a decimal with a string as doubles.
+        ("decimal(38,20)", "0.30000000000000000009", "0.30000000000000000009", "c = '0.3'"),
         // Bounds that contradict each other prove nothing.
         ("long", "20", "10", "c = 5"),
         ("string", "\"b\"", "\"a\"", "c = 'x'"),
@@ -365,6 +367,21 @@ fn a_hint_that_fails_is_skipped_alone_and_says_why() {
     let (predicate, found) = problems(&fields, &["a = `\r\nX-Evil: 1`"], None);
     assert!(predicate.is_trivial());
     assert!(found.iter().all(|problem| problem.reason.bytes().all(|byte| (32..127).contains(&byte))));
+}
+
+#[test]
+fn a_predicate_of_endless_conditions_is_capped_and_says_so() {
+    let pairs: Vec<String> = (0..2000).map(|n| format!("(a = {n} OR b = {n})")).collect();
+    let stats = r#"{"numRecords":1,"minValues":{"a":-9,"b":-9},"maxValues":{"a":-1,"b":-1}}"#;
+    let (predicate, found) = problems(&[("a", "long"), ("b", "long")], &[&pairs.join(" AND ")], None);
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].reason, "of more than 1000 conditions the last prune nothing");
+    assert!(!is_kept(&predicate, &one_file(Some(stats), &[])));
+    let (predicate, found) = problems(&[("a", "long"), ("b", "long")], &[&pairs.join(" OR ")], None);
+    assert_eq!(found, []);
+    assert!(!is_kept(&predicate, &one_file(Some(stats), &[])));
+    let (_, found) = problems(&[], &vec!["?"; 10_000], None);
+    assert_eq!(found.len(), 32);
 }
 
 #[test]
