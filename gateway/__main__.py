@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from gateway import demo, recipient_command
+from gateway import recipient_command
 from gateway.commands import check, explain, token
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
@@ -68,6 +68,8 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
+    from gateway import demo  # noqa: PLC0415 - polars takes longer to import than a server to start
+
     def serve_file(path: Path) -> int:
         uvloop.run(serve(path, workers=1))
         return 0

@@ -128,23 +128,28 @@ def read_once(demo: Demo) -> int:
 def running(demo: Demo) -> Iterator[None]:
     """A gateway process for the length of a block."""
     command = [sys.executable, "-m", "gateway", "serve", "-c", str(demo.configuration)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:  # noqa: S603 - our own command
+    log = demo.configuration.with_name("gateway.log")
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(command, stdout=output, stderr=output) as process,  # noqa: S603 - our own command
+    ):
         try:
-            wait_until_listening(demo.port, process)
+            if not is_listening(demo.port, process):
+                raise RuntimeError(f"the gateway did not start: {log.read_text()[-2000:]}")
             yield
         finally:
             process.send_signal(signal.SIGTERM)
 
 
-def wait_until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Returns when the gateway takes connections. Raises RuntimeError when it does not start."""
+def is_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
+    """Waits until the gateway takes connections; False when it ended or took too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                return
+                return True
         time.sleep(0.05)
-    raise RuntimeError("the gateway did not start; its messages stand above")
+    return False
 
 
 def free_port() -> int:
