@@ -86,13 +86,6 @@ fn main() {
     assert_eq!((batch.len(), batch.partitions.dictionary.len()), (FILES, 28));
     let seconds = median_seconds(|| {
         let mut interner = PartitionInterner::new(&["date"]);
-        let text = std::str::from_utf8(&bytes).unwrap();
-        let seconds = median_seconds(|| {
-            let lines = text.lines().map(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).unwrap());
-            assert_eq!(black_box(lines.count()), FILES + 1);
-        });
-        println!("serde_json skipping its lines: {:.2} GB/s", bytes.len() as f64 / seconds / 1e9);
-
         let batch = parsed.adds.batch(SourceId(0), &parsed.name, &mut interner).unwrap();
         assert_eq!(black_box(batch).len(), FILES);
     });

@@ -153,10 +153,18 @@ fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
 }
 
 fn read_local(path: &str) -> Result<Bytes> {
-    let failed = |error: &std::io::Error| local_error(path, error);
-    let size = std::fs::metadata(Path::new(path)).map_err(|error| failed(&error))?.len();
-    check_whole_file_size(path, size)?;
-    std::fs::read(path).map(Bytes::from).map_err(|error| failed(&error))
+    check_whole_file_size(path, local_size(path)?)?;
+    std::fs::read(path).map(Bytes::from).map_err(|error| local_error(path, &error))
+}
+
+/// The size of a regular file. Nothing else is a file of a log: opening a pipe would wait for its writer.
+fn local_size(path: &str) -> Result<u64> {
+    let metadata = std::fs::metadata(Path::new(path)).map_err(|error| local_error(path, &error))?;
+    if metadata.is_file() {
+        Ok(metadata.len())
+    } else {
+        Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() })
+    }
 }
 
 fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
@@ -225,6 +233,17 @@ mod tests {
         }
         assert!(matches!(&results[0], Err(Error::FileNotFound { .. })));
         assert_eq!(results[1].as_deref().unwrap(), b"bytes");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_there() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = text(&root.path().join("pipe"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [pipe, text(root.path())] {
+            assert!(matches!(Storage::local().read(&path), Err(Error::FileNotFound { .. })));
+            assert!(matches!(Storage::local().open(&path, None), Err(Error::FileNotFound { .. })));
+        }
     }
 
     #[test]

@@ -13,9 +13,9 @@ use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::local_error;
 use super::remote::Remote;
 use super::window::Windows;
+use super::{local_error, local_size};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -38,8 +38,10 @@ enum Source {
 
 impl StoredFile {
     pub(super) fn local(path: &str) -> Result<Self> {
+        local_size(path)?;
         let failed = |error: std::io::Error| local_error(path, &error);
         let file = File::open(path).map_err(failed)?;
+        // Of the file that was opened: the path may name another one by now.
         let size = file.metadata().map_err(failed)?.len();
         Ok(Self { source: Source::Local(Arc::new(file)), size, name: log_path::file_name(path).into() })
     }
