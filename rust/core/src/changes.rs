@@ -120,8 +120,7 @@ impl Changes {
                     continue;
                 }
                 if let Some(found) = heads.protocol {
-                    found.check(&commit.file.name)?;
-                    protocol = Arc::new(found);
+                    protocol = Arc::new(found.checked(&commit.file.name)?);
                 }
                 if let Some(found) = heads.metadata {
                     metadata = Arc::new(found);

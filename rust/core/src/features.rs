@@ -34,7 +34,21 @@ const COLUMN_MAPPING: &str = "columnMapping";
 
 impl Protocol {
     /// Refuses what this crate cannot read. `file` is the log file to name if the protocol is invalid.
-    pub(crate) fn check(&self, file: &str) -> Result<()> {
+    ///
+    /// Some writers spell an absent list as an empty one. Where a version may have no list that is taken for what
+    /// it means, and so it is handed on: clients refuse the empty list, too.
+    pub(crate) fn checked(mut self, file: &str) -> Result<Self> {
+        let has_no_list = |features: &Option<Vec<String>>| features.as_ref().is_some_and(Vec::is_empty);
+        if self.min_reader_version < 3 && has_no_list(&self.reader_features) {
+            self.reader_features = None;
+        }
+        if self.min_writer_version < 7 && has_no_list(&self.writer_features) {
+            self.writer_features = None;
+        }
+        self.check(file).map(|()| self)
+    }
+
+    fn check(&self, file: &str) -> Result<()> {
         let features = self.reader_features.as_deref().unwrap_or_default();
         let is_known = |feature: &str| LOG_ONLY.contains(&feature) || CLIENT.contains(&feature);
         if let Some(unknown) = features.iter().find(|feature| !is_known(feature)) {
@@ -119,14 +133,18 @@ mod tests {
 
     #[test]
     fn feature_lists_and_versions_that_do_not_fit_are_invalid() {
-        for wrong in [
-            protocol(1, Some(&[])),
-            protocol(2, Some(&["columnMapping"])),
-            protocol(3, None),
-            protocol(0, None),
-        ] {
+        for wrong in [protocol(2, Some(&["columnMapping"])), protocol(3, None), protocol(0, None)] {
             assert!(matches!(wrong.check("f"), Err(Error::CorruptLog { .. })), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn an_empty_list_where_there_may_be_none_is_none() {
+        let spelled =
+            Protocol { min_writer_version: 2, writer_features: Some(vec![]), ..protocol(1, Some(&[])) };
+        let read = spelled.checked("f").unwrap();
+        assert_eq!((read.reader_features, read.writer_features), (None, None));
+        assert_eq!(protocol(3, Some(&[])).checked("f").unwrap().reader_features, Some(vec![]));
     }
 
     #[test]

@@ -142,11 +142,9 @@ impl ChangeBatches {
     fn read(&mut self, commit: &RangeCommit, bytes: &Bytes) -> Result<ChangeBatch> {
         let mut file = CommitFile::parse(&commit.file.name, bytes)?;
         let is_head = commit.version == self.starting_version;
-        let protocol = file.protocol.take().filter(|_| !is_head).map(Arc::new);
+        let protocol = file.protocol.take().filter(|_| !is_head).map(|protocol| protocol.checked(&file.name));
+        let protocol = protocol.transpose()?.map(Arc::new);
         let metadata = file.metadata.take().filter(|_| !is_head).map(Arc::new);
-        if let Some(protocol) = &protocol {
-            protocol.check(&file.name)?;
-        }
         if let Some(metadata) = &metadata {
             self.force = Force::new(Arc::clone(metadata));
             if self.kind == ChangeKind::ChangeDataFeed && !metadata.is_change_data_feed_on() {

@@ -204,7 +204,10 @@ impl Loader<'_> {
         let name = commit_name(self.segment.version);
         let missing = |action| Error::corrupt(&*name, format!("no {action} up to this version"));
         let protocol = protocol.ok_or_else(|| missing("protocol"))?;
-        protocol.check(&name)?;
+        let protocol = match previous.filter(|previous| Arc::ptr_eq(&previous.protocol, &protocol)) {
+            Some(_) => protocol,
+            None => Arc::new(Protocol::clone(&protocol).checked(&name)?),
+        };
         Ok((protocol, metadata.ok_or_else(|| missing("metaData"))?))
     }
 
