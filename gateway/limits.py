@@ -298,6 +298,20 @@ def resident_bytes() -> int:
         return 0
 
 
+def remembered(look: Callable[[], int], *, seconds: float, clock: Callable[[], float]) -> Callable[[], int]:
+    """The same look, taken anew only when the last one is older: it costs more than a small request."""
+    seen, looked_at = 0, -math.inf
+
+    def remember() -> int:
+        nonlocal seen, looked_at
+        now = clock()
+        if now - looked_at >= seconds:
+            seen, looked_at = look(), now
+        return seen
+
+    return remember
+
+
 def machine_bytes() -> int | None:
     """What the container, else the machine, has; None where neither says."""
     for path, parse in (

@@ -21,6 +21,7 @@ from gateway.limits import (
     RecipientGates,
     TokenBucket,
     machine_bytes,
+    remembered,
     resident_bytes,
     share_of,
 )
@@ -233,3 +234,13 @@ def test_memory_is_read_from_the_system():
 def test_a_chunk_may_take_the_grace_and_its_time_at_the_slowest_rate():
     assert DrainRate(minimum_bytes_per_second=1000, grace_seconds=5).write_seconds(64_000) == 69
     assert DrainRate(minimum_bytes_per_second=0).write_seconds(1) is None
+
+
+def test_a_look_at_the_memory_is_remembered_for_a_while() -> None:
+    now, looks = 10.0, iter(range(1, 100))
+    look = remembered(lambda: next(looks), seconds=1.0, clock=lambda: now)
+    assert [look(), look()] == [1, 1]
+    now += 0.9
+    assert look() == 1
+    now += 0.1
+    assert look() == 2

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from gateway.app import create_app
 from gateway.config import Config, load
-from gateway.limits import DrainRate, MemoryGate, RecipientGates, machine_bytes, resident_bytes, share_of
+from gateway.limits import (
+    DrainRate,
+    MemoryGate,
+    RecipientGates,
+    machine_bytes,
+    remembered,
+    resident_bytes,
+    share_of,
+)
 from gateway.metrics import Metrics, probes
 from gateway.networks import Address, client_address, parse_networks
 from gateway.reload import Reloader
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.serving")
 
+MEMORY_LOOK_SECONDS = 0.05
 MEMORY_SHARE = 0.8
 """The part of the machine's memory that streams may need, where the configuration says nothing."""
 
@@ -133,7 +142,7 @@ class Served:
                 stream_bytes=limits.stream_bytes,
                 queue_length=limits.queued_streams,
                 queue_seconds=limits.queue_seconds,
-                resident_bytes=resident_bytes,
+                resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
             ),
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
