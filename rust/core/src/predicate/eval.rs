@@ -118,60 +118,84 @@ impl Evaluation<'_> {
         let has_nan = self.columns[leaf.column].key_type.has_nan();
         // Kept columns hold all files; a predicate mostly asks about all of them, and then nothing is gathered.
         if !self.loaded.of_all || self.rows.len() == column.flags.len() {
-            return leaf_verdicts(leaf, has_nan, column, 0..column.flags.len());
+            return leaf_verdicts(leaf, has_nan, column, Files::All);
         }
-        leaf_verdicts(leaf, has_nan, column, self.rows.iter().map(|&row| row as usize))
+        leaf_verdicts(leaf, has_nan, column, Files::Rows(self.rows))
+    }
+}
+
+/// Which files of a column are asked about.
+#[derive(Clone, Copy)]
+pub(crate) enum Files<'a> {
+    All,
+    Rows(&'a [u32]),
+}
+
+impl Files<'_> {
+    /// The verdict on each file from its bounds and flags. All files are one loop without look-ups.
+    fn of_bounds<T: Copy>(
+        self,
+        (min, max): (&[T], &[T]),
+        flags: &[u8],
+        verdict: impl Fn(T, T, u8) -> u8,
+    ) -> Vec<u8> {
+        match self {
+            Self::All => {
+                let bounds = min.iter().zip(max).zip(flags);
+                bounds.map(|((min, max), flags)| verdict(*min, *max, *flags)).collect()
+            }
+            Self::Rows(_) => self.of_places(flags, |place, flags| match (min.get(place), max.get(place)) {
+                (Some(min), Some(max)) => verdict(*min, *max, flags),
+                _ => MAY,
+            }),
+        }
+    }
+
+    /// The same from each file's place in the column.
+    fn of_places(self, flags: &[u8], verdict: impl Fn(usize, u8) -> u8) -> Vec<u8> {
+        let at = |place: usize| flags.get(place).map_or(MAY, |flags| verdict(place, *flags));
+        match self {
+            Self::All => (0..flags.len()).map(at).collect(),
+            Self::Rows(rows) => rows.iter().map(|row| at(*row as usize)).collect(),
+        }
     }
 }
 
 // `&` on booleans keeps the loops free of branches.
 #[allow(clippy::needless_bitwise_bool)]
-pub(crate) fn leaf_verdicts(
-    leaf: &Leaf,
-    has_nan: bool,
-    column: &StatsColumn,
-    files: impl Iterator<Item = usize>,
-) -> Vec<u8> {
+pub(crate) fn leaf_verdicts(leaf: &Leaf, has_nan: bool, column: &StatsColumn, files: Files<'_>) -> Vec<u8> {
     let nulls = leaf.nulls;
     let exact = (u8::from(leaf.exact) * MUST) | MAY;
+    let flags = column.flags.as_slice();
     match (&column.bounds, &leaf.set) {
         (Bounds::Narrow { min, max }, Set::Keys(ranges)) => {
             let nan = has_nan.then(|| ranges.contains(&NAN_KEY));
             match Intervals::of(ranges) {
-                Intervals::One(first, last) => files
-                    .map(|file| {
-                        let (min, max) = (min[file], max[file]);
-                        let some = (min <= last) & (max >= first);
-                        let all = (min >= first) & (max <= last);
-                        join(column.flags[file], some, all, nan, nulls) & exact
-                    })
-                    .collect(),
-                Intervals::Many(intervals) => files
-                    .map(|file| {
-                        let (some, all) = many(&intervals, min[file], max[file]);
-                        join(column.flags[file], some, all, nan, nulls) & exact
-                    })
-                    .collect(),
+                Intervals::One(first, last) => files.of_bounds((min, max), flags, |min, max, flags| {
+                    let some = (min <= last) & (max >= first);
+                    let all = (min >= first) & (max <= last);
+                    join(flags, some, all, nan, nulls) & exact
+                }),
+                Intervals::Many(intervals) => files.of_bounds((min, max), flags, |min, max, flags| {
+                    let (some, all) = many(&intervals, min, max);
+                    join(flags, some, all, nan, nulls) & exact
+                }),
             }
         }
-        (Bounds::Wide { min, max }, Set::Keys(ranges)) => files
-            .map(|file| {
-                let some = ranges.intersects(&min[file], &max[file]);
-                let all = ranges.covers(&min[file], &max[file]);
-                join(column.flags[file], some, all, None, nulls) & exact
-            })
-            .collect(),
-        (Bounds::Text(bounds), Set::Text(ranges)) => files
-            .map(|file| {
-                let flags = column.flags[file];
-                let (some, all) = ranges.text_verdict(bounds.min_at(file), bounds.max_at(file, flags));
+        (Bounds::Wide { min, max }, Set::Keys(ranges)) => {
+            files.of_bounds((min, max), flags, |min, max, flags| {
+                let (some, all) = (ranges.intersects(&min, &max), ranges.covers(&min, &max));
                 join(flags, some, all, None, nulls) & exact
             })
-            .collect(),
-        (_, Set::Keys(ranges)) => files
-            .map(|file| join(column.flags[file], !ranges.is_none(), ranges.is_all(), None, nulls) & exact)
-            .collect(),
-        (_, Set::Text(_)) => files.map(|_| MAY).collect(),
+        }
+        (Bounds::Text(bounds), Set::Text(ranges)) => files.of_places(flags, |place, flags| {
+            let (some, all) = ranges.text_verdict(bounds.min_at(place), bounds.max_at(place, flags));
+            join(flags, some, all, None, nulls) & exact
+        }),
+        (_, Set::Keys(ranges)) => files.of_places(flags, |_, flags| {
+            join(flags, !ranges.is_none(), ranges.is_all(), None, nulls) & exact
+        }),
+        (_, Set::Text(_)) => files.of_places(flags, |_, _| MAY),
     }
 }
 

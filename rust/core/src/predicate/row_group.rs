@@ -2,7 +2,7 @@
 
 use super::Predicate;
 use super::bind::{Bound, Leaf, Set};
-use super::eval::leaf_verdicts;
+use super::eval::{Files, leaf_verdicts};
 use super::keys::partition_spread;
 use super::plan::{MAY, Node};
 use super::ranges::TextMax;
@@ -55,7 +55,7 @@ impl Predicate {
     fn stats_leaf(&self, leaf: &Leaf, bounds: &RowGroupBounds) -> bool {
         let column = &self.columns[leaf.column];
         let Some(stats) = of_one(column, bounds.stats.as_deref().unwrap_or_default()) else { return true };
-        let verdicts = leaf_verdicts(leaf, column.key_type.has_nan(), &stats, 0..1);
+        let verdicts = leaf_verdicts(leaf, column.key_type.has_nan(), &stats, Files::All);
         verdicts.first().is_none_or(|verdict| verdict & MAY != 0)
     }
 }
