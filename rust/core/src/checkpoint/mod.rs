@@ -9,6 +9,7 @@
 mod adds;
 mod batches;
 mod column_bytes;
+mod footer;
 mod json_file;
 mod kept_rows;
 mod page_guard;

@@ -13,12 +13,13 @@ use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels,
 use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{PageIterator, PageReader};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::column_bytes::{ColumnBytes, Faults, store_error};
+use super::footer;
 use crate::{Error, Result};
 
 /// A Parquet file whose footer is read.
@@ -50,7 +51,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// `name`: the file's name for errors.
     pub(super) fn open(source: R, name: &str) -> Result<Self> {
         let opened = without_panic(|| {
-            let metadata = ParquetMetaDataReader::new().parse_and_finish(&source)?;
+            let metadata = footer::read(&source)?;
             let schema = metadata.file_metadata().schema_descr();
             let inferred = parquet_to_arrow_schema(schema, None)?;
             let mut types = WantedTypes { leaves: schema.columns().iter() };
