@@ -10,7 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::{run, to_python};
+use crate::errors::to_python;
 
 /// A piece of an answer, ends on a line.
 #[pyclass(frozen, module = "gateway._native")]
@@ -102,7 +102,8 @@ impl NdjsonChunks {
     }
 
     fn finish<'py>(&self, py: Python<'py>, last_line: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let tail = run(py, || self.with(|stream| stream.finish(last_line)))?;
+        // One line: giving the GIL away would cost more than coding it.
+        let tail = self.with(|stream| stream.finish(last_line)).map_err(|error| to_python(py, &error))?;
         Ok(PyBytes::new(py, &tail))
     }
 
