@@ -14,12 +14,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.auth import RECIPIENT
-from gateway.errors import request_id
+from gateway.errors import CLIENT_CLOSED_REQUEST, request_id
 
 log = logging.getLogger("gateway.access")
 
 FACTS: web.RequestKey[dict[str, Any]] = web.RequestKey("facts", dict)
-CLIENT_CLOSED_REQUEST = 499
 
 
 @web.middleware

@@ -129,6 +129,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
 }
 INTERNAL: tuple[int, ErrorCode] = (500, "INTERNAL_ERROR")
 SERVER_FAULT = 500
+CLIENT_CLOSED_REQUEST = 499
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,11 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
     """Answer every exception in the protocol's shape."""
     try:
         return await handler(request)
+    except ConnectionError as error:
+        if request.transport is not None and not request.transport.is_closing():
+            return answer(error, request_id(request)).response()
+        # Nobody is there to read it; the status is for the log and the metrics.
+        return web.Response(status=CLIENT_CLOSED_REQUEST)
     except Exception as error:
         if isinstance(error, web.HTTPException) and error.status < 400:  # noqa: PLR2004 - redirects and the like
             raise

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from aiohttp import web
 
-from gateway.access_log import CLIENT_CLOSED_REQUEST, FACTS
+from gateway.access_log import FACTS
 from gateway.audit import Action, AuditCounts, AuditLog, AuditRecord
 from gateway.auth import RECIPIENT
-from gateway.errors import Unavailable, request_id
+from gateway.errors import CLIENT_CLOSED_REQUEST, Unavailable, request_id
 from gateway.serving.guard import STREAMING, handler_name
 
 if TYPE_CHECKING:

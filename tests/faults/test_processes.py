@@ -109,6 +109,15 @@ async def test_faults_between_client_and_gateway_are_whole_or_known(table, tmp_p
         assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 2), table[1]) == 2
 
 
+async def test_a_client_that_leaves_is_no_error_of_the_server(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(cut_after_bytes=300_000)
+            assert whole_or_broken(await storm(proxy.endpoint, 6), table[1]) == 0
+        await until(lambda: gateway.log.read_text().count('"status":499') == 6, 15)
+        assert "Traceback" not in gateway.log.read_text()
+
+
 async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
     limits = {"minimumBytesPerSecond": 1_000_000, "slowReaderSeconds": 1}
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0, "limits": limits}) as gateway:
