@@ -250,7 +250,11 @@ async def test_drawn_requests_never_end_in_a_500_and_tell_nothing(served):
 
     async def attacker(session: aiohttp.ClientSession) -> None:
         for seed in seeds:
-            status = await attack(session, gateway, secrets, seed)
+            try:
+                status = await attack(session, gateway, secrets, seed)
+            except aiohttp.ClientResponseError as unread:
+                # A refused request line: the server cannot know that it was a HEAD, which wants no body.
+                status = unread.status
             statuses[status] = statuses.get(status, 0) + 1
 
     connector = aiohttp.TCPConnector(limit=0)
@@ -260,7 +264,7 @@ async def test_drawn_requests_never_end_in_a_500_and_tell_nothing(served):
     assert statuses.get(200, 0) > REQUESTS / 100, statuses
     assert sum(statuses.values()) == REQUESTS
     log = gateway.log.read_text()
-    assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
+    assert re.search(r"request \w+ failed", log) is None, log
     assert TOKEN not in log
     assert gateway.request("GET", "/shares").status == 200
 
