@@ -188,13 +188,16 @@ def client_environment() -> Path:
 
 
 def virtual_environment(name: str, requirements: list[str]) -> Path:
-    """Makes or updates an environment when its requirements changed."""
+    """Makes an environment, or updates it in place when its requirements changed."""
     directory = CACHE / name
     scripts = directory / "bin"
     key = digest([sys.version, *sorted(requirements)])
     if fresh(directory, key):
         return scripts
-    run(sys.executable, "-m", "venv", "--clear", directory)
+    made_by = CACHE / f"{name}-python"
+    if not fresh(made_by, sys.version):
+        run(sys.executable, "-m", "venv", "--clear", directory)
+        remember(made_by, sys.version)
     run(scripts / "python", "-m", "pip", "install", "-q", *requirements)
     remember(directory, key)
     return scripts
