@@ -188,7 +188,7 @@ class Snapshot:
         now_ms: int,
         lifetime_seconds: int,
         file_id_scheme: ResponseFormat | None = None,
-        predicate_hints: Sequence[str] = (),
+        predicate_hints: Sequence[str] = ...,
         json_predicate_hint: str | None = None,
         limit_hint: int | None = None,
         max_files: int | None = None,
@@ -239,7 +239,7 @@ class Explanation:
 class Signers:
     """The signer of the table's own root, and those of other roots that absolute paths may point to."""
 
-    def __new__(cls, root: str, signer: Signer, others: Sequence[tuple[str, Signer]] = ()) -> Signers:
+    def __new__(cls, root: str, signer: Signer, others: Sequence[tuple[str, Signer]] = ...) -> Signers:
         """`root` and the first of each of `others`: `s3://bucket/prefix`, `file:///directory` or `/directory`.
 
         An S3 signer must be that of the location's bucket; the keys of a local one are relative to the location.
@@ -271,7 +271,7 @@ class Table:
     def version_at_or_before(self, timestamp_ms: int) -> int:
         """The latest version committed at or before a timestamp. Raises TimestampOutOfRange before the first. *Blocks*."""
     def changes(
-        self, *, starting_version: int, ending_version: int | None, change_data_feed: bool
+        self, *, starting_version: int, ending_version: int | None = None, change_data_feed: bool
     ) -> Changes:
         """A range of versions. `change_data_feed`: every version must have it enabled (for /changes). *Blocks*."""
 
@@ -298,7 +298,7 @@ class Changes:
         file_id_scheme: ResponseFormat | None = None,
         include_historical_metadata: bool = False,
         include_historical_protocol: bool = False,
-        predicate_hints: Sequence[str] = (),
+        predicate_hints: Sequence[str] = ...,
         json_predicate_hint: str | None = None,
         max_files: int | None = None,
         place: str | None = None,
