@@ -217,6 +217,20 @@ class Bench:
         )
         self.note("decode against delta_kernel, CPU", pair)
 
+    def other_peers(self) -> None:
+        """What others need for parts of the work, for orientation."""
+        count = 2000
+        start_up = run([sys.executable, "-c", "import boto3; print(0)"]).cpu_seconds
+        signing = run(python("peers/boto3_presign.py", str(count))).cpu_seconds - start_up
+        self.note("boto3 presign", {"us_per_url": round(signing / count * MICROSECONDS, 1)})
+        opened = run(python("peers/polars_scan.py", str(self.directory)))
+        facts = {
+            "seconds": opened.wall_seconds,
+            "cpu_seconds": opened.cpu_seconds,
+            "peak_mb": opened.peak_bytes / 1e6,
+        }
+        self.note("polars.scan_delta opens the snapshot", facts)
+
     def threads(self) -> None:
         """Decode, sign and write with two threads against one."""
 
@@ -438,6 +452,7 @@ def measure(arguments: argparse.Namespace, logs: Path) -> dict[str, Any]:
     bench.against_deltalake()
     if arguments.kernel:
         bench.against_kernel(arguments.kernel)
+    bench.other_peers()
     bench.threads()
     bench.pages()
     bench.beside_listings()
