@@ -138,6 +138,12 @@ impl Changes {
         Ok(())
     }
 
+    /// What the range was asked for.
+    #[must_use]
+    pub fn kind(&self) -> ChangeKind {
+        self.kind
+    }
+
     /// The first version.
     #[must_use]
     pub fn starting_version(&self) -> i64 {

@@ -19,6 +19,9 @@ use crate::storage::Storage;
 /// Snapshots of older versions that are kept beside the latest: pages and refreshed URLs come back to them.
 const REMEMBERED_VERSIONS: usize = 8;
 
+/// Ranges of changes that are kept for their next pages; each holds a few megabytes of commits at most.
+const REMEMBERED_RANGES: usize = 4;
+
 /// One shared table. Thread-safe.
 #[derive(Debug)]
 pub struct Table {
@@ -32,6 +35,8 @@ pub struct Table {
     refreshing: AtomicBool,
     /// Most recently used last.
     remembered: Mutex<Vec<Arc<Snapshot>>>,
+    /// Surveyed ranges of versions: their later pages need no second survey. Most recent last.
+    ranges: Mutex<Vec<Arc<Changes>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +60,7 @@ impl Table {
             look: Mutex::default(),
             refreshing: AtomicBool::new(false),
             remembered: Mutex::default(),
+            ranges: Mutex::default(),
         }
     }
 
@@ -123,10 +129,22 @@ impl Table {
 
     /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
     /// latest version.
-    pub fn changes(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Changes> {
+    pub fn changes(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Arc<Changes>> {
+        let is_asked = |range: &Changes| {
+            range.kind() == kind && range.starting_version() == start && Some(range.ending_version()) == end
+        };
+        if let Some(known) = lock(&self.ranges).iter().find(|range| is_asked(range)) {
+            return Ok(Arc::clone(known));
+        }
         let known = self.snapshot_at(At::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
         changes.survey()?;
+        let changes = Arc::new(changes);
+        let mut ranges = lock(&self.ranges);
+        if ranges.len() == REMEMBERED_RANGES {
+            ranges.remove(0);
+        }
+        ranges.push(Arc::clone(&changes));
         Ok(changes)
     }
 

@@ -17,7 +17,7 @@ use crate::table::{Snapshot, line_options, start, stream_options};
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct Changes {
     table: Arc<deltalog::table::Table>,
-    changes: deltalog::changes::Changes,
+    changes: Arc<deltalog::changes::Changes>,
 }
 
 impl Changes {

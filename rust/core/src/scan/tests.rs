@@ -4,6 +4,7 @@ use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::changes::ChangeKind;
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
 use crate::checkpoint::tests::{add_row, protocol_row};
 use crate::log_path::commit_name;
@@ -169,4 +170,16 @@ fn a_place_of_nowhere_is_an_invalid_cursor() {
     let snapshot = snapshot(&table);
     let options = ScanOptions { after: Some(Place::parse("7.0").unwrap()), ..everything() };
     assert!(matches!(Scan::new(snapshot, None, options), Err(Error::InvalidCursor)));
+}
+
+#[test]
+fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    let first = table.changes(ChangeKind::Files, 8, None).unwrap();
+    assert_eq!(first.ending_version(), 10);
+    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10)).unwrap()));
+    commit(&log, 11, &[add_row(104)]);
+    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10)).unwrap()));
+    assert_eq!(table.changes(ChangeKind::Files, 8, None).unwrap().ending_version(), 11);
 }
