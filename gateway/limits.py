@@ -8,6 +8,7 @@ for more than `RETRY_AFTER_CEILING_SECONDS`: the Spark client gives up after 7 s
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import math
 from collections import deque
 from contextlib import asynccontextmanager
@@ -310,6 +311,13 @@ def remembered(look: Callable[[], int], *, seconds: float, clock: Callable[[], f
         return seen
 
     return remember
+
+
+def return_memory() -> None:
+    """Give memory that nobody holds back to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def machine_bytes() -> int | None:

@@ -23,6 +23,7 @@ from gateway.limits import (
     machine_bytes,
     remembered,
     resident_bytes,
+    return_memory,
     share_of,
 )
 
@@ -229,6 +230,16 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
 
 def test_memory_is_read_from_the_system():
     assert 5_000_000 < resident_bytes() < machine_bytes()
+
+
+def test_freed_memory_goes_back_to_the_system():
+    held = [bytearray(100_000) for _ in range(2000)]
+    kept = held[::100]
+    full = resident_bytes()
+    del held
+    return_memory()
+    assert resident_bytes() < full - 50_000_000
+    assert kept
 
 
 def test_a_chunk_may_take_the_grace_and_its_time_at_the_slowest_rate():

@@ -42,7 +42,7 @@ class Limits:
 
     recipient: RecipientLimits = dataclasses.field(default_factory=RecipientLimits)
     memory_bytes: int | None = setting(None, minimum=64 * 1024 * 1024)
-    stream_bytes: int = setting(8 * 1024 * 1024, minimum=1)
+    stream_bytes: int = setting(32 * 1024 * 1024, minimum=1)
     queued_streams: int = setting(256, minimum=0)
     queue_seconds: float = setting(3.0, minimum=0, maximum=CLIENT_PATIENCE_SECONDS)
     minimum_bytes_per_second: int = setting(1024, minimum=0)

@@ -23,6 +23,7 @@ from gateway.limits import (
     machine_bytes,
     remembered,
     resident_bytes,
+    return_memory,
     share_of,
 )
 from gateway.metrics import Metrics, probes
@@ -65,6 +66,8 @@ class Served:
         self.metrics = Metrics()
         self.audit = open_audit(config)
         self.guards = self._make_guards(config)
+        self._streamed = False
+        self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.book = RecipientBook(
@@ -153,10 +156,18 @@ class Served:
 
         def probe() -> None:
             count_audit()
+            self._return_memory()
             for storage, given_up in self.current.sharing.tables.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
 
         return probe
+
+    def _return_memory(self) -> None:
+        # glibc keeps what streams have freed: after a storm the process would stay as large as amid it.
+        streams = self.guards.memory.used_bytes
+        if self._streamed and not streams:
+            self._returning = asyncio.get_running_loop().run_in_executor(None, return_memory)
+        self._streamed = streams > 0
 
     def _take(self, credentials: CredentialTable) -> None:
         self._swap(replace(self.current.sharing, credentials=credentials))
