@@ -161,6 +161,8 @@ def conform(array: pa.Array, logged: t.DataType, wanted: t.DataType, *, by_field
         return _conform_map(array, logged, wanted, by_field_id=by_field_id)
     if isinstance(wanted, t.VariantType):
         return _conform_variant(array)
+    if isinstance(wanted, t.NullType):
+        return pa.nulls(len(array))
     target = arrow_type(wanted)
     if array.type == target:
         return array

@@ -41,7 +41,7 @@ def delta_schema(head: TableHead) -> t.StructType:
 
 
 def shared_schema(head: TableHead) -> t.StructType:
-    """The schema a recipient sees: without void columns and without the log's internal metadata."""
+    """The schema a recipient sees: without the log's internal metadata."""
     return _without_internals(delta_schema(head))
 
 
@@ -96,7 +96,6 @@ def _without_internals(schema: t.StructType) -> t.StructType:
         [
             t.StructField(field.name, _clean(field.dataType), field.nullable, _clean_metadata(field.metadata))
             for field in schema.fields
-            if not isinstance(field.dataType, t.NullType)
         ]
     )
 
@@ -130,6 +129,7 @@ _ARROW_LEAVES: dict[type[t.DataType], pa.DataType] = {
     t.DateType: pa.date32(),
     t.TimestampType: pa.timestamp("us", tz="UTC"),
     t.TimestampNTZType: pa.timestamp("us"),
+    t.NullType: pa.null(),
 }
 
 

@@ -20,6 +20,8 @@ from gateway.spark.generate import RECIPES, generate
 from gateway.spark.source import register
 from gateway.spark.targets import Target, load_targets
 
+COMPACTED_LOGS = "spark.databricks.delta.deltaLog.minorCompaction.useForReads"
+
 
 @dataclass(frozen=True)
 class Served:
@@ -37,6 +39,7 @@ def served(spark: Any, demo_tables: Path, tmp_path_factory: pytest.TempPathFacto
     shares = [
         share("made", {table.name: table.location for table in made}),
         share("demo", {name: str(demo_tables / name) for name in DEMO_ROWS}),
+        share("latest", {"plain": str(directory / "tables/plain")}, historyShared=False),
     ]
     with running_gateway(directory, shares) as gateway:
         yield Served(gateway, directory / "gateway.yaml")
@@ -51,7 +54,7 @@ def test_every_generated_and_demo_table_is_equal(served: Served, tmp_path: Path,
     wrong = [ET.tostring(one, "unicode") for one in suites.iter() if one.tag in {"failure", "error"}]
     assert wrong == []
     assert code == 0
-    assert len(suites) == len(RECIPES) + len(DEMO_ROWS) >= 12
+    assert len(suites) == len(RECIPES) + len(DEMO_ROWS) + 1 >= 12
     assert "all equal" in page.read_text()
     outcomes = spark.read.format("delta").load(str(results)).groupBy("outcome").count().collect()
     assert {row["outcome"] for row in outcomes} == {"equal"}
@@ -81,8 +84,11 @@ def test_every_golden_table_that_spark_reads_is_equal(
             reading = spark.read.format("delta-sharing").option("profile", str(gateway.profile))
             return compare(spark, tables[name], lambda: reading.load(f"golden.default.{name}"))
 
+        # Delta 4.4 reads one table wrongly by its compacted log files: 23 rows, where the log has 5.
+        spark.conf.set(COMPACTED_LOGS, "false")
         with ThreadPoolExecutor(4) as pool:
             outcomes = dict(zip(tables, pool.map(compared, tables), strict=True))
+    spark.conf.unset(COMPACTED_LOGS)
     assert {name: said for name, said in outcomes.items() if said not in {"equal", "spark cannot"}} == {}
     assert list(outcomes.values()).count("equal") > 90
 
@@ -109,6 +115,21 @@ def test_pages_and_refreshed_urls_give_the_same_rows(served: Served, spark: Any)
     paged = reading.options(maxFilesPerPage=3, partitionBytes=1).load("made.default.partition_types")
     assert paged.rdd.getNumPartitions() > 10
     assert sorted(map(str, paged.collect())) == sorted(map(str, whole.collect()))
+
+
+def test_a_past_timestamp_is_the_version_of_that_time(served: Served, spark: Any) -> None:
+    register(spark)
+    (target,) = load_targets(served.configuration, ["made.default.plain"])
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{target.location}`").where("version = 0")
+    (row,) = history.selectExpr("date_format(timestamp, \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") at").collect()
+    by_time, by_version = (
+        spark.read.format("delta-sharing")
+        .options(profile=str(served.gateway.profile), **at)
+        .load(target.table)
+        for at in ({"timestampAsOf": row["at"]}, {"versionAsOf": "0"})
+    )
+    assert digest(by_time) == digest(by_version)
+    assert by_time.count() == 120
 
 
 class TestFleet:

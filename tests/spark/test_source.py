@@ -154,6 +154,15 @@ def test_streams_what_versions_add_and_goes_on_after_a_restart(
     assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 31
 
 
+def test_a_stream_without_a_start_begins_with_the_table(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    stream = spark.readStream.format("delta-sharing").options(profile=serve(t=ledger).profile)
+    rows = stream.load("s.d.t")
+    query = rows.writeStream.format("memory").queryName("whole").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert digest(spark.table("whole")) == digest(spark.read.format("delta").load(str(ledger)))
+
+
 def test_streams_change_data(spark: Any, serve: Any, ledger: Path) -> None:
     register(spark)
     stream = spark.readStream.format("delta-sharing").options(

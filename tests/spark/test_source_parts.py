@@ -159,8 +159,12 @@ class TestDecoding:
         with pytest.raises(UnsupportedTable, match="shredded"):
             decode(variants, pa.table({"v": [{**whole, "typed_value": 1}]}))
 
-    def test_void_columns_and_internal_metadata_are_not_shared(self) -> None:
-        table = head(mapped("a", "long", 1), field("nothing", "void"), field("c", "string", comment="kept"))
+    def test_void_columns_are_null(self) -> None:
+        answer = decode(head(field("a", "long"), field("nothing", "void")), pa.table({"a": [1]}))
+        assert answer.to_pylist() == [{"a": 1, "nothing": None}]
+
+    def test_internal_metadata_is_not_shared(self) -> None:
+        table = head(mapped("a", "long", 1), field("c", "string", comment="kept"))
         assert shared_schema(table) == t.StructType(
             [
                 t.StructField("a", t.LongType()),
