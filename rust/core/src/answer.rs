@@ -12,6 +12,7 @@ use crate::ndjson::files::FileLines;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
 };
+use crate::pool::Pool;
 use crate::predicate::{Hints, Predicate};
 use crate::scan::{Place, Scan, ScanOptions};
 use crate::sign::SignerSet;
@@ -109,20 +110,22 @@ pub fn files(
     request: &FilesRequest,
     signers: &SignerSet,
     lines: LineOptions,
+    pool: &Pool,
 ) -> Result<FileLines> {
     let head = header(snapshot, lines.format, request.with_version)?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
-    let scan = Scan::new(
-        Arc::clone(snapshot),
-        table.hot(snapshot),
-        ScanOptions {
-            predicate: Arc::new(predicate),
-            limit_hint: request.limit_hint,
-            max_files: request.max_files,
-            after: request.after,
-            delta_fields: lines.format == ResponseFormat::Delta,
-        },
-    )?;
+    let options = ScanOptions {
+        predicate: Arc::new(predicate),
+        limit_hint: request.limit_hint,
+        max_files: request.max_files,
+        after: request.after,
+        delta_fields: lines.format == ResponseFormat::Delta,
+    };
+    let is_whole = options.reads_all();
+    let scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    if !is_whole {
+        table.fill_if_missed(snapshot, pool)?;
+    }
     let mut writer = lines.writer(signers)?;
     if request.with_version {
         let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms() };

@@ -51,14 +51,7 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
         dropped_examples: Vec::new(),
     });
     let mut explanation = Explanation { problems, conjuncts: conjuncts.collect(), ..Explanation::default() };
-    let all = ScanOptions {
-        predicate: Arc::new(Predicate::keep_all()),
-        limit_hint: None,
-        max_files: None,
-        after: None,
-        delta_fields: false,
-    };
-    let mut scan = Scan::new(Arc::clone(snapshot), None, all)?;
+    let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions::everything())?;
     // Verdicts are remembered by plan, so each condition has its own.
     let mut verdicts: Vec<PartitionVerdicts> = Vec::new();
     verdicts.resize_with(explanation.conjuncts.len() + 1, PartitionVerdicts::default);

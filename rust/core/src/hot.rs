@@ -11,6 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::actions::FileBatch;
 use crate::predicate::StatsCache;
 
+/// The first partial scan of a table may be its last; with the second one its columns pay.
+const MISSES_TO_BUILD: u32 = 2;
+/// Tables whose misses are counted.
+const REMEMBERED_MISSES: usize = 4096;
+
 /// Names the columns of one checkpoint of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HotKey {
@@ -70,6 +75,8 @@ pub struct HotCache {
 struct State {
     budget_bytes: usize,
     slots: HashMap<HotKey, Slot>,
+    /// How often a scan that cannot build columns would have used them.
+    missed: HashMap<HotKey, u32>,
     /// Counts uses: the larger, the later.
     clock: u64,
 }
@@ -125,6 +132,22 @@ impl HotCache {
             columns: HotColumns::default(),
             bytes: 0,
         })
+    }
+
+    /// Counts a scan that had to read the log though it needs a part of it only. True when the columns have been
+    /// missed often enough for somebody to build them apart.
+    #[must_use]
+    pub fn is_missed(&self, key: &HotKey) -> bool {
+        let mut state = self.lock();
+        if state.budget_bytes == 0 || state.slots.contains_key(key) {
+            return false;
+        }
+        if state.missed.len() >= REMEMBERED_MISSES {
+            state.missed.clear();
+        }
+        let missed = state.missed.entry(key.clone()).or_default();
+        *missed += 1;
+        *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
     }
 
     /// Takes account of statistics that were built since; may drop columns to stay within the budget.
@@ -327,6 +350,17 @@ mod tests {
         first.finish();
         assert!(cache.get(&key(1)).is_some());
         assert!(cache.build(&key(2)).is_some(), "there may be room for it later");
+    }
+
+    #[test]
+    fn the_second_partial_scan_asks_for_columns() {
+        let cache = Arc::new(HotCache::new(1 << 20));
+        assert!(!cache.is_missed(&key(1)));
+        assert!(!cache.is_missed(&key(2)));
+        assert!(cache.is_missed(&key(1)));
+        fill(&cache, 1, 10);
+        assert!(!cache.is_missed(&key(1)));
+        assert!(!Arc::new(HotCache::new(0)).is_missed(&key(1)));
     }
 
     #[test]

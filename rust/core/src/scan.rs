@@ -29,6 +29,29 @@ pub struct ScanOptions {
     pub delta_fields: bool,
 }
 
+impl ScanOptions {
+    /// All live files.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            predicate: Arc::new(Predicate::keep_all()),
+            limit_hint: None,
+            max_files: None,
+            after: None,
+            delta_fields: true,
+        }
+    }
+
+    /// Whether the scan reads a checkpoint to its end with all columns.
+    #[must_use]
+    pub fn reads_all(&self) -> bool {
+        self.predicate.is_trivial()
+            && self.limit_hint.is_none()
+            && self.max_files.is_none()
+            && self.after.is_none()
+    }
+}
+
 /// What became of the files that a source looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
@@ -270,12 +293,8 @@ impl Scan {
             return Ok(Stage::Hot { columns, next });
         }
         // Only a scan that reads everything can leave whole columns behind.
-        let reads_all = self.options.predicate.is_trivial()
-            && self.options.limit_hint.is_none()
-            && self.options.max_files.is_none()
-            && self.options.after.is_none();
+        let reads_all = self.options.reads_all();
         let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| cache.build(key));
-        let first_source = CHECKPOINT_SOURCE;
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
         let predicate = Arc::clone(&self.options.predicate);
         let keep_tuple = predicate
@@ -287,8 +306,8 @@ impl Scan {
         });
         let options = ReadOptions {
             needs,
-            first_source,
-            span: self.options.after.map(|place| Span { start: start_in(place, first_source), end: None }),
+            first_source: CHECKPOINT_SOURCE,
+            span: self.options.after.map(|place| Span { start: start_in(place), end: None }),
             keep_tuple,
             may_match,
         };
@@ -356,8 +375,8 @@ impl Scan {
     }
 }
 
-fn start_in(place: Place, first_source: SourceId) -> checkpoint::Place {
-    match place.source.0.checked_sub(first_source.0) {
+fn start_in(place: Place) -> checkpoint::Place {
+    match place.source.0.checked_sub(CHECKPOINT_SOURCE.0) {
         Some(part) => checkpoint::Place { part, row: place.row.saturating_add(1) },
         // The page before has ended among the commits.
         None => checkpoint::Place::default(),

@@ -13,6 +13,7 @@ use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
 use crate::hot::{HotCache, HotKey};
 use crate::pool::{Pool, Task};
+use crate::scan::{Scan, ScanOptions};
 use crate::snapshot::{At, Snapshot};
 use crate::storage::Storage;
 
@@ -161,6 +162,17 @@ impl Table {
         Some((Arc::clone(&self.hot), HotKey { table: self.id, checkpoint: checkpoint.into() }))
     }
 
+    /// Builds a snapshot's columns on `pool`, behind the back of scans that read only parts of its checkpoint: a
+    /// scan of everything builds them by itself.
+    pub fn fill_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
+        let Some((cache, key)) = self.hot(snapshot).filter(|(cache, key)| cache.is_missed(key)) else {
+            return Ok(());
+        };
+        let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?;
+        pool.submit(Arc::new(Fill(Mutex::new(scan))));
+        Ok(())
+    }
+
     fn look(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
         let _one_at_a_time = lock(&self.look);
         let known = lock(&self.latest).clone();
@@ -201,6 +213,19 @@ impl Table {
             remembered.remove(0);
         }
         remembered.push(Arc::clone(snapshot));
+    }
+}
+
+/// A scan of everything whose files nobody takes: it leaves its columns behind. A batch a step, so that it is one
+/// stream among others.
+struct Fill(Mutex<Scan>);
+
+impl Task for Fill {
+    fn step(self: Arc<Self>, pool: &Pool) {
+        // A failure is found again, and told, by the next request.
+        if matches!(lock(&self.0).next_files(), Ok(Some(_))) {
+            pool.submit(self);
+        }
     }
 }
 

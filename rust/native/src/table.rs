@@ -278,7 +278,7 @@ impl Snapshot {
                 with_version,
             };
             let lines = line_options(response_format, file_id_scheme, now_ms, lifetime_seconds)?;
-            let source = answer::files(&self.table, &self.snapshot, &request, &signers.0, lines)?;
+            let source = answer::files(&self.table, &self.snapshot, &request, &signers.0, lines, &pool()?)?;
             let options = stream_options(content_coding, now_ms, deadline_ms)?;
             let here = self.table.is_in_memory(&self.snapshot)
                 && self.snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);

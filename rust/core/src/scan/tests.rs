@@ -56,13 +56,7 @@ fn snapshot(table: &Arc<Table>) -> Arc<Snapshot> {
 }
 
 fn everything() -> ScanOptions {
-    ScanOptions {
-        predicate: Arc::new(Predicate::keep_all()),
-        limit_hint: None,
-        max_files: None,
-        after: None,
-        delta_fields: true,
-    }
+    ScanOptions::everything()
 }
 
 fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
@@ -182,4 +176,19 @@ fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     commit(&log, 11, &[add_row(104)]);
     assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10)).unwrap()));
     assert_eq!(table.changes(ChangeKind::Files, 8, None).unwrap().ending_version(), 11);
+}
+
+#[test]
+fn columns_are_built_behind_scans_that_never_read_everything() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    let (pool, snapshot) = (Pool::new(1).unwrap(), snapshot(&table));
+    let (cache, key) = table.hot(&snapshot).unwrap();
+    table.fill_if_missed(&snapshot, &pool).unwrap();
+    assert!(cache.get(&key).is_none());
+    table.fill_if_missed(&snapshot, &pool).unwrap();
+    while cache.get(&key).is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(run(&table, everything()).0.len(), 60);
 }
