@@ -39,9 +39,7 @@ class Usage:
 def run(command: Sequence[str], **environment: str) -> Usage:
     """Runs a command that prints its answer as one line of JSON on its last line."""
     before = time.perf_counter()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, env={**os.environ, **environment}, cwd=Path(__file__).parent.parent
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **environment})
     assert process.stdout is not None
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)

@@ -37,6 +37,8 @@ from baseline import TABLE, Baseline, measure
 from report import write_report
 from samples import Sampler
 
+import gateway
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -135,14 +137,17 @@ def write_config(directory: Path, table: Path, token: str, port: int) -> Path:
 def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.Process, str]]:
     """The gateway as a process of its own, ready to answer."""
     port = json.loads(config.read_text())["port"]
-    command = [sys.executable, "-m", "gateway", "serve", "-c", str(config)]
+    command = [sys.executable, "-m", "gateway", "serve", "-c", str(config.resolve())]
     if options.workers > 1:
         command += ["--workers", str(options.workers)]
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(gateway.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+        )
     }
     with (options.report / "gateway.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        # Not from the checkout: `-m` looks there first, and its native module may not be built.
+        process = subprocess.Popen(command, env=environment, cwd=options.report, stdout=log, stderr=log)
         try:
             wait_ready(f"http://127.0.0.1:{port}/readyz", process)
             yield psutil.Process(process.pid), f"http://127.0.0.1:{port}/delta-sharing"

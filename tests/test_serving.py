@@ -16,10 +16,13 @@ from pathlib import Path
 
 import pytest
 
+import gateway
+
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 TOKEN, ADMIN_TOKEN = "token-of-alice", "token-of-the-admin"
-ROOT = Path(__file__).parent.parent
+# Where the package under test was imported from: the checkout has no native module when it is installed.
+PACKAGE = Path(gateway.__file__).parent.parent
 
 
 def sha256(text):
@@ -87,7 +90,7 @@ class Gateway:
     def command(self, *arguments):
         return subprocess.run(
             [sys.executable, "-m", "gateway", "recipient", *arguments, "-c", str(self.path)],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
             capture_output=True,
             text=True,
             check=False,
@@ -98,7 +101,7 @@ class Gateway:
         with (self.directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "gateway", "serve", "-c", str(self.path), "--workers", str(workers)],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                env=os.environ | {"PYTHONPATH": str(PACKAGE)},
                 stdout=log,
                 stderr=log,
             )
@@ -311,7 +314,7 @@ def test_it_starts_in_under_a_second_of_its_own_work(gateway):
         pass
     code = "import gateway.serving.run"
     usage = os.times()
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(PACKAGE)})
     after = os.times()
     spent = after.children_user - usage.children_user + after.children_system - usage.children_system
     assert spent < 2

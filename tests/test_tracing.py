@@ -11,6 +11,8 @@ from aiohttp import web
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+import gateway
+
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 from gateway.access_log import access_log_middleware
@@ -67,4 +69,4 @@ def test_nothing_of_it_is_imported_without_the_section():
     code = (
         "import sys, gateway.serving.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(gateway.__file__).parent.parent)
