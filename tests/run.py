@@ -33,6 +33,8 @@ VERSITYGW = "v1.8.0"
 # In an environment of its own: it pins older aiohttp and pyarrow than the gateway uses.
 OFFICIAL_CLIENT = ["delta-sharing==1.4.2"]
 JAVA = range(17, 22)
+# Of each fuzz target. What hangs or takes more memory is a finding too.
+FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]
@@ -133,6 +135,34 @@ def lint(_: list[str]) -> None:
     run(python / "stubtest", "gateway._native", "--allowlist", allow_list, directory=CACHE)
 
 
+def fuzz(_: list[str]) -> None:
+    """Each fuzz target for some seconds, from the kept seeds and what earlier runs found beside them."""
+    need_tool("cargo", "https://rustup.rs")
+    need_tool("c++", "a C++ compiler, which libFuzzer is built by")
+    crate = ROOT / "rust/fuzz"
+    run("cargo", "fmt", "--check", directory=crate)
+    # With coverage counters every crate is another, so nothing is shared with the other parts.
+    scratch = CACHE / "fuzz/scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    variables = {"CARGO_TARGET_DIR": str(CACHE / "fuzz/target"), "TMPDIR": str(scratch)}
+    run("cargo", "build", "--locked", directory=crate, variables=variables)
+    for source in sorted((crate / "fuzz_targets").glob("*.rs")):
+        target = source.stem
+        found, findings = CACHE / "fuzz/corpus" / target, CACHE / "fuzz/findings" / target
+        for directory in (found, findings):
+            directory.mkdir(parents=True, exist_ok=True)
+        try:
+            fuzzer = ["cargo", "run", "-q", "--locked", "--bin", target, "--", *FUZZ_LIMITS]
+            places = [f"-artifact_prefix={findings}/", found, crate / "corpus" / target]
+            run(*fuzzer, *places, directory=crate, variables=variables)
+        except Failed:
+            say(f"see again: (cd rust/fuzz && cargo run --bin {target} -- FILE), with a FILE of {findings}:")
+            for finding in sorted(findings.iterdir()):
+                say(f"  {finding}")
+            raise
+
+
 def python(pytest_arguments: list[str]) -> None:
     """All of pytest but for Spark: a real S3 server, the official client, golden tables, properties."""
     pytest("not spark", pytest_arguments, needs=(versitygw, client_environment))
@@ -152,6 +182,7 @@ def bench(_: list[str]) -> None:
 
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "rust": rust,
+    "fuzz": fuzz,
     "lint": lint,
     "python": python,
     "spark": spark,
@@ -226,7 +257,8 @@ def install_gateway() -> None:
 
 def is_source(path: Path) -> bool:
     """Whether a change of this file changes the wheel."""
-    return path.is_file() and path.suffix not in {".so", ".pyc"} and "target" not in path.parts
+    parts = path.relative_to(ROOT).parts
+    return path.is_file() and path.suffix not in {".so", ".pyc"} and not {"target", "fuzz"} & {*parts}
 
 
 def versitygw() -> Path:
