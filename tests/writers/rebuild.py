@@ -40,8 +40,9 @@ def rebuilt_changes(lines: list[Line], directory: Path) -> tuple[Path, int, int]
     for version in range(first, last + 1):
         actions = by_version[version]
         protocol = next((action for action in actions if "protocol" in action), protocol)
+        # A commit without files keeps a place before the next: Spark moves equal times apart.
         known = [time for number, time in timestamps.items() if number <= version]
-        timestamp_ms = timestamps.get(version, max(known, default=0))
+        timestamp_ms = max(known) if known else min(timestamps.values()) - 1000
         write_commit(directory, version, actions, protocol=protocol["protocol"], timestamp_ms=timestamp_ms)
     return directory, first, last
 
@@ -50,7 +51,13 @@ def opened(line: Line) -> Line:
     """The Delta action in a protocol or metaData line."""
     if "protocol" in line:
         return {"protocol": line["protocol"]["deltaProtocol"]}
-    return {"metaData": line["metaData"]["deltaMetadata"]}
+    # How the provider checkpoints is left out of an answer's protocol (v2Checkpoint), and Spark would
+    # hold the property against that protocol.
+    metadata = line["metaData"]["deltaMetadata"]
+    kept = {
+        name: value for name, value in metadata["configuration"].items() if name != "delta.checkpointPolicy"
+    }
+    return {"metaData": {**metadata, "configuration": kept}}
 
 
 def localised(action: Line, directory: Path) -> Line:
@@ -90,4 +97,4 @@ def write_commit(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(action) + "\n" for action in [{"commitInfo": info}, *actions]))
     if timestamp_ms is not None:
-        os.utime(path, (timestamp_ms / 1000, timestamp_ms / 1000))
+        os.utime(path, ns=(timestamp_ms * 1_000_000, timestamp_ms * 1_000_000))
