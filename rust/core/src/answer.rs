@@ -57,11 +57,17 @@ pub struct FilesRequest {
 
 /// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
 /// nobody knows the totals yet.
-pub fn header(snapshot: &Snapshot, format: ResponseFormat, with_version: bool) -> Result<Vec<u8>> {
-    header_with(snapshot, format, with_version, None)
+pub fn header(
+    table: &Table,
+    snapshot: &Snapshot,
+    format: ResponseFormat,
+    with_version: bool,
+) -> Result<Vec<u8>> {
+    header_with(table, snapshot, format, with_version, None)
 }
 
 fn header_with(
+    table: &Table,
     snapshot: &Snapshot,
     format: ResponseFormat,
     with_version: bool,
@@ -70,7 +76,7 @@ fn header_with(
     let facts = MetadataFacts {
         change_data_feed: snapshot.change_data_feed(),
         version: with_version.then(|| snapshot.version()),
-        totals: Some(snapshot.totals()?),
+        totals: Some(table.totals(snapshot)?),
     };
     let mut head = Vec::new();
     append_protocol(format, snapshot.protocol(), protocol_version, &mut head);
@@ -97,7 +103,7 @@ pub fn changes(
     };
     let with_version = options.include_historical_metadata || lines.format == ResponseFormat::Delta;
     let protocol_version = options.include_historical_protocol.then(|| heading.version());
-    let head = header_with(&heading, lines.format, with_version, protocol_version)?;
+    let head = header_with(table, &heading, lines.format, with_version, protocol_version)?;
     let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
@@ -112,7 +118,7 @@ pub fn files(
     lines: LineOptions,
     pool: &Pool,
 ) -> Result<FileLines> {
-    let head = header(snapshot, lines.format, request.with_version)?;
+    let head = header(table, snapshot, lines.format, request.with_version)?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let options = ScanOptions {
         predicate: Arc::new(predicate),

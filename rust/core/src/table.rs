@@ -14,7 +14,7 @@ use crate::history::History;
 use crate::hot::{HotCache, HotKey};
 use crate::pool::{Pool, Task};
 use crate::scan::{Scan, ScanOptions};
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::{At, Snapshot, Totals};
 use crate::storage::Storage;
 
 /// Snapshots of older versions that are kept beside the latest: pages and refreshed URLs come back to them.
@@ -101,8 +101,28 @@ impl Table {
     /// Whether the files of a snapshot can be answered without reading anything.
     #[must_use]
     pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {
-        snapshot.known_totals().is_some()
-            && self.hot(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
+        snapshot.known_totals().is_some() && self.is_hot(snapshot)
+    }
+
+    /// Count and size of a snapshot's files, from hot columns where they are there.
+    pub fn totals(&self, snapshot: &Snapshot) -> Result<Totals> {
+        if snapshot.known_totals().is_none()
+            && let Some(columns) = self.hot(snapshot).and_then(|(cache, key)| cache.get(&key))
+        {
+            let mut totals = Totals::default();
+            for (batch, live) in snapshot.commit_batches() {
+                totals.add(batch, live);
+            }
+            for batch in &columns.batches {
+                totals.add(&batch.files, &snapshot.live_rows(&batch.files));
+            }
+            snapshot.remember_totals(totals);
+        }
+        snapshot.totals()
+    }
+
+    fn is_hot(&self, snapshot: &Snapshot) -> bool {
+        self.hot(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
     }
 
     /// The version or the timestamp's version. History that is gone is an error that says what there is.
@@ -184,7 +204,12 @@ impl Table {
         }
         let looked_at = Instant::now();
         let base = known.as_ref().map(|latest| &latest.snapshot);
-        let snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, base)?;
+        let mut snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, base)?;
+        // An older checkpoint is worth keeping for its hot columns only: whoever has to read it may find that log
+        // cleanup took it away.
+        if snapshot.segment().has_newer_checkpoint && !self.is_hot(&snapshot) {
+            snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, None)?;
+        }
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
         if let Some(latest) = known
             && !Arc::ptr_eq(&latest.snapshot, &snapshot)

@@ -240,12 +240,13 @@ impl Snapshot {
         response_format: &str,
         with_version: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let head = run(py, || answer::header(&self.snapshot, format(response_format)?, with_version))?;
+        let head =
+            run(py, || answer::header(&self.table, &self.snapshot, format(response_format)?, with_version))?;
         Ok(PyBytes::new(py, &head))
     }
 
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        run(py, || self.snapshot.totals().map(|totals| (totals.files, totals.size_bytes)))
+        run(py, || self.table.totals(&self.snapshot).map(|totals| (totals.files, totals.size_bytes)))
     }
 
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,

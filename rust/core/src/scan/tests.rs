@@ -10,6 +10,7 @@ use crate::checkpoint::tests::{add_row, protocol_row};
 use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
+use crate::segment::log_file_path;
 use crate::storage::Storage;
 use crate::table::Table;
 
@@ -191,4 +192,25 @@ fn columns_are_built_behind_scans_that_never_read_everything() {
         std::thread::yield_now();
     }
     assert_eq!(run(&table, everything()).0.len(), 60);
+}
+
+#[test]
+fn an_older_checkpoint_is_kept_for_its_hot_columns_only() {
+    let newer = |log: &Log| {
+        let mut rows = vec![protocol_row(), metadata_row()];
+        rows.extend((0..5).map(add_row));
+        let content = parquet(&schema(), &rows, WriterProperties::builder().build());
+        log.write("00000000000000000010.checkpoint.parquet", &content);
+        commit(log, 11, &[add_row(105)]);
+        std::fs::remove_file(log_file_path(log.root(), "00000000000000000007.checkpoint.parquet")).unwrap();
+    };
+    for (cache_bytes, files) in [(0, 6), (64 << 20, 61)] {
+        let log = Log::new();
+        let table = table(&log, cache_bytes);
+        run(&table, everything());
+        newer(&log);
+        let snapshot = snapshot(&table);
+        assert_eq!(table.totals(&snapshot).unwrap().files, files);
+        assert_eq!(run(&table, everything()).0.len() as u64, files);
+    }
 }
