@@ -1,11 +1,12 @@
 //! Reads Delta logs as streams of files, prunes them by predicates, signs their URLs and writes the NDJSON
 //! lines of Delta Sharing.
 //!
-//! Rooms, from the log to the line: [`storage`] and `log_path` find files, [`segment`] chooses those that
-//! rebuild a version, `commit` and `checkpoint` decode them to batches of [`actions`] with their values coded by
-//! [`partition`], `replay` says which are live, [`snapshot`] answers for one version and [`changes`] for a
-//! range, [`scan`] streams live files past a [`predicate`], [`sign`] makes URLs (hashed in groups by `digest`,
-//! in `wide` registers where the CPU has them) and [`ndjson`] writes lines.
+//! Rooms, from the log to the line: [`storage`] and [`log_path`] find files, [`segment`] chooses those that
+//! rebuild a version, [`commit`] and [`checkpoint`] decode them to batches of [`actions`] with their values coded
+//! by [`partition`], [`replay`] says which are live, [`snapshot`] answers for one version, [`history`] for times and
+//! [`changes`] for a range, [`scan`] streams live files past a [`predicate`], from the log or from [`hot`] columns,
+//! [`sign`] makes URLs (hashed in groups by `digest`) and [`ndjson`] writes lines on the threads of a [`pool`].
+//! [`table`] is one table over time, [`answer`] puts an answer together.
 
 #![deny(unsafe_code)]
 
