@@ -52,6 +52,8 @@ class FaultProxy:
         self.fault = HEALTHY
         self.connections = 0
         self.open_connections = 0
+        # Connections on which an answer has begun.
+        self.answered = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -121,6 +123,7 @@ class FaultProxy:
     ) -> None:
         sent = 0
         while piece := await up_reader.read(PIECE_BYTES):
+            self.answered += not sent
             fault = self.fault if self.fault.only(first) else HEALTHY
             if fault.delay_seconds:
                 await asyncio.sleep(fault.delay_seconds)

@@ -66,7 +66,7 @@ async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path)
             proxy.fault = Fault(bytes_per_second=5_000_000)
             await until(lambda: listeners(gateway.port) == 2, 15)
             streams = asyncio.ensure_future(storm(proxy.endpoint, 12))
-            await asyncio.sleep(1.0)
+            await until(lambda: proxy.answered == 12, 30)
             os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
             answers = await streams
         whole = whole_or_broken(answers, table[1])
@@ -79,7 +79,7 @@ async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp
         with running(gateway.port) as proxy:
             proxy.fault = Fault(bytes_per_second=5_000_000)
             streams = asyncio.ensure_future(storm(proxy.endpoint, 6))
-            await asyncio.sleep(1.0)
+            await until(lambda: proxy.answered == 6, 30)
             gateway.process.terminate()
             assert whole_or_broken(await streams, table[1]) == 6
         assert await asyncio.to_thread(gateway.process.wait, 30) == 0
@@ -90,7 +90,7 @@ async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tm
     with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
         proxy.fault = Fault(bytes_per_second=1_000_000)
         streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
-        await asyncio.sleep(1.0)
+        await until(lambda: proxy.answered == 4, 30)
         begun = time.monotonic()
         gateway.process.terminate()
         await asyncio.to_thread(gateway.process.wait, 30)
