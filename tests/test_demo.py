@@ -79,7 +79,7 @@ def test_what_it_tells_works(demo_tables: Path, tmp_path: Path, official_client:
     command = [sys.executable, "-u", "-m", "gateway", "demo", "--directory", str(tmp_path / "kept")]
     environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, **pipes, env=environment) as process:
+    with subprocess.Popen(command, **pipes, env=environment, cwd="/") as process:
         try:
             assert process.stdout is not None
             told = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()

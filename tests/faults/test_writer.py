@@ -21,7 +21,8 @@ ADDS = 2_000
 PAGE_FILES = 300
 SECONDS = 12
 COMMITS_PER_CHECKPOINT = 15
-KEPT_COMMITS = 30
+# Longer than a reader takes for its pages, as every real retention of logs is.
+KEPT_COMMITS = 150
 CHECKPOINT = """
 import sys, deltalake
 deltalake.DeltaTable(sys.argv[1]).create_checkpoint()
