@@ -173,13 +173,6 @@ def spark(pytest_arguments: list[str]) -> None:
     pytest("spark", pytest_arguments, needs=(java, spark_jars, versitygw, client_environment))
 
 
-def bench(_: list[str]) -> None:
-    """The benches' answers, never their seconds."""
-    environment = project_environment()
-    install_gateway()
-    run(environment / "python", ROOT / "bench/run.py", "--short", directory=CACHE)
-
-
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "rust": rust,
     "fuzz": fuzz,

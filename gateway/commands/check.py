@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import orjson
-import polars as pl
 
 from gateway.catalog import SharedTable
+from gateway.commands.drawing import drawn
 from gateway.config import Config, load
 from gateway.errors import GatewayError
 from gateway.routes.files import inside, split
@@ -61,12 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Check a configuration."""
     config = load(arguments.config)
     findings = list(check(config))
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=120, tbl_hide_dataframe_shape=True) as _:
-        schema = {"version": pl.Int64, "files": pl.Int64, "bytes": pl.Int64}
-        rows = [asdict(finding) for finding in findings]
-        sys.stdout.write(
-            f"{pl.DataFrame(rows, schema_overrides=schema)}\n" if rows else "No table is shared.\n"
-        )
+    rows = [asdict(finding) for finding in findings]
+    sys.stdout.write(drawn(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n")
     failed = [finding for finding in findings if finding.problem]
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
     return 1 if failed else 0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import polars as pl
 
 from gateway.catalog import EVERY_SHARE, Recipient
+from gateway.commands.drawing import drawn
 from gateway.config import load
 from gateway.protocol import Hints
 from gateway.sharing import Sharing, epoch_ms
@@ -47,10 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     summary, lines = scan(opened, snapshot, together)
     rows.append(_row("all together", summary, ""))
     explained = snapshot.explain(together.predicates, together.json_predicate)
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=120, tbl_hide_dataframe_shape=True):
-        sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{pl.DataFrame(rows)}\n")
-        if explained.conjuncts:
-            sys.stdout.write(f"each condition by itself\n{pl.DataFrame(conditions(explained))}\n")
+    sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{drawn(rows)}")
+    if explained.conjuncts:
+        sys.stdout.write(f"each condition by itself\n{drawn(conditions(explained))}")
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
