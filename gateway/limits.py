@@ -270,6 +270,8 @@ class MemoryGate:
         resident_bytes: Callable[[], int],
     ) -> None:
         self.limit_bytes = limit_bytes
+        self.admitted = 0
+        """How many streams have been let in so far."""
         self._stream_bytes = stream_bytes
         self._queue_seconds = queue_seconds
         self._resident_bytes = resident_bytes
@@ -285,6 +287,7 @@ class MemoryGate:
         """Hold a stream's memory. Raises Exceeded when there is none in time."""
         if self._resident_bytes() > self.limit_bytes or not await self._admission.enter(self._stream_bytes):
             raise Exceeded(Excess.MEMORY, self._queue_seconds)
+        self.admitted += 1
         try:
             yield
         finally:

@@ -225,7 +225,8 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
     resident[0] = 99
     async with gate.stream():
         pass
-    assert gate.used_bytes == 0
+    # The refused are not counted: what was let in may have left memory behind.
+    assert (gate.used_bytes, gate.admitted) == (0, 2)
 
 
 def test_memory_is_read_from_the_system():

@@ -66,7 +66,7 @@ class Served:
         self.metrics = Metrics()
         self.audit = open_audit(config)
         self.guards = self._make_guards(config)
-        self._streamed = False
+        self._returned_after = 0
         self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
@@ -164,10 +164,11 @@ class Served:
 
     def _return_memory(self) -> None:
         # glibc keeps what streams have freed: after a storm the process would stay as large as amid it.
-        streams = self.guards.memory.used_bytes
-        if self._streamed and not streams:
+        # Streams are counted, not seen: a short storm begins and ends between two looks.
+        memory = self.guards.memory
+        if memory.admitted != self._returned_after and not memory.used_bytes:
+            self._returned_after = memory.admitted
             self._returning = asyncio.get_running_loop().run_in_executor(None, return_memory)
-        self._streamed = streams > 0
 
     def _take(self, credentials: CredentialTable) -> None:
         self._swap(replace(self.current.sharing, credentials=credentials))
