@@ -23,7 +23,7 @@ class LogError(Exception):
     ├── UnsupportedFeature       feature
     ├── ChangeDataFeedDisabled   version
     ├── ForbiddenPath            a file outside of the allowed roots
-    ├── InvalidCursor            a place that is not in this snapshot
+    ├── InvalidCursor            a place in an order of files that is gone
     ├── StorageDenied            the store refused the credentials
     ├── StorageUnavailable       unreachable, throttled, timed out
     ├── Cancelled
@@ -262,7 +262,8 @@ class Table:
         """The latest version (as of a look at most `max_staleness_ms` ago), or that of a version or timestamp.
 
         With `identity`, the very order of files that an earlier `Snapshot.identity` names, for its next pages:
-        InvalidCursor when the log's files that it was read from are there no more. *Blocks*.
+        VersionNotFound when log cleanup took what it was read from, or InvalidCursor where other files still
+        rebuild the version, in another order. *Blocks*.
         """
     def latest_if_fresh(self, *, max_staleness_ms: int) -> Snapshot | None:
         """As `snapshot`, but never reads: None when the last look is too old. May be called on the event loop."""

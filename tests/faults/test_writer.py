@@ -1,4 +1,4 @@
-"""A writer commits, checkpoints and cleans up while two hundred readers page: each reads one version."""
+"""A writer commits, checkpoints and cleans up while readers page: each reads one whole version."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 from clients.server import running_gateway, share
-from faults.answers import MODULUS, Broken, Files, make_log, query
+from faults.answers import MODULUS, Files, make_log, query
 
 READERS = 200
 ADDS = 2_000
 PAGE_FILES = 300
 SECONDS = 12
 COMMITS_PER_CHECKPOINT = 15
-# Longer than a reader takes for its pages, as every real retention of logs is.
-KEPT_COMMITS = 150
+# Shorter than slow readers take for their pages: cleanup takes the log from under them.
+KEPT_COMMITS = 30
 CHECKPOINT = """
 import sys, deltalake
 deltalake.DeltaTable(sys.argv[1]).create_checkpoint()
@@ -95,14 +95,14 @@ def table(tmp_path):
 
 
 @pytest.mark.timeout(180)
-async def test_each_reader_gets_exactly_one_version_or_knows_that_it_did_not(table, tmp_path):
+async def test_each_reader_gets_exactly_one_version_though_the_log_is_cleaned_up(table, tmp_path):
     root, live = table
     with running_gateway(tmp_path, [share("s", {"t": str(root)})], {"drainDelaySeconds": 0}) as gateway:
         base = f"http://127.0.0.1:{gateway.port}"
         writer = Writer(root, 0, live)
         writer.start()
         try:
-            whole, broken = await read_for(base, SECONDS)
+            whole = await read_for(base, SECONDS)
         finally:
             writer.stop.set()
             writer.join()
@@ -110,23 +110,17 @@ async def test_each_reader_gets_exactly_one_version_or_knows_that_it_did_not(tab
         assert writer.versions[version] == files
     assert len({version for version, _ in whole}) > 20
     assert len(whole) > READERS
-    assert len(broken) < len(whole) / 10, broken[:5]
     assert len(writer.checkpoints) >= 3
 
 
-async def read_for(base: str, seconds: float) -> tuple[list[tuple[int, Files]], list[str]]:
+async def read_for(base: str, seconds: float) -> list[tuple[int, Files]]:
     whole: list[tuple[int, Files]] = []
-    broken: list[str] = []
     end = time.monotonic() + seconds
 
     async def reader(session: aiohttp.ClientSession, number: int) -> None:
         last = -1
         while time.monotonic() < end:
-            try:
-                version, files = await (pages if number % 2 else plain)(session, base)
-            except Broken as reason:
-                broken.append(str(reason))
-                continue
+            version, files = await (pages if number % 2 else plain)(session, base)
             assert version >= last, "a table went backwards"
             last = version
             whole.append((version, files))
@@ -134,7 +128,7 @@ async def read_for(base: str, seconds: float) -> tuple[list[tuple[int, Files]], 
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(seconds + 60):
         await asyncio.gather(*(reader(session, number) for number in range(READERS)))
-    return whole, broken
+    return whole
 
 
 async def plain(session: aiohttp.ClientSession, base: str) -> tuple[int, Files]:

@@ -118,7 +118,14 @@ pub fn files(
     lines: LineOptions,
     pool: &Pool,
 ) -> Result<FileLines> {
-    let head = header(table, snapshot, lines.format, request.with_version)?;
+    if request.max_files.is_some() {
+        table.remember(snapshot);
+    }
+    let head = header(table, snapshot, lines.format, request.with_version);
+    let head = head.map_err(|error| match request.after {
+        Some(_) => snapshot.why_lost(error),
+        None => error,
+    })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let options = ScanOptions {
         predicate: Arc::new(predicate),

@@ -53,8 +53,8 @@ pub enum Error {
     /// A file outside of the roots that the configuration allows.
     #[error("the table refers to a file outside of its allowed locations")]
     ForbiddenPath,
-    /// A cursor that does not belong to this snapshot.
-    #[error("the cursor does not belong to this table version")]
+    /// A place in an order of files that is gone, or was never there.
+    #[error("the page cannot be continued, the log was cleaned up since; start again without pageToken")]
     InvalidCursor,
     /// The store answered that a file is not there.
     #[error("{file} is missing from the table's storage")]

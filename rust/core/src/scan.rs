@@ -160,6 +160,14 @@ impl Scan {
 
     /// The next files of the answer; `None` at its end. Never empty.
     pub fn next_files(&mut self) -> Result<Option<Selected>> {
+        self.next_selected().map_err(|error| {
+            self.snapshot.note(&error);
+            // Who has no page before it can ask again, and gets the version from other files.
+            if self.options.after.is_some() { self.snapshot.why_lost(error) } else { error }
+        })
+    }
+
+    fn next_selected(&mut self) -> Result<Option<Selected>> {
         if self.limit.is_reached() {
             self.end_by_limit()?;
         }

@@ -108,10 +108,15 @@ impl LogSegment {
     }
 
     /// The very files that an identity names, so that the order of files is the same on every replica and after
-    /// every later commit, checkpoint or compaction. [`Error::InvalidCursor`] if they are there no more.
+    /// every later commit, checkpoint or compaction. If log cleanup took one of them, [`Error::VersionNotFound`],
+    /// or [`Error::InvalidCursor`] where other files still rebuild the version, in another order.
     pub fn find_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Self> {
         let from = identity.checkpoint_version().unwrap_or(0);
-        Listing::read(storage, root, from)?.segment_of(identity).ok_or(Error::InvalidCursor)
+        if let Some(found) = Listing::read(storage, root, from)?.segment_of(identity) {
+            return Ok(found);
+        }
+        Listing::read(storage, root, 0)?.segment(Some(identity.version()))?;
+        Err(Error::InvalidCursor)
     }
 
     /// What fixes the order of the version's files.

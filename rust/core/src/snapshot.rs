@@ -10,12 +10,13 @@
 mod load;
 mod names;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
 use crate::checkpoint::{Checkpoint, IsDead};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
@@ -64,6 +65,7 @@ pub struct Snapshot {
     decided: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
+    is_lost: AtomicBool,
 }
 
 impl Snapshot {
@@ -74,8 +76,8 @@ impl Snapshot {
     }
 
     /// Reads the version of an identity from the very files that it names, so that the order of files is that
-    /// of the snapshot that had the identity. [`crate::Error::InvalidCursor`] if they are there no more.
-    pub fn load_identity(storage: &Storage, root: &str, identity: &str) -> Result<Arc<Self>> {
+    /// of the snapshot that had the identity. Fails as [`LogSegment::find_identity`] if they are there no more.
+    pub fn load_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Arc<Self>> {
         load::load_identity(storage, root, identity)
     }
 
@@ -113,6 +115,35 @@ impl Snapshot {
     #[must_use]
     pub fn identity(&self) -> LogIdentity {
         self.segment.identity()
+    }
+
+    /// Whether it was rebuilt from the files that `identity` names.
+    #[must_use]
+    pub fn has_identity(&self, identity: &LogIdentity) -> bool {
+        self.version() == identity.version() && self.identity() == *identity
+    }
+
+    /// Whether a file of its log was missed: what is not in memory of it cannot be read any more.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of an error that reading its files ended in.
+    pub(crate) fn note(&self, error: &Error) {
+        if matches!(error, Error::FileNotFound { .. }) {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The error for whoever can only go on with this very snapshot: if cleanup took the file that `error` misses,
+    /// what the log still has.
+    #[must_use]
+    pub fn why_lost(&self, error: Error) -> Error {
+        if !matches!(error, Error::FileNotFound { .. }) {
+            return error;
+        }
+        LogSegment::find_identity(&self.storage, &self.root, &self.identity()).err().unwrap_or(error)
     }
 
     /// Whether the table's change data feed is on at this version.
@@ -157,7 +188,8 @@ impl Snapshot {
         if let Some(opened) = self.checkpoint.get() {
             return Ok(Some(opened));
         }
-        let opened = Checkpoint::open(&self.storage, &self.root, files)?;
+        let opened = Checkpoint::open(&self.storage, &self.root, files);
+        let opened = opened.inspect_err(|error| self.note(error))?;
         Ok(Some(self.checkpoint.get_or_init(|| opened)))
     }
 
@@ -198,7 +230,7 @@ impl Snapshot {
             let decided = |path: &str, vector: Option<&_>| self.decided.contains(path, vector);
             let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
             let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_SUM_THREADS));
-            let found = checkpoint.totals(is_dead, threads)?;
+            let found = checkpoint.totals(is_dead, threads).inspect_err(|error| self.note(error))?;
             totals.files += found.files;
             totals.size_bytes = totals.size_bytes.saturating_add(found.bytes);
         }

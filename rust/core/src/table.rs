@@ -4,6 +4,8 @@
 //! same look share it. A version that was seen is never taken back: a listing that comes late does not show a
 //! reader an older table.
 
+mod remembered;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,11 +16,10 @@ use crate::history::History;
 use crate::hot::{HotCache, HotKey};
 use crate::pool::{Pool, Task};
 use crate::scan::{Scan, ScanOptions};
+use crate::segment::LogIdentity;
 use crate::snapshot::{At, Snapshot, Totals};
 use crate::storage::Storage;
-
-/// Snapshots of older versions that are kept beside the latest: pages and refreshed URLs come back to them.
-const REMEMBERED_VERSIONS: usize = 8;
+use remembered::Remembered;
 
 /// Ranges of changes that are kept for their next pages; each holds a few megabytes of commits at most.
 const REMEMBERED_RANGES: usize = 4;
@@ -34,8 +35,7 @@ pub struct Table {
     /// Held during a look, so that only one is under way.
     look: Mutex<()>,
     refreshing: AtomicBool,
-    /// Most recently used last.
-    remembered: Mutex<Vec<Arc<Snapshot>>>,
+    remembered: Mutex<Remembered>,
     /// Surveyed ranges of versions: their later pages need no second survey. Most recent last.
     ranges: Mutex<Vec<Arc<Changes>>>,
 }
@@ -89,7 +89,7 @@ impl Table {
     pub fn latest_if_fresh(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
         let age = latest.looked_at.elapsed();
-        if age >= max_staleness {
+        if age >= max_staleness || latest.snapshot.is_lost() {
             return None;
         }
         if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
@@ -128,24 +128,35 @@ impl Table {
     /// The version or the timestamp's version. History that is gone is an error that says what there is.
     pub fn snapshot_at(&self, at: At) -> Result<Arc<Snapshot>> {
         if let At::Version(version) = at
-            && let Some(known) = self.known(|snapshot| snapshot.version() == version)
+            && let Some(known) = self.known(
+                |latest| latest.version() == version,
+                |remembered| remembered.version(version, Instant::now()),
+            )
         {
             return Ok(known);
         }
-        let base = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
-        let snapshot = Snapshot::load(&self.storage, &self.root, at, base.as_ref())?;
+        let snapshot = Snapshot::load(&self.storage, &self.root, at, self.latest_known().as_ref())?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
 
     /// The snapshot with the very order of files that `identity` names.
     pub fn snapshot_with_identity(&self, identity: &str) -> Result<Arc<Snapshot>> {
-        if let Some(known) = self.known(|snapshot| snapshot.identity().to_string() == identity) {
+        let identity: LogIdentity = identity.parse()?;
+        if let Some(known) = self.known(
+            |latest| latest.has_identity(&identity),
+            |remembered| remembered.identity(&identity, Instant::now()),
+        ) {
             return Ok(known);
         }
-        let snapshot = Snapshot::load_identity(&self.storage, &self.root, identity)?;
+        let snapshot = Snapshot::load_identity(&self.storage, &self.root, &identity)?;
         self.remember(&snapshot);
         Ok(snapshot)
+    }
+
+    /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
+    pub fn remember(&self, snapshot: &Arc<Snapshot>) {
+        lock(&self.remembered).insert(snapshot, Instant::now());
     }
 
     /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
@@ -203,7 +214,7 @@ impl Table {
             return Ok(Arc::clone(&latest.snapshot));
         }
         let looked_at = Instant::now();
-        let base = known.as_ref().map(|latest| &latest.snapshot);
+        let base = known.as_ref().map(|latest| &latest.snapshot).filter(|snapshot| !snapshot.is_lost());
         let mut snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, base)?;
         // An older checkpoint is worth keeping for its hot columns only: whoever has to read it may find that log
         // cleanup took it away.
@@ -211,33 +222,21 @@ impl Table {
             snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, None)?;
         }
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
-        if let Some(latest) = known
-            && !Arc::ptr_eq(&latest.snapshot, &snapshot)
-        {
-            self.remember(&latest.snapshot);
-        }
         Ok(snapshot)
     }
 
-    fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
+    fn latest_known(&self) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
-        if let Some(latest) = latest.filter(|snapshot| is_wanted(snapshot)) {
-            return Some(latest);
-        }
-        let mut remembered = lock(&self.remembered);
-        let place = remembered.iter().position(|snapshot| is_wanted(snapshot))?;
-        let found = remembered.remove(place);
-        remembered.push(Arc::clone(&found));
-        Some(found)
+        latest.filter(|snapshot| !snapshot.is_lost())
     }
 
-    fn remember(&self, snapshot: &Arc<Snapshot>) {
-        let mut remembered = lock(&self.remembered);
-        remembered.retain(|known| known.identity() != snapshot.identity());
-        if remembered.len() == REMEMBERED_VERSIONS {
-            remembered.remove(0);
-        }
-        remembered.push(Arc::clone(snapshot));
+    fn known(
+        &self,
+        is_wanted: impl FnOnce(&Snapshot) -> bool,
+        find: impl FnOnce(&mut Remembered) -> Option<Arc<Snapshot>>,
+    ) -> Option<Arc<Snapshot>> {
+        let latest = self.latest_known().filter(|latest| is_wanted(latest));
+        latest.or_else(|| find(&mut lock(&self.remembered)))
     }
 }
 

@@ -62,7 +62,7 @@ fn hold_against(name: &str, root: &str, answer: &Value) {
     assert_eq!(counted(&snapshot), expected, "{name}, counted");
     assert_eq!(snapshot.totals().unwrap(), expected, "{name}, as answered");
 
-    let again = Snapshot::load_identity(&storage, root, &snapshot.identity().to_string()).unwrap();
+    let again = Snapshot::load_identity(&storage, root, &snapshot.identity()).unwrap();
     assert_eq!(again.identity(), snapshot.identity(), "{name}");
     assert_eq!(counted(&again), expected, "{name}, by its identity");
 }

@@ -11,6 +11,7 @@ use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
 use crate::segment::log_file_path;
+use crate::snapshot::At;
 use crate::storage::Storage;
 use crate::table::Table;
 
@@ -213,4 +214,65 @@ fn an_older_checkpoint_is_kept_for_its_hot_columns_only() {
         assert_eq!(table.totals(&snapshot).unwrap().files, files);
         assert_eq!(run(&table, everything()).0.len() as u64, files);
     }
+}
+
+/// The first page of two files, and the place behind it.
+fn first_page(table: &Arc<Table>) -> (Arc<Snapshot>, Vec<String>, Place) {
+    let (paths, outcome) = run(table, ScanOptions { max_files: Some(10), ..everything() });
+    let snapshot = snapshot(table);
+    table.remember(&snapshot);
+    (snapshot, paths, Place::parse(&outcome.next_place.unwrap()).unwrap())
+}
+
+fn continued(
+    table: &Arc<Table>,
+    snapshot: &Arc<Snapshot>,
+    page: (Vec<String>, Place),
+) -> Result<Vec<String>> {
+    let (mut paths, after) = page;
+    let options = ScanOptions { after: Some(after), ..everything() };
+    let mut scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    while let Some(Selected { batch, rows }) = scan.next_files()? {
+        paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
+    }
+    Ok(paths)
+}
+
+/// A newer checkpoint, and log cleanup up to it.
+fn clean_up(log: &Log) {
+    let rows = [protocol_row(), metadata_row(), add_row(200)];
+    commit(log, 11, &[add_row(104)]);
+    let content = parquet(&schema(), &rows, WriterProperties::builder().build());
+    log.write("00000000000000000011.checkpoint.parquet", &content);
+    for name in ["00000000000000000007.checkpoint.parquet", &commit_name(7), &commit_name(8), &commit_name(9)]
+    {
+        std::fs::remove_file(log_file_path(log.root(), name)).unwrap();
+    }
+}
+
+#[test]
+fn pages_go_on_in_memory_where_the_log_was_cleaned_up() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    let (whole, _) = run(&table, everything());
+    let (first, paths, place) = first_page(&table);
+    clean_up(&log);
+    assert_eq!(snapshot(&table).version(), 11);
+    let again = table.snapshot_with_identity(&first.identity().to_string()).unwrap();
+    assert!(Arc::ptr_eq(&first, &again));
+    assert_eq!(continued(&table, &again, (paths, place)).unwrap(), whole);
+}
+
+#[test]
+fn a_page_of_a_version_that_was_cleaned_up_is_told_which_versions_there_are() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    let (first, paths, place) = first_page(&table);
+    clean_up(&log);
+    let is_told = |error| matches!(error, Error::VersionNotFound { requested: 10, earliest: 11, latest: 11 });
+    let again = table.snapshot_with_identity(&first.identity().to_string()).unwrap();
+    assert!(is_told(continued(&table, &again, (paths, place)).unwrap_err()));
+    assert!(is_told(table.snapshot_with_identity(&first.identity().to_string()).unwrap_err()), "it is lost");
+    assert!(is_told(table.snapshot_at(At::Version(10)).unwrap_err()), "nor found by its number");
+    assert_eq!(snapshot(&table).version(), 11);
 }

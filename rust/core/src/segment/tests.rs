@@ -222,6 +222,16 @@ fn an_identity_finds_the_same_files_after_whatever_was_written_since() {
         let found = LogSegment::find_identity(&Storage::local(), log.root(), &identity);
         assert!(matches!(found, Err(Error::InvalidCursor)), "{gone}");
     }
+    for gone in
+        ["0.json", "1.json", "2.json", "3.json", "1.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"]
+    {
+        log.remove(gone);
+    }
+    log.remove("2.checkpoint.parquet");
+    log.remove("3.checkpoint.parquet");
+    log.write("4.checkpoint.parquet", "x");
+    let found = LogSegment::find_identity(&Storage::local(), log.root(), &identity);
+    assert!(matches!(found, Err(Error::VersionNotFound { requested: 3, earliest: 4, latest: 4 })));
 }
 
 #[test]

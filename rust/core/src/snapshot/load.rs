@@ -1,5 +1,6 @@
 //! How a snapshot comes to be: one search for files, one batch of reads, one pass over the commits.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use super::names::partition_names;
@@ -74,9 +75,14 @@ fn try_load(
     }
 }
 
-pub(super) fn load_identity(storage: &Storage, root: &str, identity: &str) -> Result<Arc<Snapshot>> {
-    let identity: LogIdentity = identity.parse()?;
-    from_start(storage, root, LogSegment::find_identity(storage, root, &identity)?)
+pub(super) fn load_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
+    match from_start(storage, root, LogSegment::find_identity(storage, root, identity)?) {
+        // Cleanup may take a file between its listing and its read; the next listing tells what is left.
+        Err(Error::FileNotFound { .. }) => {
+            from_start(storage, root, LogSegment::find_identity(storage, root, identity)?)
+        }
+        loaded => loaded,
+    }
 }
 
 fn from_start(storage: &Storage, root: &str, segment: LogSegment) -> Result<Arc<Snapshot>> {
@@ -155,6 +161,7 @@ impl Loader<'_> {
             decided: Arc::new(decided),
             checkpoint,
             totals,
+            is_lost: AtomicBool::new(false),
         }))
     }
 
