@@ -11,8 +11,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltalog::actions::PartitionTuple;
-use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Place, ReadOptions, Span, Totals};
+use deltalog::actions::{PartitionTuple, Totals};
+use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Place, ReadOptions, Span};
 use deltalog::partition::PartitionInterner;
 use deltalog::segment::{CheckpointFiles, CheckpointKind};
 use deltalog::storage::Storage;
@@ -89,7 +89,7 @@ fn read(checkpoint: &Checkpoint, options: ReadOptions) -> Totals {
     for batch in checkpoint.batches(PartitionInterner::new(columns), options) {
         let batch = batch.unwrap();
         totals.files += batch.len() as u64;
-        totals.bytes += batch.size.iter().map(|size| *size as u64).sum::<u64>();
+        totals.size_bytes += batch.size.iter().map(|size| *size as u64).sum::<u64>();
     }
     totals
 }

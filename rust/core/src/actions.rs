@@ -198,6 +198,33 @@ impl FileBatch {
 /// Files chosen from a batch: ascending indexes into its columns.
 pub type Rows = Vec<u32>;
 
+/// How many files, and their size together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// `numFiles`
+    pub files: u64,
+    /// The sum of the files' sizes.
+    pub size_bytes: u64,
+}
+
+impl Totals {
+    /// Counts the chosen files of a batch.
+    pub fn add(&mut self, batch: &FileBatch, rows: &[u32]) {
+        self.files += rows.len() as u64;
+        let sizes = rows.iter().filter_map(|row| u64::try_from(*batch.size.get(*row as usize)?).ok());
+        self.size_bytes = sizes.fold(self.size_bytes, u64::saturating_add);
+    }
+
+    /// Adds a file or other sums; `None` if that is more than any table has.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            files: self.files.checked_add(other.files)?,
+            size_bytes: self.size_bytes.checked_add(other.size_bytes)?,
+        })
+    }
+}
+
 /// Small batches for tests of other rooms.
 #[cfg(test)]
 pub(crate) mod testing {

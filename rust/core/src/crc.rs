@@ -3,9 +3,8 @@
 //! It saves reading: protocol, metadata and totals of a version without its files. Nothing depends on it, so
 //! whatever is wrong with it makes it absent.
 
-use crate::actions::{Metadata, Protocol};
+use crate::actions::{Metadata, Protocol, Totals};
 use crate::commit::{MetadataJson, lenient_i64, lenient_optional_i64};
-use crate::snapshot::Totals;
 
 /// What a checksum file says of its version.
 #[derive(Debug, Clone, PartialEq, Eq)]

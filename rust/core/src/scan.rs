@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::actions::{FileBatch, Rows, SourceId};
+use crate::actions::{FileBatch, Rows, SourceId, Totals};
 use crate::checkpoint::{self, Needs, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
-use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot, Totals};
+use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot};
 use crate::{Error, Result};
 
 /// What of a snapshot is asked for.

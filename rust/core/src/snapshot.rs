@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
+use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead};
 use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
@@ -39,15 +39,6 @@ pub enum At {
     Version(i64),
     /// The version that was the newest at a time, milliseconds since the epoch.
     Timestamp(i64),
-}
-
-/// Count and size of a version's files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// `numFiles`
-    pub files: u64,
-    /// The sum of the files' sizes.
-    pub size_bytes: u64,
 }
 
 /// One version of a table; immutable, shared by all who answer from it.
@@ -232,18 +223,9 @@ impl Snapshot {
             let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_SUM_THREADS));
             let found = checkpoint.totals(is_dead, threads).inspect_err(|error| self.note(error))?;
             totals.files += found.files;
-            totals.size_bytes = totals.size_bytes.saturating_add(found.bytes);
+            totals.size_bytes = totals.size_bytes.saturating_add(found.size_bytes);
         }
         Ok(*self.totals.get_or_init(|| totals))
-    }
-}
-
-impl Totals {
-    /// Counts the chosen files of a batch.
-    pub fn add(&mut self, batch: &FileBatch, rows: &[u32]) {
-        self.files += rows.len() as u64;
-        let sizes = rows.iter().filter_map(|row| u64::try_from(*batch.size.get(*row as usize)?).ok());
-        self.size_bytes = sizes.fold(self.size_bytes, u64::saturating_add);
     }
 }
 

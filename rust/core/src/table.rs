@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
 use crate::hot::{HotCache, HotKey};
 use crate::pool::{Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
-use crate::snapshot::{At, Snapshot, Totals};
+use crate::snapshot::{At, Snapshot};
 use crate::storage::Storage;
 use remembered::Remembered;
 

@@ -7,8 +7,9 @@
 use std::path::PathBuf;
 
 use deltalog::Error;
+use deltalog::actions::Totals;
 use deltalog::checkpoint::ReadOptions;
-use deltalog::snapshot::{At, CHECKPOINT_SOURCE, Snapshot, Totals};
+use deltalog::snapshot::{At, CHECKPOINT_SOURCE, Snapshot};
 use deltalog::storage::Storage;
 use serde_json::Value;
 

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 pub use batches::Batches;
 pub use row_group_bounds::{RowGroupBounds, ValueBounds};
-pub use totals::{IsDead, Totals};
+pub use totals::IsDead;
 
 use crate::actions::{Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path;

@@ -9,7 +9,7 @@ use super::adds::Adds;
 use super::kept_rows::RowNumbers;
 use super::parquet_file::{ParquetFile, has_values};
 use super::{BATCH_ROWS, Checkpoint, Part};
-use crate::actions::{DeletionVectorDescriptor, SourceId};
+use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
 use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
 use crate::storage::StoredFile;
@@ -17,28 +17,8 @@ use crate::{Error, Result};
 
 const TOO_LARGE: &str = "the sum of the files' sizes overflows";
 
-/// Sums over live files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// How many.
-    pub files: u64,
-    /// The sum of their sizes in bytes.
-    pub bytes: u64,
-}
-
 /// Whether a newer reference to a file, by its path and deletion vector, makes an add dead.
 pub type IsDead<'a> = &'a (dyn Fn(&str, Option<&DeletionVectorDescriptor>) -> bool + Sync);
-
-impl Totals {
-    /// Adds a file or other sums; `None` if that is more than any table has.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Option<Self> {
-        Some(Self {
-            files: self.files.checked_add(other.files)?,
-            bytes: self.bytes.checked_add(other.bytes)?,
-        })
-    }
-}
 
 impl Checkpoint {
     /// Sums up the live adds on `threads` threads of its own.
@@ -153,6 +133,6 @@ fn batch_totals(
 
 fn sum(sizes: impl Iterator<Item = i64>) -> Option<Totals> {
     sizes.into_iter().try_fold(Totals::default(), |totals, size| {
-        totals.plus(Totals { files: 1, bytes: u64::try_from(size).ok()? })
+        totals.plus(Totals { files: 1, size_bytes: u64::try_from(size).ok()? })
     })
 }

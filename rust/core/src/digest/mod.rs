@@ -5,6 +5,7 @@
 //! another by the `sha2` and `md-5` crates. Every engine gives the same digests for messages of any lengths;
 //! wide ones are quick when the messages of a group have about the same number of blocks.
 
+pub(crate) mod block;
 mod hmac_key;
 
 use md5::block_api::compress as md5_compress;
@@ -13,26 +14,11 @@ use sha2::block_api::compress256;
 #[cfg(target_arch = "x86_64")]
 use crate::wide::Lanes;
 
+pub(crate) use block::{BLOCK_BYTES, Block, MD5_INITIAL, SHA256_INITIAL, Sha256State};
 pub(crate) use hmac_key::{HmacKey, outer_block};
 
 /// How many messages are hashed together at most.
 pub(crate) const GROUP: usize = 16;
-
-/// A block of SHA-256 and of MD5.
-pub(crate) type Block = [u8; BLOCK_BYTES];
-
-/// The size of [`Block`].
-pub(crate) const BLOCK_BYTES: usize = 64;
-
-/// A SHA-256 state between two blocks.
-pub(crate) type Sha256State = [u32; 8];
-
-/// FIPS 180-4, section 5.3.3.
-pub(crate) const SHA256_INITIAL: Sha256State =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
-
-/// RFC 1321, section 3.3.
-pub(crate) const MD5_INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 
 /// What hashes: chosen once, cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,7 @@
 
 use super::escape::append_string;
 use super::line::{ResponseFormat, append_member};
-use crate::actions::{Metadata, Protocol};
-use crate::snapshot::Totals;
+use crate::actions::{Metadata, Protocol, Totals};
 use crate::{Error, Result};
 
 /// Features of the log alone: the files of an answer are complete without them.

@@ -5,6 +5,7 @@
 //! appends URLs for the paths of a log to an output and fills in their signatures in groups.
 
 mod local;
+mod location;
 mod percent;
 mod roots;
 mod sigv4;

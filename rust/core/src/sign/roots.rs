@@ -1,13 +1,12 @@
 //! Which signer opens which location.
 //!
 //! A log names a file by a relative path, which lies under the table's root, or by an absolute one, which must
-//! lie under the root or under a location that the configuration allows. `s3a:` and `s3n:` are `s3:`, and
-//! `file:/p`, `file:///p` and `/p` are one file.
+//! lie under the root or under a location that the configuration allows.
 
 use super::Signer;
+use super::location::append_canonical;
 use super::percent;
-use super::stream::UrlStream;
-use super::template::UrlTemplate;
+use super::stream::{StreamRoot, UrlStream};
 use super::{Error, Result, Scheme};
 
 /// A location and the signer of the keys below it.
@@ -78,48 +77,6 @@ impl SignerSet {
             return Err(error.clone());
         }
         Ok(UrlStream::new(roots))
-    }
-}
-
-/// A location as a stream needs it.
-pub(super) struct StreamRoot {
-    pub(super) location: Vec<u8>,
-    pub(super) template: Result<UrlTemplate>,
-}
-
-/// Whether a log's path is absolute: it begins with `/` or with a URI's scheme.
-pub(super) fn is_absolute(path: &[u8]) -> bool {
-    path.first() == Some(&b'/') || scheme(path).is_some()
-}
-
-/// The scheme of a URI and what follows the colon (RFC 3986, section 3.1).
-fn scheme(uri: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = memchr::memchr(b':', uri)?;
-    let (scheme, rest) = (&uri[..colon], &uri[colon + 1..]);
-    let is_scheme = scheme.first()?.is_ascii_alphabetic()
-        && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
-    is_scheme.then_some((scheme, rest))
-}
-
-/// Appends the one spelling of an absolute location.
-pub(super) fn append_canonical(location: &[u8], out: &mut Vec<u8>) {
-    let Some((scheme, rest)) = scheme(location) else {
-        out.extend_from_slice(b"file://");
-        out.extend_from_slice(location);
-        return;
-    };
-    let is = |name: &str| scheme.eq_ignore_ascii_case(name.as_bytes());
-    if is("file") {
-        let path = rest.strip_prefix(b"//localhost/").or_else(|| rest.strip_prefix(b"///"));
-        out.extend_from_slice(b"file:///");
-        out.extend_from_slice(path.or_else(|| rest.strip_prefix(b"/")).unwrap_or(rest));
-    } else if is("s3") || is("s3a") || is("s3n") {
-        out.extend_from_slice(b"s3:");
-        out.extend_from_slice(rest);
-    } else {
-        out.extend(scheme.iter().map(u8::to_ascii_lowercase));
-        out.push(b':');
-        out.extend_from_slice(rest);
     }
 }
 

@@ -3,10 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::location::{append_canonical, is_absolute};
 use super::percent;
-use super::roots::{StreamRoot, append_canonical, is_absolute};
 use super::template::{Group, UrlTemplate};
 use crate::{Error, Result};
+
+/// A location as a stream needs it.
+pub(super) struct StreamRoot {
+    pub(super) location: Vec<u8>,
+    pub(super) template: Result<UrlTemplate>,
+}
 
 /// Appends signed URLs. One per thread: a clone shares what was prepared and has its own unfinished groups.
 pub struct UrlStream {

@@ -4,7 +4,7 @@
 //! brings its vector `V`, the number of `LANES`, `transposed` (a block of each message to vectors of words) and
 //! the operations `splat`, `add`, `xor3`, `choose`, `majority`, `md5_i`, `rotate_right` and `shift_right`.
 
-use crate::digest::{BLOCK_BYTES, Block};
+use crate::digest::block::{BLOCK_BYTES, Block};
 
 /// What a lane hashes that has nothing to hash.
 pub(super) static NO_BLOCK: Block = [0; BLOCK_BYTES];

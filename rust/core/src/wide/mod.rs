@@ -16,7 +16,7 @@ mod sha_ni;
 mod sse2;
 mod ssse3;
 
-use crate::digest::{Block, Sha256State};
+use crate::digest::block::{Block, Sha256State};
 
 /// How many messages are hashed side by side. A value means that this CPU can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

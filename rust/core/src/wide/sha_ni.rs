@@ -7,7 +7,7 @@ use std::arch::x86_64::{
 };
 
 use super::hash::SHA256_K;
-use crate::digest::{Block, Sha256State};
+use crate::digest::block::{Block, Sha256State};
 
 /// Words a, b, e, f of a state and words c, d, g, h, in the order of the instructions.
 type State = [__m128i; 2];

@@ -49,13 +49,13 @@ fn every_table_with_a_checkpoint_has_the_files_that_an_independent_replay_found(
         }
         let expected = Totals {
             files: answer["numFiles"].as_u64().unwrap() - commits.0,
-            bytes: answer["totalSize"].as_u64().unwrap() - commits.1,
+            size_bytes: answer["totalSize"].as_u64().unwrap() - commits.1,
         };
         let is_dead = |path: &str, vector: Option<&_>| snapshot.decided().contains(path, vector);
         assert_eq!(checkpoint.totals(Some(&is_dead), 2).unwrap(), expected, "{table}");
         let live = live_adds(&snapshot, everything());
-        let bytes = live.values().map(|add| add["size"].as_u64().unwrap()).sum();
-        assert_eq!(Totals { files: live.len() as u64, bytes }, expected, "{table}");
+        let size_bytes = live.values().map(|add| add["size"].as_u64().unwrap()).sum();
+        assert_eq!(Totals { files: live.len() as u64, size_bytes }, expected, "{table}");
         let least = live_adds(&snapshot, ReadOptions::default());
         assert!(least.keys().eq(live.keys()), "{table}");
     }

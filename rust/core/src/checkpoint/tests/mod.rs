@@ -9,7 +9,7 @@ pub(crate) mod writer;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::actions::FileBatch;
+use crate::actions::{FileBatch, Totals};
 
 fn everything() -> ReadOptions {
     ReadOptions { needs: Needs { stats: true, delta_fields: true }, ..ReadOptions::default() }

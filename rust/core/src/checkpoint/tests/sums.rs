@@ -29,7 +29,7 @@ fn of_stream(checkpoint: &Checkpoint, is_dead: IsDead<'_>) -> Totals {
         for file in 0..batch.len() {
             if !is_dead(batch.path.value(file), batch.deletion_vector_at(file)) {
                 totals.files += 1;
-                totals.bytes += batch.size[file] as u64;
+                totals.size_bytes += batch.size[file] as u64;
             }
         }
     }
