@@ -6,7 +6,7 @@ use arrow_array::{Array, Int64Array};
 
 use super::escape::{append_escaped, append_string};
 use super::id::append_id;
-use super::line::{FileAction, FileRow, LineWriter, append_member};
+use super::row::{FileAction, FileNames, FileRow, append_member};
 use crate::actions::DeletionVectorDescriptor;
 use crate::deletion_vector::append_relative_path;
 use crate::{Error, Result};
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(super) fn write_file(
     file: &FileRow<'_>,
     id: &[u8],
-    writer: &mut LineWriter,
+    names: &mut FileNames,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
     let vector = file.batch.deletion_vector_at(file.row).filter(|_| file.action != FileAction::Cdc);
@@ -23,15 +23,15 @@ pub(super) fn write_file(
     append_id(id, out);
     if let Some(vector) = vector.filter(|vector| vector.storage_type != b'i') {
         out.extend_from_slice(b"\",\"deletionVectorFileId\":\"");
-        set_unique_id(vector, &mut writer.name);
-        writer.append_name_id(out);
+        set_unique_id(vector, &mut names.name);
+        names.append_name_id(out);
     }
     out.extend_from_slice(match file.action {
         FileAction::Live | FileAction::Add => b"\",\"deltaSingleAction\":{\"add\":{\"path\":\"".as_slice(),
         FileAction::Remove => b"\",\"deltaSingleAction\":{\"remove\":{\"path\":\"",
         FileAction::Cdc => b"\",\"deltaSingleAction\":{\"cdc\":{\"path\":\"",
     });
-    let expiration_ms = writer.urls.append(file.path(), out)?;
+    let expiration_ms = names.urls.append(file.path(), out)?;
     out.push(b'"');
     match file.action {
         FileAction::Live | FileAction::Add => write_add_members(file, out)?,
@@ -39,7 +39,7 @@ pub(super) fn write_file(
         FileAction::Cdc => write_cdc_members(file, out)?,
     }
     let vector_expiration_ms = match vector {
-        Some(vector) => write_deletion_vector(vector, writer, out)?,
+        Some(vector) => write_deletion_vector(vector, names, out)?,
         None => None,
     };
     if file.action != FileAction::Cdc {
@@ -94,7 +94,7 @@ fn write_data_change(file: &FileRow<'_>, out: &mut Vec<u8>) {
 /// Says when the vector's URL expires, if it has one.
 fn write_deletion_vector(
     vector: &DeletionVectorDescriptor,
-    writer: &mut LineWriter,
+    names: &mut FileNames,
     out: &mut Vec<u8>,
 ) -> Result<Option<i64>> {
     out.extend_from_slice(b",\"deletionVector\":{\"storageType\":\"");
@@ -104,7 +104,7 @@ fn write_deletion_vector(
         None
     } else {
         out.extend_from_slice(b"p\",\"pathOrInlineDv\":\"");
-        let expiration_ms = append_vector_url(vector, writer, out)?;
+        let expiration_ms = append_vector_url(vector, names, out)?;
         out.push(b'"');
         Some(expiration_ms)
     };
@@ -119,15 +119,15 @@ fn write_deletion_vector(
 
 fn append_vector_url(
     vector: &DeletionVectorDescriptor,
-    writer: &mut LineWriter,
+    names: &mut FileNames,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
     match vector.storage_type {
-        b'p' => writer.urls.append(&vector.path_or_inline, out),
+        b'p' => names.urls.append(&vector.path_or_inline, out),
         b'u' => {
-            writer.name.clear();
-            append_relative_path(&vector.path_or_inline, &mut writer.name)?;
-            writer.urls.append_unencoded(&writer.name, out)
+            names.name.clear();
+            append_relative_path(&vector.path_or_inline, &mut names.name)?;
+            names.urls.append_unencoded(&names.name, out)
         }
         _ => Err(Error::corrupt("a deletion vector", "its storage type is none of u, p and i")),
     }

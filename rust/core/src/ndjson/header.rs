@@ -4,7 +4,8 @@
 //! clients compare them.
 
 use super::escape::append_string;
-use super::line::{ResponseFormat, append_member};
+use super::line::ResponseFormat;
+use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::{Error, Result};
 

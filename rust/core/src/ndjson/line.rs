@@ -4,12 +4,13 @@
 //! What the lines of a stream share is prepared once, ids and signatures are hashed in groups, and nothing is
 //! allocated per file.
 
-use super::id::{Digest, FileIds, IdHasher, IdScheme, append_id};
+use super::id::{Digest, FileIds, IdHasher, IdScheme};
+use super::row::{FileAction, FileNames, FileRow, append_member};
 use super::{delta, parquet};
+use crate::Result;
 use crate::actions::FileBatch;
 use crate::digest::GROUP;
 use crate::sign::UrlStream;
-use crate::{Error, Result};
 
 /// The two response formats of Delta Sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,19 +30,6 @@ impl ResponseFormat {
             Self::Delta => IdScheme::Delta,
         }
     }
-}
-
-/// What the files of a batch are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileAction {
-    /// A live file of a snapshot: `file` in the parquet format, an add in the delta format.
-    Live,
-    /// A file that a commit added.
-    Add,
-    /// A file that a commit removed; the batch's modification times are the deletion timestamps.
-    Remove,
-    /// A change data file of a commit.
-    Cdc,
 }
 
 /// The version and time that a line is stamped with.
@@ -75,18 +63,15 @@ impl LineCounts {
 }
 
 /// Writes lines. One per thread: a clone shares what was prepared.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LineWriter {
     format: ResponseFormat,
     action: FileAction,
     stamp: Option<Stamp>,
-    ids: IdHasher,
-    pub(super) urls: UrlStream,
+    names: FileNames,
     /// What all lines end in whose URLs expire at the same time.
     tail: Vec<u8>,
     tail_expiration_ms: Option<i64>,
-    /// A path or id that is not in the batch.
-    pub(super) name: String,
 }
 
 impl LineWriter {
@@ -97,11 +82,9 @@ impl LineWriter {
             format,
             action: FileAction::Live,
             stamp: None,
-            ids: IdHasher::new(scheme),
-            urls,
+            names: FileNames { ids: IdHasher::new(scheme), urls, name: String::new() },
             tail: Vec::new(),
             tail_expiration_ms: None,
-            name: String::new(),
         }
     }
 
@@ -127,7 +110,7 @@ impl LineWriter {
         rows: &[u32],
         out: &mut Vec<u8>,
     ) -> Result<LineCounts> {
-        self.write_rows(batch, Some(ids).filter(|ids| ids.scheme() == self.ids.scheme()), rows, out)
+        self.write_rows(batch, Some(ids).filter(|ids| ids.scheme() == self.names.ids.scheme()), rows, out)
     }
 
     fn write_rows(
@@ -148,20 +131,20 @@ impl LineWriter {
                         counts = counts.plus(LineCounts { files: 1, min_expiration_ms: Some(expiration_ms) });
                     }
                     Err(error) => {
-                        self.urls.truncate(start, out);
+                        self.names.urls.truncate(start, out);
                         written = Err(error);
                         break 'groups;
                     }
                 }
             }
         }
-        self.urls.finish(out);
+        self.names.urls.finish(out);
         written.map(|()| counts)
     }
 
     fn digests(&mut self, batch: &FileBatch, ids: Option<&FileIds>, rows: &[u32]) -> [Digest; GROUP] {
         let Some(ids) = ids else {
-            return self.ids.digests(rows.iter().map(|row| batch.path.value(*row as usize)));
+            return self.names.ids.digests(rows.iter().map(|row| batch.path.value(*row as usize)));
         };
         let mut digests = [[0; 32]; GROUP];
         for (digest, row) in digests.iter_mut().zip(rows) {
@@ -179,11 +162,11 @@ impl LineWriter {
         digest: &Digest,
         out: &mut Vec<u8>,
     ) -> Result<i64> {
-        let id = &digest[..self.ids.scheme().id_bytes()];
+        let id = &digest[..self.names.ids.scheme().id_bytes()];
         let file = FileRow { batch, row, action: self.action };
         let expiration_ms = match self.format {
-            ResponseFormat::Parquet => parquet::write_file(&file, id, &mut self.urls, out)?,
-            ResponseFormat::Delta => delta::write_file(&file, id, self, out)?,
+            ResponseFormat::Parquet => parquet::write_file(&file, id, &mut self.names.urls, out)?,
+            ResponseFormat::Delta => delta::write_file(&file, id, &mut self.names, out)?,
         };
         self.write_tail(expiration_ms, out);
         Ok(expiration_ms)
@@ -204,65 +187,6 @@ impl LineWriter {
         }
         out.extend_from_slice(&self.tail);
     }
-
-    /// The id of a name that is not in the batch: `self.name`.
-    pub(super) fn append_name_id(&mut self, out: &mut Vec<u8>) {
-        let digests = self.ids.digests(std::iter::once(self.name.as_str()));
-        append_id(&digests[0][..self.ids.scheme().id_bytes()], out);
-    }
-}
-
-impl Clone for LineWriter {
-    fn clone(&self) -> Self {
-        Self {
-            format: self.format,
-            action: self.action,
-            stamp: self.stamp,
-            ids: IdHasher::new(self.ids.scheme()),
-            urls: self.urls.clone(),
-            tail: self.tail.clone(),
-            tail_expiration_ms: self.tail_expiration_ms,
-            name: String::new(),
-        }
-    }
-}
-
-/// One file of a batch.
-pub(super) struct FileRow<'batch> {
-    pub(super) batch: &'batch FileBatch,
-    pub(super) row: usize,
-    pub(super) action: FileAction,
-}
-
-impl<'batch> FileRow<'batch> {
-    pub(super) fn path(&self) -> &'batch str {
-        self.batch.path.value(self.row)
-    }
-
-    pub(super) fn size(&self) -> i64 {
-        self.batch.size[self.row]
-    }
-
-    /// Ready JSON.
-    pub(super) fn partition_values(&self) -> Result<&'batch [u8]> {
-        let partitions = &self.batch.partitions;
-        let tuple = partitions.keys.get(self.row).and_then(|key| partitions.dictionary.get(*key as usize));
-        let tuple =
-            tuple.ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })?;
-        Ok(&tuple.json)
-    }
-
-    pub(super) fn stats(&self) -> Option<&'batch str> {
-        use arrow_array::Array;
-        let stats = self.batch.stats.as_ref().filter(|stats| stats.is_valid(self.row))?;
-        Some(stats.value(self.row)).filter(|stats| !stats.is_empty())
-    }
-}
-
-/// Appends a number after the text that introduces it.
-pub(super) fn append_member(name: &[u8], value: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(name);
-    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ mod header;
 mod id;
 mod line;
 mod parquet;
+mod row;
 
 pub use header::{MetadataFacts, append_metadata, append_protocol};
 pub use id::{FileIds, IdScheme};
-pub use line::{FileAction, LineCounts, LineWriter, ResponseFormat, Stamp};
+pub use line::{LineCounts, LineWriter, ResponseFormat, Stamp};
+pub use row::FileAction;

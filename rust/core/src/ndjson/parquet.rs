@@ -2,7 +2,7 @@
 
 use super::escape::append_escaped;
 use super::id::append_id;
-use super::line::{FileAction, FileRow, append_member};
+use super::row::{FileAction, FileRow, append_member};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::Digest as _;
 
 use super::*;
+use crate::Error;
 use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, SourceId};
 use crate::digest::slow_hex as hex;
 use crate::sign::{S3Options, Signer, SignerSet, SigningRoot};

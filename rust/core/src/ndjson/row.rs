@@ -1,0 +1,81 @@
+//! One file as both formats write it: its columns, its ids and its URLs.
+
+use arrow_array::Array;
+
+use super::id::{IdHasher, append_id};
+use crate::actions::FileBatch;
+use crate::sign::UrlStream;
+use crate::{Error, Result};
+
+/// What the files of a batch are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileAction {
+    /// A live file of a snapshot: `file` in the parquet format, an add in the delta format.
+    Live,
+    /// A file that a commit added.
+    Add,
+    /// A file that a commit removed; the batch's modification times are the deletion timestamps.
+    Remove,
+    /// A change data file of a commit.
+    Cdc,
+}
+
+/// One file of a batch.
+pub(super) struct FileRow<'batch> {
+    pub(super) batch: &'batch FileBatch,
+    pub(super) row: usize,
+    pub(super) action: FileAction,
+}
+
+impl<'batch> FileRow<'batch> {
+    pub(super) fn path(&self) -> &'batch str {
+        self.batch.path.value(self.row)
+    }
+
+    pub(super) fn size(&self) -> i64 {
+        self.batch.size[self.row]
+    }
+
+    /// Ready JSON.
+    pub(super) fn partition_values(&self) -> Result<&'batch [u8]> {
+        let partitions = &self.batch.partitions;
+        let tuple = partitions.keys.get(self.row).and_then(|key| partitions.dictionary.get(*key as usize));
+        let tuple =
+            tuple.ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })?;
+        Ok(&tuple.json)
+    }
+
+    pub(super) fn stats(&self) -> Option<&'batch str> {
+        let stats = self.batch.stats.as_ref().filter(|stats| stats.is_valid(self.row))?;
+        Some(stats.value(self.row)).filter(|stats| !stats.is_empty())
+    }
+}
+
+/// What makes the ids and URLs of files. One per thread.
+#[derive(Debug)]
+pub(super) struct FileNames {
+    pub(super) ids: IdHasher,
+    pub(super) urls: UrlStream,
+    /// A path or id that is not in the batch.
+    pub(super) name: String,
+}
+
+impl FileNames {
+    /// The id of a name that is not in the batch: `self.name`.
+    pub(super) fn append_name_id(&mut self, out: &mut Vec<u8>) {
+        let digests = self.ids.digests(std::iter::once(self.name.as_str()));
+        append_id(&digests[0][..self.ids.scheme().id_bytes()], out);
+    }
+}
+
+impl Clone for FileNames {
+    fn clone(&self) -> Self {
+        Self { ids: IdHasher::new(self.ids.scheme()), urls: self.urls.clone(), name: String::new() }
+    }
+}
+
+/// Appends a number after the text that introduces it.
+pub(super) fn append_member(name: &[u8], value: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
