@@ -79,9 +79,13 @@ class Storage:
         secret_access_key: str | None = None,
         session_token: str | None = None,
         timeout_seconds: float = 30.0,
-        retry_seconds: float = 20.0,
+        retry_seconds: float = 5.0,
     ) -> Storage:
         """Without keys the default chain of the environment is asked (variables, web identity, instance role)."""
+    def replace_credentials(
+        self, *, access_key_id: str, secret_access_key: str, session_token: str | None = None
+    ) -> None:
+        """Requests from now on are signed by these keys. Does nothing to a local storage."""
 
 @final
 class Signer:

@@ -1,8 +1,9 @@
 """One storage's calls: bounded, and stopped for a while once it fails again and again.
 
-In: blocking native calls. Out: their results, or `StorageDown` at once while the storage is known to be
-down. Each storage has threads and a queue of its own, so one that hangs holds nobody else's. Which errors
-speak of the storage (and not of one table) is decided by the caller's `is_fault`.
+In: blocking native calls, and how streams ended that such a call began. Out: the calls' results, or
+`StorageDown` at once while the storage is known to be down. Each storage has threads and a queue of its own,
+so one that hangs holds nobody else's. Which errors speak of the storage (and not of one table) is decided by
+the caller's `is_fault`.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ class StorageDown(Exception):
 class Breaker:
     """Counts failures in a row; opens at `failures`, then lets one call probe after a pause.
 
-    Times come in from the caller, in seconds of a clock that does not jump.
+    Calls and streams are counted apart: a storage that answers listings and fails reads is down, too. Times
+    come in from the caller, in seconds of a clock that does not jump.
     """
 
     def __init__(self, settings: StorageFaults, *, jitter: Callable[[], float] = random.random) -> None:
         self._settings = settings
         self._jitter = jitter
         self._failures = 0
+        self._broken_streams = 0
         self._until_seconds = 0.0
         self.state = State.CLOSED
 
@@ -69,6 +72,11 @@ class Breaker:
 
     def succeeded(self) -> None:
         """The storage answered, be it with an error of the caller's own making."""
+        if self.state is State.OPEN:
+            # It was under way when the storage was given up; the probe decides.
+            return
+        if self.state is State.PROBING:
+            self._broken_streams = 0
         self._failures = 0
         self.state = State.CLOSED
 
@@ -76,8 +84,17 @@ class Breaker:
         """The storage did not answer."""
         self._failures += 1
         if self.state is State.PROBING or self._failures >= self._settings.failures:
-            self.state = State.OPEN
-            self._until_seconds = now_seconds + self._pause()
+            self._open(now_seconds)
+
+    def stream_ended(self, now_seconds: float, *, whole: bool) -> None:
+        """A stream was read from the storage to its end, or only until the storage failed."""
+        self._broken_streams = 0 if whole else self._broken_streams + 1
+        if self._broken_streams >= self._settings.failures and self.state is State.CLOSED:
+            self._open(now_seconds)
+
+    def _open(self, now_seconds: float) -> None:
+        self.state = State.OPEN
+        self._until_seconds = now_seconds + self._pause()
 
     def _pause(self) -> float:
         return self._settings.open_seconds * (0.75 + self._jitter() / 2)
@@ -97,7 +114,7 @@ class StorageCalls:
     ) -> None:
         """`observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds."""
         self.name = name
-        self._observe = observe
+        self.observe = observe
         self.breaker = Breaker(settings)
         self._now_seconds = now_seconds
         self._is_fault = is_fault
@@ -114,9 +131,16 @@ class StorageCalls:
         if not refused_seconds and not await self._admission.enter():
             refused_seconds = BUSY_SECONDS
         if refused_seconds:
-            self._observe(self.name, "refused", 0.0)
+            self.observe(self.name, "refused", 0.0)
             raise StorageDown(refused_seconds)
         return await self._called(lambda: call(*args, **kwargs))
+
+    def stream_ended(self, error: BaseException | None) -> None:
+        """Count how a stream ended whose call was answered; None: whole."""
+        if error is None or self._is_fault(error):
+            self.breaker.stream_ended(self._now_seconds(), whole=error is None)
+        if error is not None and self._is_fault(error):
+            self.observe(self.name, "failed", 0.0)
 
     def close(self) -> None:
         """Take no more calls; those that run end by their own time-outs."""
@@ -135,7 +159,7 @@ class StorageCalls:
             return
         error, now_seconds = running.exception(), self._now_seconds()
         failed = error is not None and self._is_fault(error)
-        self._observe(self.name, "failed" if failed else "answered", now_seconds - begun)
+        self.observe(self.name, "failed" if failed else "answered", now_seconds - begun)
         if failed:
             self.breaker.failed(now_seconds)
         else:

@@ -177,7 +177,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         return answer(error, request_id(request)).response()
 
 
-def request_id(request: web.Request) -> str:
+def request_id(request: web.BaseRequest) -> str:
     """The id by which this request stands in the log; made when first asked for."""
     identity: str | None = request.get(_REQUEST_ID)
     if identity is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aiohttp import web
@@ -21,7 +22,7 @@ from gateway.protocol import (
     file_id_scheme,
 )
 from gateway.sharing import SHARING, Sharing
-from gateway.stream import ContentCoding, content_coding
+from gateway.stream import Answer, ContentCoding, content_coding
 from gateway.tables import OpenTable, versions_of
 from gateway.tokens import InvalidToken, Page, digest
 
@@ -72,6 +73,13 @@ class TableRequest:
         return await self.sharing.tables.reading(
             self.table, lambda opened: call(replace(self, opened=opened), *args, **kwargs)
         )
+
+    async def streaming(
+        self, call: Callable[Concatenate[TableRequest, P], Answer], *args: P.args, **kwargs: P.kwargs
+    ) -> Answer:
+        """As `reading`, for a call that begins a stream: the storage may also fail while that is read."""
+        sent = await self.reading(call, *args, **kwargs)
+        return replace(sent, ended=partial(self.sharing.tables.stream_ended, self.table))
 
     def deadline_ms(self, now_ms: int) -> int | None:
         """When the native work for this request has to be over."""

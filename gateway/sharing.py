@@ -35,17 +35,27 @@ class Sharing:
     now_ms: Callable[[], int]
 
     @staticmethod
-    def of(config: Config, *, now_ms: Callable[[], int] = epoch_ms, sealer: Sealer | None = None) -> Sharing:
-        """Make it. `sealer` carries keys over that were made at start, so that tokens outlive a reload."""
-        if sealer is None or config.gateway.token_keys:
-            sealer = Sealer(config.gateway.token_keys)
+    def of(config: Config, *, now_ms: Callable[[], int] = epoch_ms, before: Sharing | None = None) -> Sharing:
+        """Make it. From the one `before`, of a configuration that was read anew, it takes what still holds.
+
+        That is keys that were made at start, so that tokens outlive a reload, and tables with what is kept of
+        them in memory.
+        """
+        sealer = (
+            before.sealer if before and not config.gateway.token_keys else Sealer(config.gateway.token_keys)
+        )
         catalog = Catalog.of(config.shares)
         return Sharing(
             config=config,
             catalog=catalog,
             credentials=CredentialTable.of(config),
             sealer=sealer,
-            tables=Tables(config, catalog, url_keys=sealer.derived_keys(FILES_USE)),
+            tables=Tables(
+                config,
+                catalog,
+                url_keys=sealer.derived_keys(FILES_USE),
+                before=before.tables if before else None,
+            ),
             now_ms=now_ms,
         )
 

@@ -62,6 +62,8 @@ class Answer:
         headers: those of the protocol; content type and coding are added here.
         content_coding: that of the chunks.
         last_line: the fields of the endStreamAction; None where the client did not ask for that line.
+        facts: for the log.
+        ended: told None when all chunks were made, else what ended them; not told when the client leaves.
 
     """
 
@@ -70,6 +72,7 @@ class Answer:
     content_coding: ContentCoding = "identity"
     last_line: Callable[[StreamSummary], Mapping[str, Any]] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    ended: Callable[[BaseException | None], None] = lambda _error: None
 
     def ending(self) -> bytes:
         """The last line of a whole answer, and the end of its coding."""
@@ -82,7 +85,7 @@ async def answer(request: web.Request, sent: Answer) -> web.StreamResponse:
     request[FACTS].update(sent.facts)
     chunks = sent.chunks
     try:
-        first = await _next_chunk(chunks)
+        first = await _next_chunk(sent)
         return await pump(request, sent, first)
     finally:
         chunks.cancel()
@@ -93,6 +96,7 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
     """Write the first chunk, those that follow and the last line."""
     chunks, headers = sent.chunks, _headers(sent)
     if chunks.done:
+        sent.ended(None)
         whole = b"".join((first or b"", sent.ending()))
         return web.Response(body=whole, headers=headers | _pruning(chunks.summary))
     response = web.StreamResponse(headers=headers)
@@ -104,7 +108,7 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
             await body.write(chunk)
             # A fast client never suspends a write; others wait for the loop.
             await asyncio.sleep(0)
-            chunk = await _next_chunk(chunks)
+            chunk = await _next_chunk(sent)
         tail = sent.ending()
     except ConnectionError:
         request[FACTS]["outcome"] = "client left"
@@ -189,13 +193,19 @@ class Body:
         await writer.drain()
 
 
-async def _next_chunk(chunks: NdjsonChunks) -> memoryview | None:
+async def _next_chunk(sent: Answer) -> memoryview | None:
     """The next piece, when it is there; None at the end."""
+    chunks = sent.chunks
     while True:
-        chunk = chunks.next_chunk()
+        try:
+            chunk = chunks.next_chunk()
+        except Exception as error:
+            sent.ended(error)
+            raise
         if chunk is not None:
             return memoryview(chunk)
         if chunks.done:
+            sent.ended(None)
             return None
         await _readable(chunks.fileno())
 

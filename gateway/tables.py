@@ -1,6 +1,6 @@
 """The native door: from a SharedTable to its native Table and signers, and the executor for calls that block.
 
-In: the configuration's storages and a table's location. Out: `OpenTable`, whose coroutines never block the
+In: the storages of a configuration and a table's location. Out: `OpenTable`, whose coroutines never block the
 event loop. A table is opened when it is first asked for, so one broken storage fails its own tables alone.
 URLs of local tables are those of the gateway's own files route.
 """
@@ -13,21 +13,21 @@ import os
 import select
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
-from urllib.parse import quote
 
 from gateway import _native
 from gateway._native import Changes, Explanation, LogError, NdjsonChunks, Snapshot, StreamSummary
-from gateway.breaker import State, StorageCalls, StorageDown
+from gateway.breaker import StorageDown
 from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
-from gateway.config import Config, Location, StorageEntry
-from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
+from gateway.config import Config, Location
 from gateway.errors import InvalidParameter, Unavailable
 from gateway.limits import RETRY_AFTER_CEILING_SECONDS
+from gateway.storages import Storages, Store
 
 __all__ = [
     "FILES_USE",
@@ -54,16 +54,61 @@ MILLISECONDS = 1000
 STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 
+class Access:
+    """A table's keys, which are renewed before they end, and the signers made of them. Thread-safe."""
+
+    def __init__(self, roots: Sequence[tuple[Location, str, Store]]) -> None:
+        """`roots`: the table's own, then others that its log may point to, each with its id for URLs."""
+        self._roots = roots
+        self._signers: tuple[list[object], _native.Signers] | None = None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether neither of the calls below would block."""
+        stores = (store for _, _, store in self._roots)
+        return self._signers is not None and all(
+            store.keys is None or store.keys.are_fresh for store in stores
+        )
+
+    def renew(self) -> None:
+        """See that the table can be read. Blocks while keys are renewed. Raises LogError."""
+        self._roots[0][2].renew()
+
+    def signers(self) -> _native.Signers:
+        """Those of keys that are valid. Blocks and raises as `renew`."""
+        made_of = [store.renew() for _, _, store in self._roots]
+        known = self._signers
+        if known is not None and all(now is then for now, then in zip(made_of, known[0], strict=True)):
+            return known[1]
+        (root, own), *others = [
+            (root.url, store.signer(root, identity)) for root, identity, store in self._roots
+        ]
+        signers = _native.Signers(root, own, others)
+        self._signers = (made_of, signers)
+        return signers
+
+
 @dataclass(frozen=True, slots=True)
 class OpenTable:
     """A table that can be read, within what is shared of its history. Its methods block."""
 
     shared: SharedTable
-    native: _native.Table
-    signers: _native.Signers
+    table: _native.Table
+    access: Access
     max_staleness_ms: int
     stale: bool = False
     """Its storage is down, and what is read is what was kept of it."""
+
+    @property
+    def native(self) -> _native.Table:
+        """The table without regard to what is shared of its history, ready to be read."""
+        self.access.renew()
+        return self.table
+
+    @property
+    def signers(self) -> _native.Signers:
+        """Those that make URLs of its files."""
+        return self.access.signers()
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """The latest snapshot, or that of a version or timestamp, which need history sharing."""
@@ -78,8 +123,10 @@ class OpenTable:
         return snapshot
 
     def latest_in_memory(self) -> _native.Snapshot | None:
-        """The latest snapshot, if a look is fresh and nothing has to be read. Never blocks."""
-        snapshot = self.native.latest_if_fresh(max_staleness_ms=self.max_staleness_ms)
+        """The latest snapshot, if a look is fresh and nothing has to be read or renewed. Never blocks."""
+        if not self.access.is_fresh:
+            return None
+        snapshot = self.table.latest_if_fresh(max_staleness_ms=self.max_staleness_ms)
         return snapshot if snapshot is not None and snapshot.is_in_memory else None
 
     def version_at_or_after(self, timestamp_ms: int) -> int:
@@ -171,19 +218,26 @@ class Tables:
         *,
         url_keys: list[bytes],
         environment: Mapping[str, str] = os.environ,
+        before: Tables | None = None,
     ) -> None:
-        """`url_keys` sign the URLs of local files: the first signs, all verify."""
+        """`url_keys` sign the URLs of local files: the first signs, all verify.
+
+        From those `before`, of the configuration that this one replaces, tables are taken over that are read
+        as they were, with what is kept of them in memory.
+        """
         self._config = config
         self._url_keys = url_keys
-        self._environment = environment
         self._local_roots = _local_roots(config, catalog)
-        self._storages: dict[tuple[str, str], _native.Storage] = {}
-        self._natives: dict[Location, _native.Table] = {}
+        earlier = before.storages if before is not None else None
+        self.storages: Storages = Storages(
+            config, url_key=url_keys[0], environment=environment, before=earlier
+        )
+        self._natives: dict[Location, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
-        self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
-        self._calls: dict[str, StorageCalls] = {}
         self._read_at_seconds: dict[SharedTable, float] = {}
-        self.observe: Callable[[str, str, float], None] = lambda _storage, _outcome, _seconds: None
+        self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
+        if before is not None:
+            self._take_over(before, catalog)
 
     def open(self, table: SharedTable) -> OpenTable:
         """Open a table, or give it as it was opened before. Reads nothing."""
@@ -205,7 +259,7 @@ class Tables:
         """
         opened = self.open(table)
         try:
-            read = await self._calls_of(table.location).run(call, opened)
+            read = await self.storages.calls(table.location).run(call, opened)
         except (StorageDown, _native.StorageUnavailable) as down:
             kept = self._kept(opened)
             if kept is None and isinstance(down, StorageDown):
@@ -217,10 +271,9 @@ class Tables:
         self._read_at_seconds[table] = time.monotonic()
         return read
 
-    def breakers(self) -> Iterator[tuple[str, bool]]:
-        """Each storage that was used, and whether it is given up at present."""
-        for name, calls in self._calls.items():
-            yield name, calls.breaker.state is not State.CLOSED
+    def stream_ended(self, table: SharedTable, error: BaseException | None) -> None:
+        """Count for a table's storage how a stream ended that was read from it; None: whole."""
+        self.storages.calls(table.location).stream_ended(error)
 
     def verify_local_url(self, path: str, expires: str, signature: str, *, now_ms: int) -> bool:
         """Whether a URL of the files route was signed by one of our keys and is still valid."""
@@ -237,8 +290,7 @@ class Tables:
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-        for calls in self._calls.values():
-            calls.close()
+        self.storages.close()
 
     def _kept(self, opened: OpenTable) -> OpenTable | None:
         stale_seconds = self._config.gateway.storage_faults.stale_seconds
@@ -247,98 +299,33 @@ class Tables:
             return None
         return replace(opened, max_staleness_ms=int(stale_seconds * MILLISECONDS), stale=True)
 
-    def _observed(self, storage: str, outcome: str, seconds: float) -> None:
-        self.observe(storage, outcome, seconds)
-
-    def _calls_of(self, location: Location) -> StorageCalls:
-        name = f"s3://{location.bucket}" if location.kind == "s3" else "file"
-        if name not in self._calls:
-            self._calls[name] = StorageCalls(
-                name,
-                self._config.gateway.storage_faults,
-                now_seconds=time.monotonic,
-                is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
-                observe=self._observed,
-            )
-        return self._calls[name]
-
     def _make(self, table: SharedTable) -> OpenTable:
-        allowed = self._config.gateway.allowed_roots
-        # A table that stands in several shares is read once.
-        native = self._natives.get(table.location)
-        if native is None:
-            native = _native.Table(self._storage(table.location), table.location.key)
-            self._natives[table.location] = native
-        signers = _native.Signers(
-            table.location.url,
-            self._signer(table.location, table.id),
-            [(root.url, self._signer(root, root_id(root))) for root in allowed],
-        )
         staleness_seconds = self._config.gateway.max_staleness_seconds
         if self._config.staleness_acceptable:
             staleness_seconds = max(staleness_seconds, STALENESS_ACCEPTABLE_SECONDS)
-        return OpenTable(table, native, signers, int(staleness_seconds * MILLISECONDS))
-
-    def _storage(self, location: Location) -> _native.Storage:
-        entry = self._entry(location)
-        key = (location.bucket, entry.prefix.url if entry else "")
-        if key not in self._storages:
-            self._storages[key] = self._make_storage(location, entry)
-        return self._storages[key]
-
-    def _make_storage(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
-        if location.kind == "file":
-            return _native.Storage.local()
-        keys = self._credentials(entry)
-        return _native.Storage.s3(
-            location.bucket,
-            region=self._region(entry),
-            endpoint=entry.endpoint if entry else None,
-            path_style=entry.path_style if entry else False,
-            access_key_id=keys.access_key_id.reveal(),
-            secret_access_key=keys.secret_access_key.reveal(),
-            session_token=keys.session_token.reveal() if keys.session_token else None,
-            **(
-                {"timeout_seconds": entry.timeout_seconds, "retry_seconds": entry.retry_seconds}
-                if entry
-                else {}
-            ),
+        allowed = self._config.gateway.allowed_roots
+        roots = [(table.location, table.id), *((root, root_id(root)) for root in allowed)]
+        access = Access([(root, identity, self.storages.store(root)) for root, identity in roots])
+        return OpenTable(
+            table, self._native_table(table.location), access, int(staleness_seconds * MILLISECONDS)
         )
 
-    def _signer(self, location: Location, identity: str) -> _native.Signer:
-        if location.kind == "file":
-            base_url = f"{self._config.public_url}{self._config.prefix}/files/{quote(identity, safe='')}"
-            return _native.Signer.local(base_url, key=self._url_keys[0])
-        entry = self._entry(location)
-        keys = self._credentials(entry)
-        return _native.Signer.s3(
-            location.bucket,
-            region=self._region(entry),
-            endpoint=(entry.public_endpoint or entry.endpoint) if entry else None,
-            path_style=entry.path_style if entry else False,
-            access_key_id=keys.access_key_id.reveal(),
-            secret_access_key=keys.secret_access_key.reveal(),
-            session_token=keys.session_token.reveal() if keys.session_token else None,
-            credentials_expire_ms=int(keys.expires.timestamp() * MILLISECONDS) if keys.expires else None,
-        )
+    def _native_table(self, location: Location) -> _native.Table:
+        # A table that stands in several shares is read once.
+        if location not in self._natives:
+            storage = self.storages.store(location).native
+            self._natives[location] = (storage, _native.Table(storage, location.key))
+        return self._natives[location][1]
 
-    def _entry(self, location: Location) -> StorageEntry | None:
-        """The storage with the longest prefix that holds a location."""
-        holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
-        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
-
-    def _credentials(self, entry: StorageEntry | None) -> S3Credentials:
-        if entry and entry.access_key_id and entry.secret_access_key:
-            return S3Credentials(
-                entry.access_key_id, entry.secret_access_key, entry.session_token, entry.session_expires
-            )
-        found = default_credentials(self._environment)
-        if found is None:
-            raise _native.StorageDenied(f"no credentials to sign URLs with; supported: {SUPPORTED}")
-        return found
-
-    def _region(self, entry: StorageEntry | None) -> str:
-        return (entry.region if entry else None) or default_region(self._environment)
+    def _take_over(self, before: Tables, catalog: Catalog) -> None:
+        for table in catalog.tables():
+            known = before._natives.get(table.location)
+            # A storage that cannot work any more fails its own tables, when they are asked for.
+            with suppress(_native.LogError):
+                if known is not None and known[0] is self.storages.store(table.location).native:
+                    self._natives[table.location] = known
+                    if table in before._read_at_seconds:
+                        self._read_at_seconds[table] = before._read_at_seconds[table]
 
 
 def root_id(root: Location) -> str:

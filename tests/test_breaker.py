@@ -51,6 +51,21 @@ def test_a_failed_probe_opens_it_again():
     assert one.refused_for(12) == 9
 
 
+def test_a_storage_that_answers_calls_and_breaks_streams_is_given_up_too():
+    one = breaker(failures=3, open_seconds=10)
+    for whole in (False, False, True, False, False):
+        one.stream_ended(0, whole=whole)
+        one.succeeded()
+        assert one.state is State.CLOSED
+    one.stream_ended(0, whole=False)
+    one.succeeded()
+    assert one.refused_for(1) == 9, "a call that was under way does not speak for the streams"
+    assert one.refused_for(10) == 0
+    one.succeeded()
+    one.stream_ended(10, whole=False)
+    assert one.state is State.CLOSED, "after a probe the streams are counted anew"
+
+
 def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
     one = breaker(failures=1, open_seconds=10)
     one.failed(0)

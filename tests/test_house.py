@@ -27,7 +27,7 @@ AIOHTTP_ROOMS = {
     "access_log",
     "requests",
 }
-NATIVE_ROOMS = {"tables", "spark", "errors", "demo"}
+NATIVE_ROOMS = {"tables", "storages", "spark", "errors", "demo"}
 
 # Values go down: a room imports what is below it, never what is above.
 FORBIDDEN = {
@@ -36,6 +36,7 @@ FORBIDDEN = {
     "tokens": {"app", "routes", "tables", "stream", "catalog", "auth"},
     "catalog": {"app", "routes", "tables", "stream", "tokens"},
     "tables": {"app", "routes", "stream", "tokens", "protocol"},
+    "storages": {"app", "routes", "stream", "tokens", "protocol", "tables", "catalog"},
     "stream": {"app", "routes", "catalog", "tokens"},
     "config": {"app", "routes", "tables", "stream", "catalog", "auth", "tokens", "protocol"},
     "auth": {"app", "routes", "tables", "stream", "tokens"},

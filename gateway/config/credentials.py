@@ -1,11 +1,9 @@
 """The provider's default credential chain, as far as URLs can be signed with it.
 
-In this order: `AWS_ACCESS_KEY_ID` / `AWS_SECRET_ACCESS_KEY` / `AWS_SESSION_TOKEN`, then the profile
-`AWS_PROFILE` of the shared credentials file (`AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`). The
-region comes from `AWS_REGION`, `AWS_DEFAULT_REGION` or the profile of `AWS_CONFIG_FILE`, else
-`~/.aws/config`. Instance roles and web identities are not asked: a URL dies with the credentials that
-signed it, and theirs end within hours; give them to a storage by a sidecar that writes
-`secretAccessKeyFile`.
+In: the environment. Out: keys, in this order: `AWS_ACCESS_KEY_ID` / `AWS_SECRET_ACCESS_KEY` /
+`AWS_SESSION_TOKEN`, the profile `AWS_PROFILE` of the shared credentials file (`AWS_SHARED_CREDENTIALS_FILE`,
+else `~/.aws/credentials`), or the role that the environment lends for some hours (see `roles`). The region
+comes from `AWS_REGION`, `AWS_DEFAULT_REGION` or the profile of `AWS_CONFIG_FILE`, else `~/.aws/config`.
 """
 
 from __future__ import annotations
@@ -20,8 +18,9 @@ from gateway.config.secret import Secret
 
 DEFAULT_REGION = "us-east-1"
 SUPPORTED = (
-    "gateway.storages with accessKeyId and secretAccessKey, the variables AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY, or a profile in the shared credentials file"
+    "gateway.storages with accessKeyId and secretAccessKey; the variables AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY; a profile in the shared credentials file; a role of a web identity, a container "
+    "or an instance"
 )
 
 
@@ -36,7 +35,7 @@ class S3Credentials:
 
 
 def default_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
-    """Ask the chain; None when it knows none."""
+    """Ask the part of the chain that lasts; None when it knows no keys."""
     found = _from(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     if found is not None:
         return found

@@ -130,7 +130,7 @@ class StorageEntry:
     session_token: Secret | None = None
     session_expires: datetime | None = None
     timeout_seconds: float = setting(30.0, minimum=0.1)
-    retry_seconds: float = setting(20.0, minimum=0)
+    retry_seconds: float = setting(5.0, minimum=0)
 
     def __post_init__(self) -> None:
         if self.prefix.kind != "s3":

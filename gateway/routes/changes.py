@@ -22,7 +22,7 @@ async def changes(request: web.Request) -> web.StreamResponse:
     asked = TableRequest.of(request)
     query = ChangesQuery.parse(request.query)
     page = asked.open_page(query.paging.page_token, query.parameters())
-    sent = await asked.reading(answer_changes, query, page)
+    sent = await asked.streaming(answer_changes, query, page)
     return await stream.answer(request, sent)
 
 

@@ -27,11 +27,11 @@ async def query(request: web.Request) -> web.StreamResponse:
     body = TableQuery.parse(await request.read())
     page = asked.open_page(body.paging.page_token, body.parameters())
     if body.starting_version is not None:
-        sent = await asked.reading(answer_changes, body, page)
+        sent = await asked.streaming(answer_changes, body, page)
     elif (latest := latest_in_memory(asked, body, page)) is not None:
         sent = answer_snapshot(asked, body, page, latest)
     else:
-        sent = await asked.reading(answer_snapshot, body, page)
+        sent = await asked.streaming(answer_snapshot, body, page)
     return await stream.answer(request, sent)
 
 

@@ -157,8 +157,11 @@ class Served:
         def probe() -> None:
             count_audit()
             self._return_memory()
-            for storage, given_up in self.current.sharing.tables.breakers():
+            storages = self.current.sharing.tables.storages
+            for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
+            for storage, expires in storages.expiries():
+                self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
 
         return probe
 
@@ -174,11 +177,7 @@ class Served:
         self._swap(replace(self.current.sharing, credentials=credentials))
 
     def _swap(self, sharing: Sharing) -> None:
-        sharing.tables.observe = self._observe_storage
-        for entry in sharing.config.gateway.storages:
-            if entry.session_expires is not None:
-                expiry = self.metrics.credentials_expiry.labels(entry.prefix.url)
-                expiry.set(entry.session_expires.timestamp())
+        sharing.tables.storages.observe_by(self._observe_storage)
         self.current.sharing = sharing
 
     def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
@@ -190,7 +189,7 @@ class Served:
         return accepted(self._path, self.config)
 
     async def _apply(self, loaded: Config) -> None:
-        sharing = Sharing.of(loaded, now_ms=self._now_ms, sealer=self.current.sharing.sealer)
+        sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.current.sharing)
         guards = self._make_guards(loaded)
         credentials = self.book.table(loaded)
         # From here on nothing can fail: the new state is taken whole.

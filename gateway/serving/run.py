@@ -24,6 +24,7 @@ from gateway.config import Config, load
 from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
+from gateway.serving.connections import Runner
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
 from gateway.tls import server_context
@@ -136,7 +137,7 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
 
 async def _listen(served: Served, listener: socket.socket, config: Config) -> web.AppRunner:
     limits = config.gateway.limits
-    runner = web.AppRunner(
+    runner = Runner(
         served.app,
         access_log=None,
         handle_signals=False,
@@ -172,7 +173,7 @@ async def _administration(
         yield
         return
     administration = administer(admin, config, audit=audit, metrics_page=page, reload=reload, now_ms=epoch_ms)
-    runner = web.AppRunner(create_admin_app(administration), access_log=None, handle_signals=False)
+    runner = Runner(create_admin_app(administration), access_log=None, handle_signals=False)
     await runner.setup()
     try:
         await web.TCPSite(runner, admin.host, admin.port).start()

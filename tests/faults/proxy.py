@@ -37,7 +37,7 @@ class Fault:
     hang: bool = False
     """Take requests and never answer."""
     only: Callable[[bytes], bool] = lambda _request: True
-    """The connections concerned, told by the head of their first request."""
+    """The requests concerned, told by their heads; a connection's bytes are those of its latest request."""
 
 
 HEALTHY = Fault()
@@ -54,6 +54,8 @@ class FaultProxy:
         self.open_connections = 0
         # Connections on which an answer has begun.
         self.answered = 0
+        # Connections that were left without an answer.
+        self.hanging = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -83,8 +85,9 @@ class FaultProxy:
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
         try:
-            requests = asyncio.create_task(self._requests(first, reader, writer, up_writer))
-            answers = asyncio.create_task(self._answers(first, up_reader, writer))
+            asked = [first]
+            requests = asyncio.create_task(self._requests(asked, reader, writer, up_writer))
+            answers = asyncio.create_task(self._answers(asked, up_reader, writer))
             done, pending = await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()
@@ -96,12 +99,14 @@ class FaultProxy:
 
     async def _requests(
         self,
-        piece: bytes,
+        asked: list[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         up_writer: asyncio.StreamWriter,
     ) -> None:
+        piece = asked[0]
         while piece:
+            asked[0] = piece
             fault = self.fault
             if fault.only(piece):
                 if fault.status is not None:
@@ -111,6 +116,7 @@ class FaultProxy:
                     await writer.drain()
                     return
                 if fault.hang:
+                    self.hanging += 1
                     while await reader.read(PIECE_BYTES):
                         pass
                     return
@@ -119,12 +125,12 @@ class FaultProxy:
             piece = await reader.read(PIECE_BYTES)
 
     async def _answers(
-        self, first: bytes, up_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, asked: list[bytes], up_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         sent = 0
         while piece := await up_reader.read(PIECE_BYTES):
             self.answered += not sent
-            fault = self.fault if self.fault.only(first) else HEALTHY
+            fault = self.fault if self.fault.only(asked[0]) else HEALTHY
             if fault.delay_seconds:
                 await asyncio.sleep(fault.delay_seconds)
             if fault.corrupt_at_byte is not None and sent <= fault.corrupt_at_byte < sent + len(piece):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import http.client
 import json
 import os
 import random
 import re
+import socket
 import string
 from collections.abc import Iterator
 from contextlib import suppress
@@ -346,6 +348,28 @@ async def test_raw_bytes_end_and_tell_nothing(served, sent):
     for secret in secrets:
         assert secret.encode() not in content
     assert gateway.request("GET", "/shares").status == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + f"Authorization: Bearer {TOKEN}\x00\r\n\r\n".encode(),
+        f"GET / HTTP/1.1\r\nAuthorization: Bearer {TOKEN}".encode() + b"a" * 10_000 + b"\r\n\r\n",
+        f"GET {TOKEN}\r\n\r\n".encode(),
+    ],
+    ids=["a control character", "too long", "no request line"],
+)
+def test_what_is_no_http_is_answered_in_the_protocols_shape_and_its_words_are_kept_nowhere(served, head):
+    gateway, _ = served
+    with socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
+        connection.sendall(head)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        body = json.loads(response.read())
+    assert (response.status, body["errorCode"]) == (400, "MALFORMED_REQUEST")
+    assert response.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert TOKEN not in str(body)
+    assert TOKEN not in gateway.log.read_text()
 
 
 def test_nothing_of_the_attacks_is_kept(served):

@@ -15,6 +15,7 @@ import pytest
 from clients.server import RunningGateway, running_gateway, share
 from faults.answers import Broken, Files, make_log, query
 from faults.proxy import Fault, running
+from faults.waiting import until
 
 ADDS = 15_000
 
@@ -155,12 +156,6 @@ async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_pat
             assert whole_or_broken(await storm(proxy.endpoint, 20), table[1]) == 0
         await until(lambda: open_files(gateway) <= files, 15)
         await until(lambda: resident(gateway) < 1.1 * memory, 15)
-
-
-async def until(condition, seconds: float):
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.05)
 
 
 def resident(gateway: RunningGateway) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,11 @@ import pytest
 from clients.server import RunningGateway, running_gateway, share, storage
 from faults.answers import Broken, Files, make_log, query
 from faults.proxy import HEALTHY, Fault, FaultProxy, running
+from faults.waiting import until
 
 ADDS = 20_000
 SOON_SECONDS = 20.0
+PATIENT_SECONDS = 60.0
 
 
 @dataclass
@@ -62,8 +65,20 @@ def stored(versitygw, tmp_path_factory):
 
 @pytest.fixture
 def faulty(versitygw, stored, tmp_path):
+    with behind_a_proxy(versitygw, stored, tmp_path, {"timeoutSeconds": 1, "retrySeconds": 2}) as found:
+        yield found
+
+
+@pytest.fixture
+def patient(versitygw, stored, tmp_path):
+    timings = {"timeoutSeconds": PATIENT_SECONDS, "retrySeconds": PATIENT_SECONDS}
+    with behind_a_proxy(versitygw, stored, tmp_path, timings) as found:
+        yield found
+
+
+@contextmanager
+def behind_a_proxy(versitygw, stored, tmp_path, timings: dict[str, float]):
     with running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
-        timings = {"timeoutSeconds": 1, "retrySeconds": 2}
         storages = [
             {**storage(versitygw, "s3://faulty/"), **timings, "endpoint": proxy.endpoint},
             {**storage(versitygw, "s3://healthy/"), **timings},
@@ -103,6 +118,39 @@ async def test_a_storage_that_fails_ends_in_an_error_costs_others_nothing_and_he
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         assert isinstance(answer, Broken), answer
     assert slowest < 3
+    await faulty.heals()
+
+
+async def test_a_storage_that_hangs_amid_streams_holds_no_thread_of_others(patient: Faulty):
+    assert (await patient.ask()).files == patient.expected
+    # Listings are answered, so that more streams than there are threads begin to read the checkpoint.
+    patient.proxy.fault = Fault(hang=True, only=lambda request: b".checkpoint.parquet" in request)
+    asked = [asyncio.ensure_future(patient.ask()) for _ in range(4 * (os.cpu_count() or 2))]
+    try:
+        await until(lambda: patient.proxy.hanging >= 4, SOON_SECONDS)
+        for _ in range(5):
+            begun = time.monotonic()
+            assert (await patient.ask("healthy.default.t")).files == patient.expected
+            assert time.monotonic() - begun < PATIENT_SECONDS / 4
+        assert not any(one.done() for one in asked)
+    finally:
+        for one in asked:
+            one.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+    patient.proxy.fault = HEALTHY
+    assert (await patient.ask()).files == patient.expected
+
+
+async def test_a_storage_that_breaks_streams_is_given_up_for_a_while(faulty: Faulty):
+    assert (await faulty.ask()).files == faulty.expected
+    faulty.proxy.fault = Fault(cut_after_bytes=30_000, only=lambda request: b".checkpoint.parquet" in request)
+    for _ in range(3):
+        with pytest.raises(Broken):
+            await faulty.ask()
+    begun = time.monotonic()
+    with pytest.raises(Broken, match="the storage does not answer at present"):
+        await faulty.ask()
+    assert time.monotonic() - begun < 0.5
     await faulty.heals()
 
 

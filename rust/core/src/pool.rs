@@ -2,15 +2,25 @@
 //!
 //! A [`Task`] is a stream cut into short steps (one chunk of an answer). Runnable tasks wait in one first-in
 //! first-out queue and go to its end after every step, so a full listing of a million files and a query of
-//! twenty take turns chunk by chunk. A task that has nothing to do leaves the queue and costs nothing.
+//! twenty take turns chunk by chunk. A task that has nothing to do leaves the queue and costs nothing. A step
+//! that waits for storage does so inside of [`waiting`], and its place among the threads is another's meanwhile:
+//! a store that hangs holds up its own streams alone.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::{Error, Result};
 
-/// Work cut into steps. A step must not block for long on anything but storage.
+/// Threads that may wait for storage beside those that run; each holds a stack and a stream.
+const MAX_WAITING: usize = 256;
+
+/// Threads kept for the next wait. Those above end when they have nothing to do.
+const SPARE_THREADS: usize = 8;
+
+/// Work cut into steps. A step must not block for long on anything outside of [`waiting`].
 pub(crate) trait Task: Send + Sync {
     /// Does one step. Puts itself back with [`Pool::submit`] when there is more to do.
     fn step(self: Arc<Self>, pool: &Pool);
@@ -20,18 +30,19 @@ pub(crate) trait Task: Send + Sync {
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
-    threads: usize,
     /// Held by outside handles only, so that the workers' own handles do not keep the pool alive.
     _lifetime: Option<Arc<Lifetime>>,
 }
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Pool").field("threads", &self.threads).finish_non_exhaustive()
+        formatter.debug_struct("Pool").field("threads", &self.shared.threads).finish_non_exhaustive()
     }
 }
 
 struct Shared {
+    /// So many steps run at a time, whatever others wait for.
+    threads: usize,
     queue: Mutex<Queue>,
     runnable: Condvar,
 }
@@ -39,6 +50,12 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Arc<dyn Task>>,
+    /// Threads that there are.
+    workers: usize,
+    /// Of them: in a step, and not waiting for storage.
+    running: usize,
+    /// Of them: without a task.
+    idle: usize,
     closed: bool,
 }
 
@@ -46,37 +63,70 @@ struct Lifetime {
     shared: Arc<Shared>,
 }
 
+thread_local! {
+    /// The pool whose step this thread runs; none outside of pools, and none while the step waits.
+    static RUNNING: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+}
+
+/// Waits for storage. On a thread of a pool another step runs meanwhile in its place.
+pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    match RUNNING.take() {
+        None => wait(),
+        Some(shared) => {
+            let _back = Waiting::begin(shared);
+            wait()
+        }
+    }
+}
+
+struct Waiting(Arc<Shared>);
+
+impl Waiting {
+    fn begin(shared: Arc<Shared>) -> Self {
+        let mut queue = shared.lock();
+        queue.running -= 1;
+        shared.wake_one(&mut queue);
+        drop(queue);
+        Self(shared)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // One more than `threads` may run for the rest of this step: to wait again for a place would cost more.
+        self.0.lock().running += 1;
+        RUNNING.set(Some(Arc::clone(&self.0)));
+    }
+}
+
 impl Pool {
     /// Starts `threads` workers (at least one).
     pub fn new(threads: usize) -> Result<Self> {
         let threads = threads.max(1);
-        let shared = Arc::new(Shared { queue: Mutex::default(), runnable: Condvar::new() });
+        let shared = Arc::new(Shared { threads, queue: Mutex::default(), runnable: Condvar::new() });
         let lifetime = Arc::new(Lifetime { shared: Arc::clone(&shared) });
-        for number in 0..threads {
-            let worker = Self { shared: Arc::clone(&shared), threads, _lifetime: None };
-            thread::Builder::new()
-                .name(format!("deltalog-{number}"))
-                .spawn(move || worker.work())
+        for _ in 0..threads {
+            shared
+                .start_worker(&mut shared.lock())
                 .map_err(|error| Error::Internal { detail: format!("cannot start a thread: {error}") })?;
         }
-        Ok(Self { shared, threads, _lifetime: Some(lifetime) })
-    }
-
-    /// How many threads it has.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.threads
+        Ok(Self { shared, _lifetime: Some(lifetime) })
     }
 
     /// Puts a task at the end of the queue.
     pub(crate) fn submit(&self, task: Arc<dyn Task>) {
-        self.shared.lock().tasks.push_back(task);
-        self.shared.runnable.notify_one();
+        let mut queue = self.shared.lock();
+        queue.tasks.push_back(task);
+        self.shared.wake_one(&mut queue);
     }
 
     fn work(&self) {
         while let Some(task) = self.shared.next_task() {
-            task.step(self);
+            RUNNING.set(Some(Arc::clone(&self.shared)));
+            // A defect in one stream must not take a thread along, and with it the places of all others.
+            drop(catch_unwind(AssertUnwindSafe(|| task.step(self))));
+            RUNNING.take();
+            self.shared.lock().running -= 1;
         }
     }
 }
@@ -87,16 +137,48 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn next_task(&self) -> Option<Arc<dyn Task>> {
+    fn start_worker(self: &Arc<Self>, queue: &mut Queue) -> std::io::Result<()> {
+        let worker = Pool { shared: Arc::clone(self), _lifetime: None };
+        thread::Builder::new().name(format!("deltalog-{}", queue.workers)).spawn(move || worker.work())?;
+        queue.workers += 1;
+        Ok(())
+    }
+
+    /// Sees to it that somebody takes the next task, if one may run.
+    fn wake_one(self: &Arc<Self>, queue: &mut Queue) {
+        if queue.tasks.is_empty() || queue.running >= self.threads {
+            return;
+        }
+        if queue.idle > 0 {
+            self.runnable.notify_one();
+        } else if queue.workers < self.threads + MAX_WAITING {
+            // Where the system gives no more threads, the task waits for one that comes back.
+            drop(self.start_worker(queue));
+        }
+    }
+
+    /// The next task when its time has come; `None` ends the thread.
+    fn next_task(self: &Arc<Self>) -> Option<Arc<dyn Task>> {
         let mut queue = self.lock();
         loop {
             if queue.closed {
                 return None;
             }
-            if let Some(task) = queue.tasks.pop_front() {
+            if queue.running < self.threads
+                && let Some(task) = queue.tasks.pop_front()
+            {
+                queue.running += 1;
+                // The wake-up of a second task may have gone to this thread, too.
+                self.wake_one(&mut queue);
                 return Some(task);
             }
+            if queue.idle >= self.threads + SPARE_THREADS {
+                queue.workers -= 1;
+                return None;
+            }
+            queue.idle += 1;
             queue = self.runnable.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
         }
     }
 }
@@ -151,17 +233,119 @@ mod tests {
         assert!(order.chunks(2).all(|pair| pair == [1, 2]), "{order:?}");
     }
 
+    /// Says that it has begun, and ends its step when it is told to.
+    struct Stuck {
+        begun: Mutex<mpsc::Sender<()>>,
+        go_on: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Task for Stuck {
+        fn step(self: Arc<Self>, _: &Pool) {
+            self.begun.lock().unwrap().send(()).unwrap();
+            waiting(|| waiting(|| self.go_on.lock().unwrap().recv().unwrap()));
+        }
+    }
+
+    #[test]
+    fn steps_that_wait_for_storage_hold_nobody_else_up() {
+        let pool = Pool::new(1).unwrap();
+        let (begun, begins) = mpsc::channel();
+        let mut ends = Vec::new();
+        for _ in 0..40 {
+            let (end, go_on) = mpsc::channel();
+            ends.push(end);
+            pool.submit(Arc::new(Stuck { begun: Mutex::new(begun.clone()), go_on: Mutex::new(go_on) }));
+        }
+        assert_eq!(begins.iter().take(40).count(), 40);
+        let (said, heard) = mpsc::channel();
+        let task = Counting { name: 1, left: AtomicUsize::new(50), said: Mutex::new(said) };
+        pool.submit(Arc::new(task));
+        assert_eq!(heard.iter().take(50).count(), 50);
+        for end in ends {
+            end.send(()).unwrap();
+        }
+        until(|| {
+            let queue = pool.shared.lock();
+            queue.running == 0 && queue.idle == queue.workers && queue.workers <= 1 + SPARE_THREADS
+        });
+    }
+
+    struct Measured {
+        at_once: AtomicUsize,
+        most: AtomicUsize,
+        left: AtomicUsize,
+    }
+
+    impl Task for Measured {
+        fn step(self: Arc<Self>, _: &Pool) {
+            waiting(|| thread::sleep(std::time::Duration::from_micros(50)));
+            drop(waiting(thread::current));
+            self.left.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    struct Busy(Arc<Measured>);
+
+    impl Task for Busy {
+        fn step(self: Arc<Self>, _: &Pool) {
+            let at_once = self.0.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+            self.0.most.fetch_max(at_once, Ordering::SeqCst);
+            thread::sleep(std::time::Duration::from_micros(50));
+            self.0.at_once.fetch_sub(1, Ordering::SeqCst);
+            self.0.left.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn those_that_do_not_wait_are_never_more_than_the_threads() {
+        let pool = Pool::new(2).unwrap();
+        let measured = Arc::new(Measured {
+            at_once: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            left: AtomicUsize::new(600),
+        });
+        for _ in 0..300 {
+            pool.submit(Arc::new(Busy(Arc::clone(&measured))));
+            pool.submit(Arc::clone(&measured) as Arc<dyn Task>);
+        }
+        until(|| measured.left.load(Ordering::SeqCst) == 0);
+        assert!(measured.most.load(Ordering::SeqCst) <= 2);
+    }
+
+    struct Defect;
+
+    impl Task for Defect {
+        fn step(self: Arc<Self>, _: &Pool) {
+            waiting(|| panic!("a defect"));
+        }
+    }
+
+    #[test]
+    fn a_step_that_panics_takes_no_thread_along() {
+        let pool = Pool::new(1).unwrap();
+        pool.submit(Arc::new(Defect));
+        let (said, heard) = mpsc::channel();
+        let task = Counting { name: 1, left: AtomicUsize::new(1), said: Mutex::new(said) };
+        pool.submit(Arc::new(task));
+        assert_eq!(heard.recv().unwrap(), 1);
+        until(|| pool.shared.lock().running == 0);
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        for _ in 0..10_000 {
+            if condition() {
+                return;
+            }
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("it did not come");
+    }
+
     #[test]
     fn dropping_the_last_handle_ends_the_threads() {
         let pool = Pool::new(2).unwrap();
         let shared = Arc::downgrade(&pool.shared);
         drop(pool);
-        for _ in 0..1000 {
-            if shared.upgrade().is_none() {
-                return;
-            }
-            thread::sleep(std::time::Duration::from_millis(1));
-        }
-        panic!("the workers still hold the queue");
+        until(|| shared.upgrade().is_none());
     }
 }

@@ -4,6 +4,7 @@
 //! from any thread. Nothing outside of this room knows of tokio or of `object_store`. Errors name the file
 //! without its directory; the store's own words travel in `detail`.
 
+mod keys;
 mod pending;
 mod remote;
 mod runtime;
@@ -59,6 +60,13 @@ impl Storage {
     /// [`Error::InvalidArgument`].
     pub fn s3(options: &S3Options) -> Result<Self> {
         Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
+    }
+
+    /// Replaces the keys of a bucket, those that end by those that were got in time. Nothing to do locally.
+    pub fn replace_credentials(&self, credentials: &S3Credentials) {
+        if let Inner::Remote(remote) = &self.0 {
+            remote.replace_credentials(credentials);
+        }
     }
 
     /// The files in `root/_delta_log/` whose names are not before `from_name`, by name. A directory that is not

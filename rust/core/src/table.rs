@@ -15,7 +15,7 @@ use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
 use crate::hot::{HotCache, HotKey};
-use crate::pool::{Pool, Task};
+use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
 use crate::snapshot::{At, Snapshot};
@@ -260,7 +260,8 @@ struct Refresh(Arc<Table>);
 impl Task for Refresh {
     fn step(self: Arc<Self>, _: &Pool) {
         // A failure is found again, and told, by the request whose staleness is used up.
-        let _ = self.0.look(Instant::now());
+        // It may have to wait for a look that is under way.
+        let _ = pool::waiting(|| self.0.look(Instant::now()));
         self.0.refreshing.store(false, Ordering::Release);
     }
 }

@@ -237,6 +237,10 @@ fn refused_credentials_and_an_unreachable_store_are_told_apart() {
             "{shown}"
         );
     }
+    let right =
+        S3Credentials { access_key_id: "AK".into(), secret_access_key: "SK".into(), session_token: None };
+    refused.replace_credentials(&right);
+    assert_eq!(Snapshot::load(&refused, "t", At::Latest, None).unwrap().version(), 0);
     let storage = server.storage("SK");
     let elsewhere = Storage::s3(&S3Options { bucket: "nowhere".into(), ..server.options("SK") }).unwrap();
     assert!(matches!(Snapshot::load(&elsewhere, "t", At::Latest, None), Err(Error::TableNotFound)));

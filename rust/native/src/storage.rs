@@ -21,7 +21,7 @@ impl Storage {
 
     #[staticmethod]
     #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id=None,
-        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=20.0))]
+        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=5.0))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn s3(
         py: Python<'_>,
@@ -52,6 +52,16 @@ impl Storage {
             deltalog::storage::Storage::s3(&options)
         })
         .map(Self)
+    }
+
+    #[pyo3(signature = (*, access_key_id, secret_access_key, session_token=None))]
+    fn replace_credentials(
+        &self,
+        access_key_id: String,
+        secret_access_key: String,
+        session_token: Option<String>,
+    ) {
+        self.0.replace_credentials(&S3Credentials { access_key_id, secret_access_key, session_token });
     }
 
     fn __repr__(&self) -> String {

@@ -5,6 +5,7 @@ use std::sync::mpsc::Receiver;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::pool;
 
 /// Whole files on their way.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl PendingReads {
     pub fn wait(self) -> Vec<Result<Bytes>> {
         match self.0 {
             Reads::Local(paths) => paths.iter().map(|path| super::read_local(path)).collect(),
-            Reads::Remote { results, count } => results.recv().unwrap_or_else(|_| {
+            Reads::Remote { results, count } => pool::waiting(|| results.recv()).unwrap_or_else(|_| {
                 let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };
                 vec![Err(lost); count]
             }),

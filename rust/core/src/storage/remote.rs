@@ -12,12 +12,16 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
+use super::keys::Keys;
 use super::{LogFileEntry, PendingReads, check_whole_file_size, runtime};
 use crate::error::{Error, Result};
 use crate::log_path;
 
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
+
+/// A store that does not answer a connection in this time is not there.
+const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
 /// How to reach a bucket.
 #[derive(Debug, Clone)]
@@ -32,14 +36,14 @@ pub struct S3Options {
     pub path_style: bool,
     /// `None` asks the default chain of the environment (variables, web identity, instance role).
     pub credentials: Option<S3Credentials>,
-    /// Longest wait for one request's answer.
+    /// Longest wait for one request's answer; for a connection never more than three seconds.
     pub timeout: Duration,
     /// How long one request is retried in all.
     pub retry_budget: Duration,
 }
 
 impl S3Options {
-    /// AWS by the default credential chain; 30 seconds for a request, 20 seconds of retries.
+    /// AWS by the default credential chain; 30 seconds for a request, 5 seconds of retries.
     #[must_use]
     pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
         Self {
@@ -49,7 +53,7 @@ impl S3Options {
             path_style: false,
             credentials: None,
             timeout: Duration::from_secs(30),
-            retry_budget: Duration::from_secs(20),
+            retry_budget: Duration::from_secs(5),
         }
     }
 }
@@ -78,6 +82,7 @@ impl fmt::Debug for S3Credentials {
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
+    keys: Arc<Keys>,
     bucket: String,
     /// Whether listings come in the order of names, so that one may stop at the first name that is no version.
     ordered_listings: bool,
@@ -94,11 +99,15 @@ impl Remote {
         if options.bucket.is_empty() {
             return Err(Error::InvalidArgument("the bucket's name is empty".into()));
         }
-        let store = build_s3(options)
+        let (store, keys) = build_s3(options)
             .map_err(|error| Error::InvalidArgument(format!("the storage's options cannot work: {error}")))?;
         // Directory buckets (S3 Express) list in no order.
         let ordered_listings = !options.bucket.ends_with("--x-s3");
-        Ok(Self { store: Arc::new(store), bucket: options.bucket.clone(), ordered_listings })
+        Ok(Self { store: Arc::new(store), keys, bucket: options.bucket.clone(), ordered_listings })
+    }
+
+    pub(super) fn replace_credentials(&self, credentials: &S3Credentials) {
+        self.keys.replace(credentials);
     }
 
     pub(super) fn list(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
@@ -210,32 +219,24 @@ impl Remote {
     }
 }
 
-fn build_s3(options: &S3Options) -> object_store::Result<AmazonS3> {
+fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Keys>)> {
     let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    // With given keys the environment is not asked: a session token found there would not belong to them.
+    // With given keys the environment is not asked: its other settings would not belong to them.
     let mut builder = match &options.credentials {
         None => AmazonS3Builder::from_env(),
-        Some(given) => {
-            let builder = AmazonS3Builder::new()
-                .with_access_key_id(&given.access_key_id)
-                .with_secret_access_key(&given.secret_access_key);
-            match &given.session_token {
-                Some(token) => builder.with_token(token),
-                None => builder,
-            }
-        }
+        Some(_) => AmazonS3Builder::new(),
     };
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
     }
-    builder
+    builder = builder
         .with_bucket_name(&options.bucket)
         .with_region(&options.region)
         .with_virtual_hosted_style_request(!options.path_style)
         .with_client_options(
             ClientOptions::new()
                 .with_allow_http(is_plain_http)
-                .with_connect_timeout(options.timeout.min(Duration::from_secs(5)))
+                .with_connect_timeout(options.timeout.min(LONGEST_CONNECT))
                 .with_timeout(options.timeout),
         )
         .with_retry(RetryConfig {
@@ -246,8 +247,10 @@ fn build_s3(options: &S3Options) -> object_store::Result<AmazonS3> {
             },
             max_retries: 10,
             retry_timeout: options.retry_budget,
-        })
-        .build()
+        });
+    let chain = Arc::clone(builder.clone().build()?.credentials());
+    let keys = Arc::new(Keys::new(options.credentials.as_ref(), chain));
+    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
 }
 
 /// `object_store` takes the endpoint of a virtual-hosted bucket with the bucket in it, ours are without.

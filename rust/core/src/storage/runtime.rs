@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::error::{Error, Result};
+use crate::pool;
 
 /// Network I/O and TLS only; decoding happens on the callers' threads.
 const WORKER_THREADS: usize = 2;
@@ -20,7 +21,8 @@ pub(super) fn block_on<F: Future>(future: F) -> Result<F::Output> {
     if Handle::try_current().is_ok() {
         return Err(Error::Internal { detail: "a blocking storage call was made on an async thread".into() });
     }
-    Ok(handle()?.block_on(future))
+    let handle = handle()?;
+    Ok(pool::waiting(|| handle.block_on(future)))
 }
 
 /// Starts a future in the background.

@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use super::remote::Remote;
 use super::runtime;
 use crate::error::{Error, Result};
+use crate::pool;
 
 /// Large enough that a request's latency is hidden behind its own transfer.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -95,7 +96,8 @@ impl Windows {
                     return failed.unwrap_or_else(|| Err(lost()));
                 }
                 Some(Slot { content: None, .. }) => {
-                    state = self.shared.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = pool::waiting(|| self.shared.arrived.wait(state))
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
                 // Another thread took the failure or needed the room.
                 None => self.request(&mut state, index)?,

@@ -1,0 +1,298 @@
+"""Storages: keys that are renewed in time, roles over HTTP, and what outlives a reload."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import orjson
+import pytest
+
+from gateway import _native
+from gateway.config import Secret, loads
+from gateway.config.credentials import S3Credentials
+from gateway.config.roles import NoRole, role_of
+from gateway.sharing import Sharing
+from gateway.storages import Keys
+
+HOUR = 3600.0
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Lender:
+    """Lends keys for an hour, by a clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now_seconds = EPOCH.timestamp()
+        self.asked = 0
+        self.lends = True
+        self.lasting = False
+
+    def ask(self) -> S3Credentials:
+        self.asked += 1
+        if not self.lends:
+            raise NoRole("the service is away", lasting=self.lasting)
+        expires = datetime.fromtimestamp(self.now_seconds + HOUR, UTC)
+        return S3Credentials(Secret(f"key-{self.asked}"), Secret("s"), Secret("t"), expires)
+
+
+@pytest.fixture
+def lender() -> Lender:
+    return Lender()
+
+
+@pytest.fixture
+def keys(lender: Lender) -> Keys:
+    return Keys(lender.ask, now_seconds=lambda: lender.now_seconds)
+
+
+def test_keys_are_asked_for_when_half_of_their_time_is_over(keys: Keys, lender: Lender) -> None:
+    assert not keys.are_fresh
+    first = keys.fresh()
+    lender.now_seconds += HOUR / 2 - 1
+    assert keys.are_fresh
+    assert keys.fresh() is first
+    lender.now_seconds += 2
+    assert not keys.are_fresh
+    assert keys.fresh().access_key_id == Secret("key-2")
+    assert lender.asked == 2
+
+
+def test_keys_that_cannot_be_renewed_are_used_until_they_end(keys: Keys, lender: Lender) -> None:
+    first = keys.fresh()
+    lender.lends = False
+    lender.now_seconds += HOUR / 2 + 1
+    assert keys.fresh() is first
+    assert keys.are_fresh, "the service is not asked again by every request"
+    lender.now_seconds += HOUR / 2
+    with pytest.raises(_native.StorageUnavailable) as refused:
+        keys.fresh()
+    assert refused.value.detail == "the service is away"
+    asked = lender.asked
+    with pytest.raises(_native.StorageUnavailable):
+        keys.fresh()
+    assert lender.asked == asked, "a service that refused is left alone for a moment"
+    lender.lends = True
+    lender.now_seconds += 10
+    assert keys.fresh() is not first
+
+
+def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(keys: Keys, lender: Lender) -> None:
+    lender.lends, lender.lasting = False, True
+    with pytest.raises(_native.StorageDenied):
+        keys.fresh()
+
+
+def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(keys: Keys, lender: Lender) -> None:
+    first = keys.fresh()
+    lender.now_seconds -= 10 * HOUR
+    assert keys.fresh() is first
+    lender.now_seconds += 20 * HOUR
+    assert keys.fresh() is not first
+    assert lender.asked == 2
+
+
+def test_many_threads_ask_once(keys: Keys, lender: Lender) -> None:
+    gate, found = threading.Barrier(16), []
+
+    def ask() -> None:
+        gate.wait()
+        found.append(keys.fresh())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert lender.asked == 1
+
+
+LENT = {
+    "AccessKeyId": "lent-key",
+    "SecretAccessKey": "lent-secret",
+    "Token": "lent-token",
+    "Expiration": "2026-01-01T06:00:00Z",
+}
+STS = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+<AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>lent-key</AccessKeyId>
+<SecretAccessKey>lent-secret</SecretAccessKey><SessionToken>lent-token</SessionToken>
+<Expiration>2026-01-01T06:00:00Z</Expiration></Credentials></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
+
+
+class Lending(BaseHTTPRequestHandler):
+    """The services that lend roles, as their users see them."""
+
+    def do_PUT(self) -> None:
+        known = self.headers["X-aws-ec2-metadata-token-ttl-seconds"] and self.path == "/latest/api/token"
+        self.answer(200 if known else 400, b"session")
+
+    def do_GET(self) -> None:
+        path, instance = self.path, "/latest/meta-data/iam/security-credentials/"
+        if path.startswith(instance) and self.headers["X-aws-ec2-metadata-token"] != "session":
+            self.answer(401, b"")
+        elif path == instance:
+            self.answer(200, b"the-role\n")
+        elif path == f"{instance}the-role" or (
+            path == "/container" and self.headers["Authorization"] == "pass"
+        ):
+            self.answer(200, orjson.dumps(LENT))
+        else:
+            self.answer(403, orjson.dumps(LENT))
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        known = form["RoleArn"] == ["arn:aws:iam::1:role/r"] and form["WebIdentityToken"] == ["identity"]
+        known = known and form["Action"] == ["AssumeRoleWithWebIdentity"]
+        self.answer(200 if known else 403, STS.encode())
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def lending(handler: type[BaseHTTPRequestHandler] = Lending) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with lending() as url:
+        yield url
+
+
+@pytest.fixture
+def environments(service: str, tmp_path) -> dict[str, dict[str, str]]:
+    (tmp_path / "identity").write_text("identity\n")
+    (tmp_path / "pass").write_text("pass\n")
+    return {
+        "web identity": {
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "identity"),
+            "AWS_ROLE_ARN": "arn:aws:iam::1:role/r",
+            "AWS_ENDPOINT_URL_STS": service,
+        },
+        "container": {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service}/container",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(tmp_path / "pass"),
+        },
+        "instance": {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service},
+    }
+
+
+@pytest.mark.parametrize("kind", ["web identity", "container", "instance"])
+def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> None:
+    role = role_of(environments[kind], "us-east-1")
+    assert role is not None
+    assert role.name == kind
+    found = role.assume()
+    assert found == S3Credentials(
+        Secret("lent-key"), Secret("lent-secret"), Secret("lent-token"), datetime(2026, 1, 1, 6, tzinfo=UTC)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("web identity", {"AWS_ROLE_ARN": "another"}, "the token service answers 403"),
+        ("web identity", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere"}, "AWS_WEB_IDENTITY_TOKEN_FILE names"),
+        ("container", {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": ""}, "credentials service answers 403"),
+        ("container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "file:///etc/passwd"}, "is no URL"),
+        ("instance", {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "cannot be reached"),
+    ],
+)
+def test_a_role_that_is_refused_says_by_whom_and_nothing_of_the_answer(
+    environments, kind: str, change: dict[str, str], reason: str
+) -> None:
+    role = role_of(environments[kind] | change, "us-east-1")
+    assert role is not None
+    with pytest.raises(NoRole, match=reason) as refused:
+        role.assume()
+    assert "lent" not in str(refused.value)
+
+
+def test_the_instance_is_not_asked_where_that_is_switched_off() -> None:
+    assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None
+
+
+def sharing_of(text: str, before: Sharing | None = None) -> Sharing:
+    return Sharing.of(loads(f"version: 1\n{text}"), before=before)
+
+
+def configuration(storage: str, tables: str = "t") -> str:
+    entries = ", ".join(
+        f"{{name: {name}, location: 's3://bucket/{name}'}}" for name in tables.split(",") if name
+    )
+    return (
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\n"
+        f"gateway: {{anonymous: true, storages: [{{prefix: 's3://bucket/', {storage}}}]}}\n"
+    )
+
+
+def native_table(sharing: Sharing) -> _native.Table:
+    (table,) = sharing.catalog.tables()
+    return sharing.tables.open(table).table
+
+
+STORAGE = "endpoint: 'http://127.0.0.1:1', accessKeyId: a, secretAccessKey: b"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_kept"),
+    [
+        (("", ""), True),
+        (("secretAccessKey: b", "secretAccessKey: c"), True),
+        (("endpoint", "publicEndpoint: 'https://d.example.com', endpoint"), True),
+        (("127.0.0.1:1", "127.0.0.1:2"), False),
+        (("endpoint", "region: elsewhere, endpoint"), False),
+    ],
+    ids=["nothing", "keys", "the host of URLs", "the store", "the region"],
+)
+def test_a_reload_keeps_tables_that_are_read_as_before(change: tuple[str, str], is_kept: bool) -> None:
+    first = sharing_of(configuration(STORAGE))
+    known = native_table(first)
+    after = sharing_of(configuration(STORAGE.replace(*change)), before=first)
+    assert (native_table(after) is known) == is_kept
+
+
+def test_a_table_that_is_shared_no_more_is_let_go() -> None:
+    first = sharing_of(configuration(STORAGE))
+    known = native_table(first)
+    without = sharing_of(configuration(STORAGE, tables=""), before=first)
+    assert native_table(sharing_of(configuration(STORAGE), before=without)) is not known
+
+
+def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
+    soon = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
+    lasting = sharing_of(configuration(STORAGE))
+    (table,) = lasting.catalog.tables()
+    opened = lasting.tables.open(table)
+    assert not opened.access.is_fresh
+    signers = opened.signers
+    assert opened.access.is_fresh
+    assert opened.signers is signers
+    ending = sharing_of(
+        configuration(f"{STORAGE}, sessionToken: t, sessionExpires: '{soon}'"), before=lasting
+    )
+    again = ending.tables.open(table)
+    assert again.table is opened.table
+    assert again.signers is not signers
+    assert [prefix for prefix, _ in ending.tables.storages.expiries()] == ["s3://bucket/"]
