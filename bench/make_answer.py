@@ -18,12 +18,13 @@ signer = _native.Signer.s3("bench", region="us-east-1", access_key_id="AKIA", se
 snapshot = table.snapshot()
 snapshot.totals()
 started = time.perf_counter()
-chunks = snapshot.files(
+options = _native.AnswerOptions(
     _native.Signers("s3://bench/table", signer),
     response_format="parquet",
     now_ms=time.time_ns() // 1_000_000,
     lifetime_seconds=900,
 )
+chunks = snapshot.files(options)
 size = 0
 while True:
     chunk = chunks.next_chunk()

@@ -185,26 +185,9 @@ class Snapshot:
     def totals(self) -> tuple[int, int]:
         """(numFiles, size in bytes). *Blocks* when not known yet."""
     def files(
-        self,
-        signers: Signers,
-        *,
-        response_format: ResponseFormat,
-        now_ms: int,
-        lifetime_seconds: int,
-        file_id_scheme: ResponseFormat | None = None,
-        predicate_hints: Sequence[str] = ...,
-        json_predicate_hint: str | None = None,
-        limit_hint: int | None = None,
-        max_files: int | None = None,
-        place: str | None = None,
-        with_version: bool = False,
-        content_coding: Literal["identity", "gzip", "zstd"] = "identity",
-        deadline_ms: int | None = None,
+        self, options: AnswerOptions, *, limit_hint: int | None = None, with_version: bool = False
     ) -> NdjsonChunks:
-        """The whole answer of /query but for the endStreamAction: header lines, then a line a file.
-
-        `place` is a `next_place` of an earlier stream of the same `identity`. Raises InvalidCursor.
-        """
+        """The whole answer of /query but for the endStreamAction: header lines, then a line a file."""
     def hint_problems(
         self, predicate_hints: Sequence[str], json_predicate_hint: str | None
     ) -> list[tuple[str, str]]:
@@ -247,6 +230,30 @@ class Signers:
         """`root` and the first of each of `others`: `s3://bucket/prefix`, `file:///directory` or `/directory`.
 
         An S3 signer must be that of the location's bucket; the keys of a local one are relative to the location.
+        """
+
+@final
+class AnswerOptions:
+    """How an answer is written and which page of it, whatever it is an answer to."""
+
+    def __new__(
+        cls,
+        signers: Signers,
+        *,
+        response_format: ResponseFormat,
+        now_ms: int,
+        lifetime_seconds: int,
+        file_id_scheme: ResponseFormat | None = None,
+        predicate_hints: Sequence[str] = ...,
+        json_predicate_hint: str | None = None,
+        max_files: int | None = None,
+        place: str | None = None,
+        content_coding: Literal["identity", "gzip", "zstd"] = "identity",
+        deadline_ms: int | None = None,
+    ) -> AnswerOptions:
+        """`now_ms` is the clock of all URLs and of the deadline. Without a scheme the format chooses that of ids.
+
+        `place` is a `next_place` of an earlier stream of the same `identity`; a stream raises InvalidCursor otherwise.
         """
 
 @final
@@ -295,21 +302,12 @@ class Changes:
 
     def files(
         self,
-        signers: Signers,
+        options: AnswerOptions,
         *,
-        response_format: ResponseFormat,
-        now_ms: int,
-        lifetime_seconds: int,
-        file_id_scheme: ResponseFormat | None = None,
         include_historical_metadata: bool = False,
         include_historical_protocol: bool = False,
-        predicate_hints: Sequence[str] = ...,
-        json_predicate_hint: str | None = None,
-        max_files: int | None = None,
-        place: str | None = None,
-        content_coding: Literal["identity", "gzip", "zstd"] = "identity",
-        deadline_ms: int | None = None,
-    ) -> NdjsonChunks: ...
+    ) -> NdjsonChunks:
+        """The whole answer but for the endStreamAction: header lines, then what each version changed."""
 
 def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
     """Sets the size of the native pool (before the first stream) and the budget of hot columns."""

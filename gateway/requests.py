@@ -17,17 +17,19 @@ from gateway.protocol import (
     FILE_ID_HEADER,
     VERSION_HEADER,
     Capabilities,
+    Hints,
+    Paging,
     ResponseFormat,
     capabilities_header,
     file_id_scheme,
 )
 from gateway.sharing import SHARING, Sharing
 from gateway.stream import Answer, ContentCoding, content_coding
-from gateway.tables import OpenTable, versions_of
+from gateway.tables import AnswerOptions, OpenTable, metadata_id_of, versions_of
 from gateway.tokens import InvalidToken, Page, digest
 
 if TYPE_CHECKING:
-    from gateway.tables import Changes, Snapshot
+    from gateway.tables import Changes, Snapshot, StreamSummary
 
 MILLISECONDS = 1000
 STALE_HEADER = "delta-sharing-stale"
@@ -81,18 +83,6 @@ class TableRequest:
         sent = await self.reading(call, *args, **kwargs)
         return replace(sent, ended=partial(self.sharing.tables.stream_ended, self.table))
 
-    def deadline_ms(self, now_ms: int) -> int | None:
-        """When the native work for this request has to be over."""
-        timeout_seconds = self.sharing.config.request_timeout_seconds
-        return now_ms + timeout_seconds * MILLISECONDS if timeout_seconds else None
-
-    def page_size(self, asked: int | None, *, paging: bool) -> int | None:
-        """How many files the answer may hold; None for all."""
-        if not paging:
-            return None
-        ceiling = self.sharing.config.query_table_page_size_limit
-        return ceiling if asked is None else min(asked, ceiling)
-
     def content_coding(self, files: int) -> ContentCoding:
         """The coding for an answer of so many files."""
         return content_coding(
@@ -107,9 +97,41 @@ class TableRequest:
         chosen = self.capabilities.negotiate(
             needs_delta_format=read.needs_delta_format, client_reader_features=read.client_reader_features
         )
-        if page is not None and (page.response_format != chosen or page.identity != read.identity):
+        if page is not None and not page.continues(metadata_id_of(read), read.identity, chosen):
             raise InvalidToken("page")
         return chosen
+
+    def options(
+        self,
+        chosen: ResponseFormat,
+        paging: Paging,
+        page: Page | None,
+        coding: ContentCoding,
+        hints: Hints = Hints(),  # noqa: B008 - it is frozen
+    ) -> AnswerOptions:
+        """How native code is to write the answer."""
+        config, now_ms = self.sharing.config, self.sharing.now_ms()
+        timeout_ms = config.request_timeout_seconds * MILLISECONDS
+        return AnswerOptions(
+            self.opened.signers,
+            response_format=chosen,
+            now_ms=now_ms,
+            lifetime_seconds=config.pre_signed_url_timeout_seconds,
+            file_id_scheme=self.file_id_scheme,
+            predicate_hints=hints.predicates,
+            json_predicate_hint=hints.json_predicate,
+            max_files=self.page_size(paging),
+            place=page.place if page else None,
+            content_coding=coding,
+            deadline_ms=now_ms + timeout_ms if timeout_ms else None,
+        )
+
+    def page_size(self, paging: Paging) -> int | None:
+        """How many files the answer may hold; None for all."""
+        if not paging:
+            return None
+        ceiling = self.sharing.config.query_table_page_size_limit
+        return ceiling if paging.max_files is None else min(paging.max_files, ceiling)
 
     def open_page(self, token: str | None, parameters: list[Any]) -> Page | None:
         """The place where a following page goes on; None for the first page."""
@@ -120,14 +142,23 @@ class TableRequest:
             self.sharing.sealer, self.recipient, token, table=self.table.id, parameters=bound, now_ms=now_ms
         )
 
-    def next_page(
+    def ending(
+        self, read: Snapshot | Changes, summary: StreamSummary, chosen: ResponseFormat, parameters: list[Any]
+    ) -> dict[str, Any]:
+        """What every endStreamAction says: where the next page begins, and how long all URLs live."""
+        return {
+            "nextPageToken": self._next_page(read, summary.next_place, chosen, parameters),
+            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
+        }
+
+    def _next_page(
         self, read: Snapshot | Changes, place: str | None, chosen: ResponseFormat, parameters: list[Any]
     ) -> str | None:
-        """The token of the page that begins at a place; None when there is none."""
         if place is None:
             return None
         page = Page(
             table=self.table.id,
+            metadata_id=metadata_id_of(read),
             identity=read.identity,
             versions=versions_of(read),
             place=place,

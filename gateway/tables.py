@@ -21,7 +21,15 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from gateway import _native
-from gateway._native import Changes, Explanation, LogError, NdjsonChunks, Snapshot, StreamSummary
+from gateway._native import (
+    AnswerOptions,
+    Changes,
+    Explanation,
+    LogError,
+    NdjsonChunks,
+    Snapshot,
+    StreamSummary,
+)
 from gateway.breaker import StorageDown
 from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location
@@ -31,6 +39,7 @@ from gateway.storages import Storages, Store
 
 __all__ = [
     "FILES_USE",
+    "AnswerOptions",
     "Changes",
     "Explanation",
     "LogError",
@@ -41,6 +50,7 @@ __all__ = [
     "StreamSummary",
     "Tables",
     "configure",
+    "metadata_id_of",
     "read_whole",
     "versions_of",
 ]
@@ -187,6 +197,11 @@ def versions_of(read: Snapshot | Changes) -> list[int]:
     if isinstance(read, Snapshot):
         return [read.version, read.version]
     return [read.starting_version, read.ending_version]
+
+
+def metadata_id_of(read: Snapshot | Changes) -> str:
+    """The id in the Delta table's own metadata."""
+    return read.table_id if isinstance(read, Snapshot) else read.snapshot.table_id
 
 
 def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:

@@ -99,6 +99,7 @@ class Page:
 
     Attributes:
         table: the shared table's id.
+        metadata_id: the Delta table's own: another one when the table was made anew in the same place.
         identity: what fixes the order of files: a snapshot's or a range's.
         versions: the first and the last version in the answer.
         place: the native place.
@@ -108,6 +109,7 @@ class Page:
     """
 
     table: str
+    metadata_id: str
     identity: str
     versions: list[int]
     place: str
@@ -128,12 +130,21 @@ class Page:
             raise InvalidToken("page")
         return page
 
+    def continues(self, metadata_id: str, identity: str, response_format: str) -> bool:
+        """Whether the page before was of the same table, order of files and format."""
+        return (self.metadata_id, self.identity, self.response_format) == (
+            metadata_id,
+            identity,
+            response_format,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
     """The version whose URLs may be made anew, for a recipient who was given it."""
 
     table: str
+    metadata_id: str
     version: int
 
     def seal(self, sealer: Sealer, recipient: str, *, expires_ms: int) -> str:

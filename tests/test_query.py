@@ -197,6 +197,18 @@ async def test_a_commit_between_pages_changes_nothing(client: Client, root: Path
     assert response.headers["Delta-Table-Version"] == "3"
 
 
+async def test_tokens_of_a_table_that_was_made_anew_are_refused(client: Client, root: Path) -> None:
+    _, page = await query(client, {"maxFiles": 2, "includeRefreshToken": True})
+    first = root / "_delta_log" / f"{0:020}.json"
+    first.write_text(first.read_text().replace("table-id", "another-id"))
+    replica, _ = await serve(configuration(root))
+    try:
+        await refused(replica, {"maxFiles": 2, "pageToken": end(page)["nextPageToken"]})
+        await refused(replica, {"refreshToken": end(page)["refreshToken"]})
+    finally:
+        await replica.close()
+
+
 async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, clock: Clock) -> None:
     _, first = await query(client, {"maxFiles": 5})
     replica, _ = await serve(configuration(root), clock=clock)
@@ -215,6 +227,7 @@ async def test_a_page_token_is_bound_to_what_was_asked(client: Client, clock: Cl
     await query(client, hints | {"maxFiles": 3} | token)
     await refused(client, {"maxFiles": 2} | token)
     await refused(client, hints | {"limitHint": 5} | token)
+    await refused(client, {"startingVersion": 0} | token)
     await refused(client, hints | token, fileidhash="delta")
     await refused(client, hints | token, name="bob")
     await refused(client, hints | token, path=TABLE[:-1] + "other")

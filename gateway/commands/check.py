@@ -23,7 +23,7 @@ from gateway.config import Config, load
 from gateway.errors import GatewayError
 from gateway.routes.files import inside, split
 from gateway.sharing import Sharing
-from gateway.tables import LogError, Snapshot, Tables, read_whole
+from gateway.tables import AnswerOptions, LogError, Snapshot, Tables, read_whole
 
 FETCH_TIMEOUT_SECONDS = 30
 PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
@@ -116,13 +116,14 @@ def readers(snapshot: Snapshot) -> str:
 def fetch_one(sharing: Sharing, table: SharedTable, snapshot: Snapshot) -> None:
     """Sign one file and fetch its first byte. Raises NotReadable, LogError."""
     opened = sharing.tables.open(table)
-    chunks = snapshot.files(
+    options = AnswerOptions(
         opened.signers,
         response_format="delta",
         now_ms=sharing.now_ms(),
         lifetime_seconds=sharing.config.pre_signed_url_timeout_seconds,
         max_files=1,
     )
+    chunks = snapshot.files(options)
     lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]
     for line in lines:
         if "file" in line:

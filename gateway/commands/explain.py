@@ -15,7 +15,7 @@ from gateway.commands.drawing import drawn
 from gateway.config import load
 from gateway.protocol import Hints
 from gateway.sharing import Sharing, epoch_ms
-from gateway.tables import Explanation, OpenTable, Snapshot, StreamSummary, read_whole
+from gateway.tables import AnswerOptions, Explanation, OpenTable, Snapshot, StreamSummary, read_whole
 
 EXAMPLES = 3
 PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
@@ -72,15 +72,15 @@ def alone(together: Hints) -> Iterator[tuple[str, Hints]]:
 
 def scan(opened: OpenTable, snapshot: Snapshot, hints: Hints) -> tuple[StreamSummary, list[dict[str, Any]]]:
     """Count the files that hints keep, and give the lines of some of them."""
-    chunks = snapshot.files(
+    options = AnswerOptions(
         opened.signers,
         response_format="delta",
         now_ms=epoch_ms(),
         lifetime_seconds=1,
         predicate_hints=hints.predicates,
         json_predicate_hint=hints.json_predicate,
-        limit_hint=hints.limit,
     )
+    chunks = snapshot.files(options, limit_hint=hints.limit)
     first = read_whole(chunks, keep_bytes=1).splitlines()
     return chunks.summary, [orjson.loads(line) for line in first[2 : 2 + EXAMPLES]]
 

@@ -31,19 +31,10 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
     found = find_changes(asked, query, page)
     chosen = asked.negotiate(found, page)
     coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
-    now_ms = asked.sharing.now_ms()
     chunks = found.files(
-        asked.opened.signers,
-        response_format=chosen,
-        now_ms=now_ms,
-        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
-        file_id_scheme=asked.file_id_scheme,
+        asked.options(chosen, query.paging, page, coding),
         include_historical_metadata=query.include_historical_metadata,
         include_historical_protocol=query.include_historical_protocol,
-        max_files=asked.page_size(query.paging.max_files, paging=bool(query.paging)),
-        place=page.place if page else None,
-        content_coding=coding,
-        deadline_ms=asked.deadline_ms(now_ms),
     )
     last_line = last_line_of(asked, query, found, chosen)
     headers = asked.headers(found.starting_version, chosen, end_stream_action=last_line is not None)
@@ -67,11 +58,4 @@ def last_line_of(
     """What the endStreamAction will say, where the client asked for it."""
     if not query.wants_end_stream_action(asked.capabilities):
         return None
-
-    def fields(summary: StreamSummary) -> dict[str, Any]:
-        return {
-            "nextPageToken": asked.next_page(found, summary.next_place, chosen, query.parameters()),
-            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
-        }
-
-    return fields
+    return lambda summary: asked.ending(found, summary, chosen, query.parameters())

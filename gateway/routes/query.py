@@ -14,8 +14,8 @@ from aiohttp import web
 from gateway import stream
 from gateway.protocol import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
 from gateway.requests import TableRequest
-from gateway.tables import Moment, versions_of
-from gateway.tokens import Page, Refresh
+from gateway.tables import Moment, metadata_id_of, versions_of
+from gateway.tokens import InvalidToken, Page, Refresh
 
 if TYPE_CHECKING:
     from gateway.tables import Changes, Snapshot, StreamSummary
@@ -49,23 +49,12 @@ def answer_snapshot(
     snapshot = found or find_snapshot(asked, body, page)
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
-    max_files = asked.page_size(body.paging.max_files, paging=bool(body.paging))
-    coding = asked.content_coding(min(snapshot.totals()[0], max_files or snapshot.totals()[0]))
-    now_ms = asked.sharing.now_ms()
+    files = snapshot.totals()[0]
+    coding = asked.content_coding(min(files, asked.page_size(body.paging) or files))
     chunks = snapshot.files(
-        asked.opened.signers,
-        response_format=chosen,
-        now_ms=now_ms,
-        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
-        file_id_scheme=asked.file_id_scheme,
-        predicate_hints=hints.predicates,
-        json_predicate_hint=hints.json_predicate,
+        asked.options(chosen, body.paging, page, coding, hints),
         limit_hint=hints.limit,
-        max_files=max_files,
-        place=page.place if page else None,
         with_version=bool(body.at),
-        content_coding=coding,
-        deadline_ms=asked.deadline_ms(now_ms),
     )
     last_line = last_line_of(asked, body, snapshot, chosen)
     headers = asked.headers(snapshot.version, chosen, end_stream_action=last_line is not None)
@@ -86,23 +75,11 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
         change_data_feed=False,
     )
     chosen = asked.negotiate(changes, page)
-    hints = applied_hints(asked, body)
     coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
-    now_ms = asked.sharing.now_ms()
     chunks = changes.files(
-        asked.opened.signers,
-        response_format=chosen,
-        now_ms=now_ms,
-        lifetime_seconds=asked.sharing.config.pre_signed_url_timeout_seconds,
-        file_id_scheme=asked.file_id_scheme,
+        asked.options(chosen, body.paging, page, coding, applied_hints(asked, body)),
         include_historical_metadata=True,
         include_historical_protocol=body.include_historical_protocol,
-        predicate_hints=hints.predicates,
-        json_predicate_hint=hints.json_predicate,
-        max_files=asked.page_size(body.paging.max_files, paging=bool(body.paging)),
-        place=page.place if page else None,
-        content_coding=coding,
-        deadline_ms=asked.deadline_ms(now_ms),
     )
     version = changes.starting_version
     last_line = last_line_of(asked, body, changes, chosen)
@@ -124,7 +101,10 @@ def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> S
         table=asked.table.id,
         now_ms=asked.sharing.now_ms(),
     )
-    return opened.native.snapshot(version=refresh.version)
+    snapshot = opened.native.snapshot(version=refresh.version)
+    if snapshot.table_id != refresh.metadata_id:
+        raise InvalidToken("refresh")
+    return snapshot
 
 
 def applied_hints(asked: TableRequest, body: TableQuery) -> Hints:
@@ -160,11 +140,8 @@ def last_line_of(
         return None
 
     def fields(summary: StreamSummary) -> dict[str, Any]:
-        return {
-            "refreshToken": refresh_token(asked, read) if body.refreshes else None,
-            "nextPageToken": asked.next_page(read, summary.next_place, chosen, body.parameters()),
-            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
-        }
+        refreshed = {"refreshToken": refresh_token(asked, read)} if body.refreshes else {}
+        return refreshed | asked.ending(read, summary, chosen, body.parameters())
 
     return fields
 
@@ -172,6 +149,6 @@ def last_line_of(
 def refresh_token(asked: TableRequest, read: Snapshot | Changes) -> str:
     """The token that gives the same version new URLs."""
     sharing = asked.sharing
-    token = Refresh(asked.table.id, versions_of(read)[0])
+    token = Refresh(asked.table.id, metadata_id_of(read), versions_of(read)[0])
     expires_ms = sharing.now_ms() + sharing.config.refresh_token_ttl_ms
     return token.seal(sharing.sealer, asked.recipient, expires_ms=expires_ms)

@@ -150,9 +150,8 @@ def _from_listing(target: Target) -> dict[str, Any]:
     now_ms = time.time_ns() // 1_000_000
     started = time.perf_counter()
     counts = _Counts()
-    for line in _lines(
-        snapshot.files(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
-    ):
+    options = native.AnswerOptions(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
+    for line in _lines(snapshot.files(options)):
         counts.add(line)
     return {
         "version": snapshot.version,

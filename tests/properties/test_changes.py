@@ -75,7 +75,7 @@ def test_pages_of_a_range_concatenate_to_the_whole(drawn: list[tuple], page_size
         place = None
         while True:
             replica = table(log.root).changes(**arguments)
-            page, summary = lines(log.root, replica, "delta", max_files=page_size, place=place)
+            page, summary = lines(log.root, replica, "delta", {"max_files": page_size, "place": place})
             assert page[:2] == whole[:2]
             pages += page[2:]
             log.commit([])

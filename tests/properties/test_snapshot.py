@@ -54,7 +54,7 @@ def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
         while True:
             # A new table object: what another replica knows.
             replica = table(log.root).snapshot(version=snapshot.version)
-            page, summary = lines(log.root, replica, "delta", max_files=page_size, place=place)
+            page, summary = lines(log.root, replica, "delta", {"max_files": page_size, "place": place})
             assert page[:2] == whole[:2]
             assert len(page) - 2 <= page_size
             pages += page[2:]

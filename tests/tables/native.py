@@ -28,16 +28,18 @@ def table(root: Path) -> Any:
     return native().Table(native().Storage.local(), str(root))
 
 
-def lines(root: Path, source: Any, response_format: str, **options: Any) -> tuple[list[Line], Any]:
+def lines(
+    root: Path, source: Any, response_format: str, page: dict[str, Any] | None = None, **asked: Any
+) -> tuple[list[Line], Any]:
     """Every line of the answer of a snapshot or a range of the table at `root`, and the summary."""
-    signers = native().Signers(str(root), native().Signer.local(BASE_URL, key=KEY))
-    chunks = source.files(
-        signers,
+    options = native().AnswerOptions(
+        native().Signers(str(root), native().Signer.local(BASE_URL, key=KEY)),
         response_format=response_format,
         now_ms=NOW_MS,
         lifetime_seconds=LIFETIME_SECONDS,
-        **options,
+        **(page or {}),
     )
+    chunks = source.files(options, **asked)
     body = drained(chunks)
     assert body.endswith(b"\n")
     return [json.loads(line) for line in body.decode().removesuffix("\n").split("\n")], chunks.summary

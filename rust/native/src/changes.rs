@@ -5,13 +5,12 @@ use std::sync::Arc;
 use deltalog::answer;
 use deltalog::changes::ChangeKind;
 use deltalog::ndjson::changes::{ChangeOptions, ChangePlace};
-use deltalog::predicate::Hints;
 use pyo3::prelude::*;
 
 use crate::errors::run;
-use crate::signers::Signers;
+use crate::options::AnswerOptions;
 use crate::stream::NdjsonChunks;
-use crate::table::{Snapshot, line_options, start, stream_options};
+use crate::table::{Snapshot, start};
 
 /// A range of versions, inclusive.
 #[pyclass(frozen, module = "gateway._native")]
@@ -65,39 +64,26 @@ impl Changes {
         self.changes.identity()
     }
 
-    #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
-        include_historical_metadata=false, include_historical_protocol=false, predicate_hints=Vec::new(),
-        json_predicate_hint=None, max_files=None, place=None, content_coding="identity", deadline_ms=None))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    #[pyo3(signature = (options, *, include_historical_metadata=false, include_historical_protocol=false))]
     fn files(
         &self,
         py: Python<'_>,
-        signers: &Signers,
-        response_format: &str,
-        now_ms: i64,
-        lifetime_seconds: i64,
-        file_id_scheme: Option<&str>,
+        options: &AnswerOptions,
         include_historical_metadata: bool,
         include_historical_protocol: bool,
-        predicate_hints: Vec<String>,
-        json_predicate_hint: Option<String>,
-        max_files: Option<u64>,
-        place: Option<&str>,
-        content_coding: &str,
-        deadline_ms: Option<i64>,
     ) -> PyResult<NdjsonChunks> {
         run(py, || {
-            let lines = line_options(response_format, file_id_scheme, now_ms, lifetime_seconds)?;
-            let options = ChangeOptions {
-                format: lines.format,
+            let asked = ChangeOptions {
+                format: options.lines.format,
                 include_historical_metadata,
                 include_historical_protocol,
-                hints: Hints { sql: predicate_hints, json: json_predicate_hint },
-                max_files,
+                hints: options.hints.clone(),
+                max_files: options.max_files,
             };
-            let from = place.map(ChangePlace::parse).transpose()?;
-            let source = answer::changes(&self.table, &self.changes, from, options, &signers.0, lines)?;
-            start(Box::new(source), stream_options(content_coding, now_ms, deadline_ms)?)
+            let from = options.place.as_deref().map(ChangePlace::parse).transpose()?;
+            let source =
+                answer::changes(&self.table, &self.changes, from, asked, &options.signers, options.lines)?;
+            start(Box::new(source), options.stream(false))
         })
     }
 }

@@ -6,6 +6,7 @@ mod changes;
 mod deletion_vector;
 mod errors;
 mod explain;
+mod options;
 mod signers;
 mod storage;
 mod stream;
@@ -25,6 +26,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<storage::Storage>()?;
     module.add_class::<signers::Signer>()?;
     module.add_class::<signers::Signers>()?;
+    module.add_class::<options::AnswerOptions>()?;
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::StreamSummary>()?;

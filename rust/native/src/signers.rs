@@ -1,5 +1,7 @@
 //! `Signer` and `Signers`: who signs URLs, and for which locations.
 
+use std::sync::Arc;
+
 use deltalog::sign::{S3Options, SignerSet, SigningRoot, verify_local_url as verify};
 use pyo3::prelude::*;
 
@@ -60,7 +62,7 @@ impl Signer {
 
 /// The signer of a table's own root, and those of other roots that absolute paths may point to.
 #[pyclass(frozen, module = "gateway._native")]
-pub(crate) struct Signers(pub(crate) SignerSet);
+pub(crate) struct Signers(pub(crate) Arc<SignerSet>);
 
 #[pymethods]
 impl Signers {
@@ -71,7 +73,7 @@ impl Signers {
             let others = others.into_iter().map(|(location, signer)| SigningRoot::new(&location, signer.0));
             Ok(SignerSet::new(SigningRoot::new(root, signer.0)?, others.collect::<Result<_, _>>()?))
         })
-        .map(Self)
+        .map(|signers| Self(Arc::new(signers)))
     }
 
     fn __repr__(&self) -> String {

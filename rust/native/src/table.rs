@@ -1,26 +1,24 @@
 //! `Table`, `Snapshot` and the process-wide pool and cache behind them.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use deltalog::answer::{self, FilesRequest, LineOptions};
+use deltalog::Result;
+use deltalog::answer::{self, FilesRequest};
 use deltalog::explain::explain;
 use deltalog::hot::HotCache;
 use deltalog::ndjson::chunk::{Buffers, LineSource, NdjsonStream, StreamOptions};
-use deltalog::ndjson::coding::ContentCoding;
-use deltalog::ndjson::{IdScheme, ResponseFormat};
 use deltalog::pool::Pool;
 use deltalog::predicate::{Hints, Predicate};
 use deltalog::scan::Place;
 use deltalog::snapshot::At;
-use deltalog::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::changes::Changes;
 use crate::errors::{run, to_python};
 use crate::explain::Explanation;
-use crate::signers::Signers;
+use crate::options::{AnswerOptions, response_format_of};
 use crate::storage::Storage;
 use crate::stream::NdjsonChunks;
 
@@ -240,8 +238,9 @@ impl Snapshot {
         response_format: &str,
         with_version: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let head =
-            run(py, || answer::header(&self.table, &self.snapshot, format(response_format)?, with_version))?;
+        let head = run(py, || {
+            answer::header(&self.table, &self.snapshot, response_format_of(response_format)?, with_version)
+        })?;
         Ok(PyBytes::new(py, &head))
     }
 
@@ -249,41 +248,34 @@ impl Snapshot {
         run(py, || self.table.totals(&self.snapshot).map(|totals| (totals.files, totals.size_bytes)))
     }
 
-    #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
-        predicate_hints=Vec::new(), json_predicate_hint=None, limit_hint=None, max_files=None, place=None,
-        with_version=false, content_coding="identity", deadline_ms=None))]
-    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    #[pyo3(signature = (options, *, limit_hint=None, with_version=false))]
     fn files(
         &self,
         py: Python<'_>,
-        signers: &Signers,
-        response_format: &str,
-        now_ms: i64,
-        lifetime_seconds: i64,
-        file_id_scheme: Option<&str>,
-        predicate_hints: Vec<String>,
-        json_predicate_hint: Option<String>,
+        options: &AnswerOptions,
         limit_hint: Option<u64>,
-        max_files: Option<u64>,
-        place: Option<&str>,
         with_version: bool,
-        content_coding: &str,
-        deadline_ms: Option<i64>,
     ) -> PyResult<NdjsonChunks> {
         run(py, || {
             let request = FilesRequest {
-                hints: Hints { sql: predicate_hints, json: json_predicate_hint },
+                hints: options.hints.clone(),
                 limit_hint,
-                max_files,
-                after: place.map(Place::parse).transpose()?,
+                max_files: options.max_files,
+                after: options.place.as_deref().map(Place::parse).transpose()?,
                 with_version,
             };
-            let lines = line_options(response_format, file_id_scheme, now_ms, lifetime_seconds)?;
-            let source = answer::files(&self.table, &self.snapshot, &request, &signers.0, lines, &pool()?)?;
-            let options = stream_options(content_coding, now_ms, deadline_ms)?;
-            let here = self.table.is_in_memory(&self.snapshot)
-                && self.snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
-            start(Box::new(source), StreamOptions { here, ..options })
+            let source = answer::files(
+                &self.table,
+                &self.snapshot,
+                &request,
+                &options.signers,
+                options.lines,
+                &pool()?,
+            )?;
+            let is_small =
+                self.snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
+            let here = is_small && self.table.is_in_memory(&self.snapshot);
+            start(Box::new(source), options.stream(here))
         })
     }
 
@@ -311,46 +303,4 @@ impl Snapshot {
         let explained = run(py, || explain(&self.snapshot, &hints))?;
         Explanation::new(py, explained)
     }
-}
-
-fn format(name: &str) -> Result<ResponseFormat> {
-    match name {
-        "parquet" => Ok(ResponseFormat::Parquet),
-        "delta" => Ok(ResponseFormat::Delta),
-        _ => Err(Error::InvalidArgument(format!("no response format '{name}'"))),
-    }
-}
-
-/// The words of Python for how lines look.
-pub(crate) fn line_options(
-    response_format: &str,
-    file_id_scheme: Option<&str>,
-    now_ms: i64,
-    lifetime_seconds: i64,
-) -> Result<LineOptions> {
-    let format = format(response_format)?;
-    let ids = match file_id_scheme {
-        None => format.id_scheme(),
-        Some("parquet") => IdScheme::Parquet,
-        Some("delta") => IdScheme::Delta,
-        Some(other) => return Err(Error::InvalidArgument(format!("no id scheme '{other}'"))),
-    };
-    Ok(LineOptions { format, ids, now_ms, lifetime_seconds })
-}
-
-/// The words of Python for how a stream is made. Its clock starts at `now_ms`.
-pub(crate) fn stream_options(
-    content_coding: &str,
-    now_ms: i64,
-    deadline_ms: Option<i64>,
-) -> Result<StreamOptions> {
-    let coding = match content_coding {
-        "identity" => ContentCoding::Identity,
-        "gzip" => ContentCoding::Gzip,
-        "zstd" => ContentCoding::Zstd,
-        _ => return Err(Error::InvalidArgument(format!("no content coding '{content_coding}'"))),
-    };
-    let left = |deadline: i64| Duration::from_millis(u64::try_from(deadline - now_ms).unwrap_or(0));
-    let deadline = deadline_ms.map(|deadline| Instant::now() + left(deadline));
-    Ok(StreamOptions { coding, deadline, ..StreamOptions::default() })
 }

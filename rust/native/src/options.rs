@@ -1,0 +1,102 @@
+//! `AnswerOptions`: how an answer is written and which page of it, whatever it is an answer to.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deltalog::answer::LineOptions;
+use deltalog::ndjson::chunk::StreamOptions;
+use deltalog::ndjson::coding::ContentCoding;
+use deltalog::ndjson::{IdScheme, ResponseFormat};
+use deltalog::predicate::Hints;
+use deltalog::sign::SignerSet;
+use deltalog::{Error, Result};
+use pyo3::prelude::*;
+
+use crate::errors::run;
+use crate::signers::Signers;
+
+/// What an answer looks like.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct AnswerOptions {
+    pub(crate) signers: Arc<SignerSet>,
+    pub(crate) lines: LineOptions,
+    pub(crate) hints: Hints,
+    pub(crate) max_files: Option<u64>,
+    pub(crate) place: Option<String>,
+    coding: ContentCoding,
+    deadline: Option<Instant>,
+}
+
+#[pymethods]
+impl AnswerOptions {
+    #[new]
+    #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
+        predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, place=None,
+        content_coding="identity", deadline_ms=None))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn new(
+        py: Python<'_>,
+        signers: &Signers,
+        response_format: &str,
+        now_ms: i64,
+        lifetime_seconds: i64,
+        file_id_scheme: Option<&str>,
+        predicate_hints: Vec<String>,
+        json_predicate_hint: Option<String>,
+        max_files: Option<u64>,
+        place: Option<String>,
+        content_coding: &str,
+        deadline_ms: Option<i64>,
+    ) -> PyResult<Self> {
+        run(py, || {
+            let format = response_format_of(response_format)?;
+            let ids = file_id_scheme.map_or(Ok(format.id_scheme()), id_scheme_of)?;
+            Ok(Self {
+                signers: Arc::clone(&signers.0),
+                lines: LineOptions { format, ids, now_ms, lifetime_seconds },
+                hints: Hints { sql: predicate_hints, json: json_predicate_hint },
+                max_files,
+                place,
+                coding: content_coding_of(content_coding)?,
+                deadline: deadline_ms.map(|deadline_ms| instant_of(deadline_ms, now_ms)),
+            })
+        })
+    }
+}
+
+impl AnswerOptions {
+    /// How the stream is made; with `here` on the thread that asks.
+    pub(crate) fn stream(&self, here: bool) -> StreamOptions {
+        StreamOptions { coding: self.coding, deadline: self.deadline, here, ..StreamOptions::default() }
+    }
+}
+
+pub(crate) fn response_format_of(name: &str) -> Result<ResponseFormat> {
+    match name {
+        "parquet" => Ok(ResponseFormat::Parquet),
+        "delta" => Ok(ResponseFormat::Delta),
+        _ => Err(Error::InvalidArgument(format!("no response format '{name}'"))),
+    }
+}
+
+fn id_scheme_of(name: &str) -> Result<IdScheme> {
+    match name {
+        "parquet" => Ok(IdScheme::Parquet),
+        "delta" => Ok(IdScheme::Delta),
+        _ => Err(Error::InvalidArgument(format!("no id scheme '{name}'"))),
+    }
+}
+
+fn content_coding_of(name: &str) -> Result<ContentCoding> {
+    match name {
+        "identity" => Ok(ContentCoding::Identity),
+        "gzip" => Ok(ContentCoding::Gzip),
+        "zstd" => Ok(ContentCoding::Zstd),
+        _ => Err(Error::InvalidArgument(format!("no content coding '{name}'"))),
+    }
+}
+
+/// A time of the caller's clock, which is at `now_ms`, on the clock of this process.
+fn instant_of(time_ms: i64, now_ms: i64) -> Instant {
+    Instant::now() + Duration::from_millis(u64::try_from(time_ms - now_ms).unwrap_or(0))
+}
