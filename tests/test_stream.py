@@ -2,8 +2,6 @@
 
 import asyncio
 import gzip
-import importlib.util
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from aiohttp import ClientPayloadError
 from aiohttp.test_utils import TestClient
 from served import PREFIX, serve
+from tables.made import make_log
 
 from gateway.config import Compression
 from gateway.stream import content_coding
@@ -29,18 +28,10 @@ ENDING = {"delta-sharing-capabilities": "responseformat=parquet;includeendstream
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same log twice; in `broken`, the stats of the last row group are noise, which comes late."""
-    spec = importlib.util.spec_from_file_location(
-        "make_log", Path(__file__).resolve().parents[1] / "bench" / "make_log.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    make_log = importlib.util.module_from_spec(spec)
-    sys.modules["make_log"] = make_log
-    spec.loader.exec_module(make_log)
-    make_log.ROWS_PER_GROUP = ROWS_PER_GROUP
+    maker = make_log(rows_per_group=ROWS_PER_GROUP)
     root = tmp_path_factory.mktemp("stream")
     for name in ("whole", "broken"):
-        make_log.make_log(root / name, make_log.LogOptions(adds=ADDS, commits=0))
+        maker.make_log(root / name, maker.LogOptions(adds=ADDS, commits=0))
     break_last_stats(next((root / "broken/_delta_log").glob("*.checkpoint.parquet")))
     return root
 

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import re
-import sys
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import aiohttp
 from clients.server import PREFIX, TOKEN, table_path
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULUS = 1 << 128
 ID = re.compile(rb'"id":"([0-9a-f]{32})"')
 HEADERS = {"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "identity"}
-
-
-def make_log() -> ModuleType:
-    """bench/make_log.py."""
-    path = ROOT / "bench" / "make_log.py"
-    spec = importlib.util.spec_from_file_location("make_log", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_log"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 from clients.server import RunningGateway, running_gateway, share
-from faults.answers import Broken, Files, make_log, query
+from faults.answers import Broken, Files, query
 from faults.proxy import Fault, running
 from faults.waiting import until
+from tables.made import make_log
 
 ADDS = 15_000
 

@@ -12,9 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 from clients.server import RunningGateway, running_gateway, share, storage
-from faults.answers import Broken, Files, make_log, query
+from faults.answers import Broken, Files, query
 from faults.proxy import HEALTHY, Fault, FaultProxy, running
 from faults.waiting import until
+from tables.made import make_log
 
 ADDS = 20_000
 SOON_SECONDS = 20.0

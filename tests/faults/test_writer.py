@@ -14,7 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from clients.server import running_gateway, share
-from faults.answers import MODULUS, Files, make_log, query
+from faults.answers import MODULUS, Files, query
+from tables.made import make_log
 
 READERS = 200
 ADDS = 2_000

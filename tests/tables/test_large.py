@@ -2,15 +2,12 @@
 
 import hashlib
 import http.client
-import importlib.util
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,31 +16,19 @@ from clients.server import PREFIX, RunningGateway, running_gateway, share, stora
 from faults.proxy import Fault, running
 from stores.versitygw import VersityGw
 from tables.golden import EVERY_FEATURE
+from tables.made import make_log
 
 ADDS = 100_000
 ROWS_PER_GROUP = 10_000
 MOST_MEMORY_BYTES = 200 * 1024 * 1024
 
 
-def make_log_module() -> ModuleType:
-    """bench/make_log.py, with row groups of a size that many writers use."""
-    path = Path(__file__).resolve().parents[2] / "bench" / "make_log.py"
-    spec = importlib.util.spec_from_file_location("make_log", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["make_log"] = module
-    spec.loader.exec_module(module)
-    module.ROWS_PER_GROUP = ROWS_PER_GROUP
-    return module
-
-
 @pytest.fixture(scope="module")
 def large_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The log and what is in it; the last version has a checksum file, as Spark writes it."""
     root = tmp_path_factory.mktemp("large") / "table"
-    make_log = make_log_module()
-    expected = make_log.make_log(root, make_log.LogOptions(adds=ADDS, commits=3))
+    maker = make_log(rows_per_group=ROWS_PER_GROUP)
+    expected = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=3))
     protocol, metadata = map(json.loads, (root / "_delta_log" / f"{0:020}.json").read_text().splitlines())
     checksum = {
         "tableSizeBytes": expected["size"],

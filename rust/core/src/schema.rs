@@ -247,6 +247,19 @@ impl StructType {
     }
 }
 
+/// What `partitionValues` are keyed by, in the order of `partitionColumns`: the columns' physical names. A schema that
+/// cannot be read leaves the logical ones, so that files can be listed.
+pub(crate) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {
+    let is_mapped =
+        ColumnMapping::of(metadata) != ColumnMapping::None && !metadata.partition_columns.is_empty();
+    let fields = if is_mapped { StructType::of(metadata).unwrap_or_default().fields } else { Vec::new() };
+    let physical = |column: &String| {
+        let field = fields.iter().find(|field| field.name == *column);
+        Box::from(field.map_or(column.as_str(), |field| &field.physical_name))
+    };
+    metadata.partition_columns.iter().map(physical).collect()
+}
+
 fn find<'a>(fields: &'a [StructField], name: &str) -> Result<&'a StructField, Unresolved> {
     if let Some(field) = fields.iter().find(|field| field.name == name) {
         return Ok(field);
@@ -463,5 +476,27 @@ mod tests {
         for text in ["", "null", "[]", "\"long\"", "{\"type\":\"array\",\"elementType\":\"long\"}"] {
             assert!(StructType::parse(text, ColumnMapping::None).is_err(), "{text}");
         }
+    }
+
+    fn names(mode: &str, schema: Option<&str>) -> Vec<String> {
+        let metadata = Metadata {
+            schema_string: schema.map(str::to_owned),
+            partition_columns: vec!["b".into(), "a".into()],
+            configuration: vec![("delta.columnMapping.mode".into(), mode.into())],
+            ..Metadata::default()
+        };
+        partition_names(&metadata).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn column_mapping_keys_partition_values_by_physical_names() {
+        let schema = r#"{"type":"struct","fields":[
+            {"name":"a","type":{"type":"array","elementType":"x"},"nullable":true,"metadata":{"delta.columnMapping.id":1,"delta.columnMapping.physicalName":"col-1"}},
+            {"name":"b","type":"string","nullable":true,"metadata":{}}]}"#;
+        assert_eq!(names("name", Some(schema)), ["b", "col-1"]);
+        assert_eq!(names("id", Some(schema)), ["b", "col-1"]);
+        assert_eq!(names("none", Some(schema)), ["b", "a"]);
+        assert_eq!(names("name", Some("nonsense")), ["b", "a"]);
+        assert_eq!(names("name", None), ["b", "a"]);
     }
 }

@@ -8,7 +8,6 @@
 //! then the checkpoint's parts.
 
 mod load;
-mod names;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,8 +20,6 @@ use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
 use crate::storage::Storage;
-
-pub(crate) use names::partition_names;
 
 /// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);

@@ -12,8 +12,8 @@ use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::InCommitTimestamps;
 use crate::partition::PartitionInterner;
+use crate::schema::partition_names;
 use crate::segment::log_file_path;
-use crate::snapshot::partition_names;
 use crate::storage::{PendingReads, Storage};
 
 /// Files of one kind that a version's answer has.

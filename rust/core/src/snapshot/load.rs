@@ -3,7 +3,6 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use super::names::partition_names;
 use super::{At, Snapshot, live_totals, source_of};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows};
 use crate::checkpoint::Checkpoint;
@@ -14,6 +13,7 @@ use crate::history::{History, InCommitTimestamps, in_commit_timestamp_ms, monoto
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::{Order, ReplaySet};
+use crate::schema::partition_names;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment, log_file_path};
 use crate::storage::Storage;
 

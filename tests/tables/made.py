@@ -1,0 +1,23 @@
+"""Large logs without data files: `bench/make_log.py`, which is a script and no package."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "make_log.py"
+
+
+def make_log(*, rows_per_group: int | None = None) -> ModuleType:
+    """A copy of the script as a module of its own; its row groups are as large as one is told."""
+    spec = importlib.util.spec_from_file_location("make_log", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["make_log"] = module
+    spec.loader.exec_module(module)
+    if rows_per_group is not None:
+        module.ROWS_PER_GROUP = rows_per_group
+    return module
