@@ -1,27 +1,27 @@
-"""Serves a log of make_log.py by the gateway itself, with URLs signed for S3; the log is local.
+"""Serves a log of make_log.py as `delta-gateway serve` does, with URLs signed for S3; the log is local.
 
 python bench/gateway_server.py PORT DIRECTORY [--cache BYTES] [--staleness SECONDS] ..
+
+Nothing is left out: tokens, limits, metrics and the access log (to the standard error) are those of a server.
 """
 
 import argparse
 import dataclasses
-import logging
+import hashlib
 import tempfile
 from pathlib import Path
 
-import uvloop
-from aiohttp import web
-
-from gateway import _native
-from gateway.app import create_app
+from gateway import _native, sharing
+from gateway.__main__ import main as main_of_gateway
 from gateway.catalog import SharedTable
-from gateway.config import load
-from gateway.sharing import CURRENT
-from gateway.tables import FILES_USE, OpenTable, Tables
+from gateway.tables import Access, OpenTable, Tables
 
 BUCKET = "bench"
+TOKEN = "a-token-of-the-benches"
 CONFIG = """
 version: 1
+host: 127.0.0.1
+port: {port}
 shares:
 - name: share
   schemas:
@@ -34,9 +34,35 @@ shares:
       location: file://{small}
       id: 00000000-0000-0000-0000-000000000002
 gateway:
-  anonymous: true
+  recipients: [{{name: bench, tokens: [{{sha256: {token_sha256}}}], shares: [share]}}]
+  tokenKeys: [{{id: k1, secret: 0123456789abcdef0123456789abcdef}}]
   maxStalenessSeconds: {staleness}
+  cache: {{memoryBytes: {cache}, threads: {threads}}}
 """
+
+
+class BucketAccess(Access):
+    """Signers of a bucket, whatever the table's location is."""
+
+    is_fresh = True
+
+    def __init__(self, *, portable: bool) -> None:
+        super().__init__([])
+        signer = _native.Signer.s3(
+            BUCKET,
+            region="us-east-1",
+            access_key_id="AKIAIOSFODNN7EXAMPLE",
+            secret_access_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            portable=portable,
+        )
+        self._of_bucket = _native.Signers(f"s3://{BUCKET}/warehouse/table", signer)
+
+    def renew(self) -> None:
+        """The keys never end."""
+
+    def signers(self) -> _native.Signers:
+        """Always the same."""
+        return self._of_bucket
 
 
 class SignedForS3(Tables):
@@ -45,15 +71,7 @@ class SignedForS3(Tables):
     portable = False
 
     def _make(self, table: SharedTable) -> OpenTable:
-        opened = super()._make(table)
-        signer = _native.Signer.s3(
-            BUCKET,
-            region="us-east-1",
-            access_key_id="AKIAIOSFODNN7EXAMPLE",
-            secret_access_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
-            portable=self.portable,
-        )
-        return dataclasses.replace(opened, signers=_native.Signers(f"s3://{BUCKET}/warehouse/table", signer))
+        return dataclasses.replace(super()._make(table), access=BucketAccess(portable=self.portable))
 
 
 def main() -> None:
@@ -63,28 +81,25 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--small", type=Path, help="a second log, shared as the table `small`")
     parser.add_argument("--cache", type=int, default=0)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--staleness", type=float, default=0)
     parser.add_argument("--portable", action="store_true")
     arguments = parser.parse_args()
-    _native.configure(threads=arguments.threads, cache_bytes=arguments.cache)
     SignedForS3.portable = arguments.portable
+    sharing.Tables = SignedForS3  # type: ignore[misc]
     text = CONFIG.format(
+        port=arguments.port,
         directory=arguments.directory.resolve(),
         small=(arguments.small or arguments.directory).resolve(),
+        token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(),
         staleness=arguments.staleness,
+        cache=arguments.cache,
+        threads=arguments.threads,
     )
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "bench.yaml")
         file.write_text(text)
-        app = create_app(load(file))
-    sharing = app[CURRENT].sharing
-    url_keys = sharing.sealer.derived_keys(FILES_USE)
-    tables = SignedForS3(sharing.config, sharing.catalog, url_keys=url_keys)
-    app[CURRENT].sharing = dataclasses.replace(sharing, tables=tables)
-    logging.disable(logging.INFO)
-    uvloop.install()
-    web.run_app(app, host="127.0.0.1", port=arguments.port, print=None, access_log=None)
+        main_of_gateway(["serve", "-c", str(file)])
 
 
 if __name__ == "__main__":

@@ -26,12 +26,19 @@ from gateway.workers import StartFailed
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     parsed = parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    _log_to_standard_error()
     try:
         return int(parsed.run(parsed))
     except (ConfigError, StartFailed, GatewayError, LogError, OSError) as error:
         sys.stderr.write(f"delta-gateway: {error}\n")
         return 1
+
+
+def _log_to_standard_error() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    # No line says them, and finding them out costs more than the line ("Optimization" in Python's logging).
+    logging._srcfile = None  # noqa: SLF001
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
 def parser() -> argparse.ArgumentParser:

@@ -11,7 +11,6 @@ import asyncio
 import ctypes
 import math
 from collections import deque
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.config.operation import CLIENT_PATIENCE_SECONDS, RecipientLimits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 PAGE_BYTES = 4096
@@ -162,6 +161,21 @@ class Admission:
             turn.set_result(None)
 
 
+class Place:
+    """A place that is held for as long as the context lives; no generator, since each request takes two."""
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Callable[[], Awaitable[None]], leave: Callable[[], None]) -> None:
+        self._enter, self._leave = enter, leave
+
+    async def __aenter__(self) -> None:
+        await self._enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+
 class RecipientGate:
     """One recipient's buckets and slots."""
 
@@ -206,27 +220,26 @@ class RecipientGate:
             finally:
                 self._queued -= 1
 
-    @asynccontextmanager
-    async def stream(self) -> AsyncIterator[None]:
-        """Hold a stream's place. Raises Exceeded: none free in time, or earlier files not paid."""
-        if self._files is not None:
-            wait_seconds = self._files.wait_seconds(0, self._now_seconds())
-            if wait_seconds > 0:
-                raise Exceeded(Excess.FILES, wait_seconds)
-        if self._streams is None:
-            yield
-            return
-        if not await self._streams.enter():
-            raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
-        try:
-            yield
-        finally:
-            self._streams.leave()
+    def stream(self) -> Place:
+        """Hold a stream's place. Entering raises Exceeded: none free in time, or earlier files not paid."""
+        return Place(self._enter_stream, self._leave_stream)
 
     def signed(self, files: int) -> None:
         """Charge the files that a stream signed; a stream that began is never cut for it."""
         if self._files is not None:
             self._files.take(files, self._now_seconds())
+
+    async def _enter_stream(self) -> None:
+        if self._files is not None:
+            wait_seconds = self._files.wait_seconds(0, self._now_seconds())
+            if wait_seconds > 0:
+                raise Exceeded(Excess.FILES, wait_seconds)
+        if self._streams is not None and not await self._streams.enter():
+            raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
+
+    def _leave_stream(self) -> None:
+        if self._streams is not None:
+            self._streams.leave()
 
 
 class RecipientGates:
@@ -282,16 +295,17 @@ class MemoryGate:
         """What is promised to running streams."""
         return self._admission.used
 
-    @asynccontextmanager
-    async def stream(self) -> AsyncIterator[None]:
-        """Hold a stream's memory. Raises Exceeded when there is none in time."""
+    def stream(self) -> Place:
+        """Hold a stream's memory. Entering raises Exceeded when there is none in time."""
+        return Place(self._enter, self._leave)
+
+    async def _enter(self) -> None:
         if self._resident_bytes() > self.limit_bytes or not await self._admission.enter(self._stream_bytes):
             raise Exceeded(Excess.MEMORY, self._queue_seconds)
         self.admitted += 1
-        try:
-            yield
-        finally:
-            self._admission.leave(self._stream_bytes)
+
+    def _leave(self) -> None:
+        self._admission.leave(self._stream_bytes)
 
 
 def resident_bytes() -> int:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 import orjson
@@ -25,6 +26,9 @@ MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 MAX_JSON_DEPTH = 100
 MAX_LIST_RESULTS = 500
+# Clients say the same again and again, and reading it costs more than signing their files.
+REMEMBERED = 256
+REMEMBERED_BODY_BYTES = 1024
 
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
 FILE_ID_HEADER = "fileidhash"
@@ -51,6 +55,7 @@ class Capabilities:
     include_end_stream_action: bool = False
 
     @staticmethod
+    @lru_cache(REMEMBERED)
     def parse(header: str | None) -> Capabilities:
         """Read the capabilities header. Unknown keys and unknown formats beside a known one are ignored."""
         words: dict[str, list[str]] = {}
@@ -172,6 +177,10 @@ class TableQuery:
     @staticmethod
     def parse(body: bytes) -> TableQuery:
         """Read and check a body; an empty one asks for everything."""
+        return _table_query(body) if len(body) <= REMEMBERED_BODY_BYTES else TableQuery._parse(body)
+
+    @staticmethod
+    def _parse(body: bytes) -> TableQuery:
         fields = _json_object(body)
         starting_version = _integer(fields, "startingVersion")
         timestamp = _string(fields, "timestamp")
@@ -228,6 +237,9 @@ class TableQuery:
             other = given[0] if given else "pageToken"
             raise InvalidParameter(f"refreshToken and includeRefreshToken cannot go with {other}")
         _check_range(self.starting_version, self.ending_version)
+
+
+_table_query = lru_cache(REMEMBERED)(TableQuery._parse)  # noqa: SLF001 - the other half of `parse`
 
 
 @dataclass(frozen=True, slots=True)

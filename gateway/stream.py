@@ -98,7 +98,8 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
     if chunks.done:
         sent.ended(None)
         whole = b"".join((first or b"", sent.ending()))
-        return web.Response(body=whole, headers=headers | _pruning(chunks.summary))
+        headers[PRUNING_HEADER] = _pruning(chunks.summary)
+        return web.Response(body=whole, headers=headers)
     response = web.StreamResponse(headers=headers)
     body = Body(response, await response.prepare(request), request.get(DRAIN_RATE, DrainRate()))
     _bound_kernel_buffers(request)
@@ -232,10 +233,9 @@ def _headers(sent: Answer) -> dict[str, str]:
     return headers
 
 
-def _pruning(summary: StreamSummary) -> dict[str, str]:
+def _pruning(summary: StreamSummary) -> str:
     """How files were chosen, for an answer that is known to its end when its headers leave."""
-    counts = _counts(summary)
-    return {PRUNING_HEADER: ", ".join(f"{name}={count}" for name, count in counts.items())}
+    return ", ".join([f"{name}={count}" for name, count in _counts(summary).items()])
 
 
 def _counts(summary: StreamSummary) -> dict[str, int]:

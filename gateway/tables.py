@@ -256,9 +256,10 @@ class Tables:
 
     def open(self, table: SharedTable) -> OpenTable:
         """Open a table, or give it as it was opened before. Reads nothing."""
-        if table not in self._open:
-            self._open[table] = self._make(table)
-        return self._open[table]
+        opened = self._open.get(table)
+        if opened is None:
+            opened = self._open[table] = self._make(table)
+        return opened
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call that blocks on a thread."""

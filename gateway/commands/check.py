@@ -59,8 +59,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check a configuration."""
-    import polars as pl  # noqa: PLC0415 - a server would hold it in memory, too
-
     config = load(arguments.config)
     findings = list(check(config))
     rows = [asdict(finding) for finding in findings]

@@ -33,8 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what predicates prune, each alone and all together."""
-    import polars as pl  # noqa: PLC0415 - a server would hold it in memory, too
-
     sharing = Sharing.of(load(arguments.config))
     share, schema, table = _names(arguments.table)
     opened = sharing.tables.open(sharing.catalog.table(PROVIDER, share, schema, table))

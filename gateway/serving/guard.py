@@ -7,7 +7,6 @@ seconds that clients survive. A body is read to its end within its time before a
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,14 +66,15 @@ def guarding(guards: Callable[[], Guards], metrics: Metrics) -> Middleware:
         await _body(request, inside.body_seconds)
         gate = inside.recipients.gate(recipient.name)
         try:
-            async with AsyncExitStack() as places:
-                await gate.request()
-                if handler_name(request) in STREAMING:
-                    await places.enter_async_context(gate.stream())
-                    await places.enter_async_context(inside.memory.stream())
-                    metrics.streams.inc()
-                    places.callback(metrics.streams.dec)
+            await gate.request()
+            if handler_name(request) not in STREAMING:
                 return await handler(request)
+            async with gate.stream(), inside.memory.stream():
+                metrics.streams.inc()
+                try:
+                    return await handler(request)
+                finally:
+                    metrics.streams.dec()
         except Exceeded as exceeded:
             metrics.limited.labels(exceeded.excess).inc()
             raise _refusal(exceeded) from None
@@ -93,6 +93,10 @@ def handler_name(request: web.Request) -> str:
 
 async def _body(request: web.Request, seconds: float) -> None:
     if not request.body_exists:
+        return
+    if request.content.is_eof():
+        # It came with the head: nothing has to be waited for.
+        await request.read()
         return
     try:
         async with asyncio.timeout(seconds):

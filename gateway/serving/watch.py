@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -57,6 +58,51 @@ OUTCOMES: Mapping[str, str] = {
 _BEGUN = web.RequestKey("begun", float)
 
 
+class Told:
+    """The metrics of requests. Their labels are bounded sets, so each is looked up once."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.in_flight = cache(metrics.in_flight.labels)
+        self._requests = cache(metrics.requests.labels)
+        self._request_seconds = cache(metrics.request_seconds.labels)
+        self._files = cache(metrics.files.labels)
+
+    def answered(
+        self,
+        request: web.Request,
+        route: str,
+        status: int,
+        response: web.StreamResponse | None,
+        *,
+        broken: str | None,
+        seconds: float,
+    ) -> None:
+        """Count one request that is over."""
+        self._requests(route, str(status)).inc()
+        self._request_seconds(route).observe(seconds)
+        if status == web.HTTPUnauthorized.status_code:
+            self._metrics.auth_failures.labels("token").inc()
+        if status == web.HTTPForbidden.status_code:
+            self._metrics.auth_failures.labels("address").inc()
+        if route in STREAMING:
+            self._streamed(request[FACTS], response, broken)
+
+    def _streamed(
+        self, facts: dict[str, Any], response: web.StreamResponse | None, broken: str | None
+    ) -> None:
+        for fact, outcome in OUTCOMES.items():
+            if count := facts.get(fact):
+                self._files(outcome).inc(count)
+        if response is not None:
+            self._metrics.stream_bytes.inc(response.body_length)
+        if facts.get("stale"):
+            self._metrics.stale_answers.inc()
+        reason = broken or facts.get("outcome")
+        if reason:
+            self._metrics.broken_streams.labels(reason).inc()
+
+
 def watching(
     metrics: Metrics,
     audit: AuditLog | None,
@@ -65,6 +111,7 @@ def watching(
     address: Callable[[web.Request], Address | None],
 ) -> Middleware:
     """Make the outer middleware. `audit` None: no audit log is configured."""
+    told = Told(metrics)
 
     @web.middleware
     async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -72,7 +119,8 @@ def watching(
         begun = request[_BEGUN] = time.perf_counter()
         response: web.StreamResponse | None = None
         broken: str | None = None
-        metrics.in_flight.labels(route).inc()
+        in_flight = told.in_flight(route)
+        in_flight.inc()
         try:
             response = await handler(request)
         except (asyncio.CancelledError, ConnectionError):
@@ -84,10 +132,10 @@ def watching(
         else:
             return response
         finally:
-            metrics.in_flight.labels(route).dec()
+            in_flight.dec()
             status = CLIENT_CLOSED_REQUEST if response is None else response.status
-            _count(
-                metrics, request, route, status, response, broken=broken, seconds=time.perf_counter() - begun
+            told.answered(
+                request, route, status, response, broken=broken, seconds=time.perf_counter() - begun
             )
             if audit is not None and route in ACTIONS:
                 record = _record(
@@ -138,43 +186,14 @@ def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
 
 def first_byte_signal(metrics: Metrics) -> Callable[[web.Request, web.StreamResponse], Any]:
     """Make the signal that times an answer's first byte; it belongs into `app.on_response_prepare`."""
+    seconds = cache(metrics.first_byte_seconds.labels)
 
     async def first_byte(request: web.Request, _response: web.StreamResponse) -> None:
         begun = request.get(_BEGUN)
         if begun is not None:
-            metrics.first_byte_seconds.labels(handler_name(request)).observe(time.perf_counter() - begun)
+            seconds(handler_name(request)).observe(time.perf_counter() - begun)
 
     return first_byte
-
-
-def _count(
-    metrics: Metrics,
-    request: web.Request,
-    route: str,
-    status: int,
-    response: web.StreamResponse | None,
-    *,
-    broken: str | None,
-    seconds: float,
-) -> None:
-    metrics.requests.labels(route, str(status)).inc()
-    metrics.request_seconds.labels(route).observe(seconds)
-    if status == web.HTTPUnauthorized.status_code:
-        metrics.auth_failures.labels("token").inc()
-    if status == web.HTTPForbidden.status_code:
-        metrics.auth_failures.labels("address").inc()
-    if route not in STREAMING:
-        return
-    facts = request[FACTS]
-    for fact, outcome in OUTCOMES.items():
-        metrics.files.labels(outcome).inc(facts.get(fact, 0))
-    if response is not None:
-        metrics.stream_bytes.inc(response.body_length)
-    if facts.get("stale"):
-        metrics.stale_answers.inc()
-    reason = broken or facts.get("outcome")
-    if reason:
-        metrics.broken_streams.labels(reason).inc()
 
 
 def _record(
