@@ -4,7 +4,9 @@
 //! first-out queue and go to its end after every step, so a full listing of a million files and a query of
 //! twenty take turns chunk by chunk. A task that has nothing to do leaves the queue and costs nothing. A step
 //! that waits for storage does so inside of [`waiting`], and its place among the threads is another's meanwhile:
-//! a store that hangs holds up its own streams alone.
+//! a store that hangs holds up its own streams alone. Where the machine has more to do than processors, these
+//! threads come after the rest of the process: whoever takes chunks and answers small requests is never behind
+//! those who make more of them.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,6 +21,11 @@ const MAX_WAITING: usize = 256;
 
 /// Threads kept for the next wait. Those above end when they have nothing to do.
 const SPARE_THREADS: usize = 8;
+
+/// How much nicer than the thread that made the pool; a thread as nice as this gets a third of the time of one
+/// that is not.
+#[cfg(target_os = "linux")]
+const NICER: i32 = 5;
 
 /// Work cut into steps. A step must not block for long on anything outside of [`waiting`].
 pub(crate) trait Task: Send + Sync {
@@ -41,6 +48,7 @@ impl std::fmt::Debug for Pool {
 }
 
 struct Shared {
+    priority: Priority,
     /// So many steps run at a time, whatever others wait for.
     threads: usize,
     queue: Mutex<Queue>,
@@ -103,7 +111,12 @@ impl Pool {
     /// Starts `threads` workers (at least one).
     pub fn new(threads: usize) -> Result<Self> {
         let threads = threads.max(1);
-        let shared = Arc::new(Shared { threads, queue: Mutex::default(), runnable: Condvar::new() });
+        let shared = Arc::new(Shared {
+            priority: Priority::nicer_than_this_thread(),
+            threads,
+            queue: Mutex::default(),
+            runnable: Condvar::new(),
+        });
         let lifetime = Arc::new(Lifetime { shared: Arc::clone(&shared) });
         for _ in 0..threads {
             shared
@@ -121,6 +134,7 @@ impl Pool {
     }
 
     fn work(&self) {
+        self.shared.priority.take();
         while let Some(task) = self.shared.next_task() {
             RUNNING.set(Some(Arc::clone(&self.shared)));
             // A defect in one stream must not take a thread along, and with it the places of all others.
@@ -181,6 +195,31 @@ impl Shared {
             queue.idle -= 1;
         }
     }
+}
+
+/// The priority of a pool's threads, as the system counts it.
+struct Priority(Option<i32>);
+
+#[cfg(target_os = "linux")]
+impl Priority {
+    fn nicer_than_this_thread() -> Self {
+        Self(rustix::process::getpriority_process(None).ok().map(|own| own + NICER))
+    }
+
+    /// Gives it to this thread. To name none is to name the thread, on Linux.
+    fn take(&self) {
+        // A system that refuses leaves all threads alike.
+        let _ = self.0.map(|priority| rustix::process::setpriority_process(None, priority));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Priority {
+    fn nicer_than_this_thread() -> Self {
+        Self(None)
+    }
+
+    fn take(&self) {}
 }
 
 impl Drop for Lifetime {
@@ -339,6 +378,26 @@ mod tests {
             thread::sleep(std::time::Duration::from_millis(1));
         }
         panic!("it did not come");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_are_nicer_than_their_maker_and_all_alike() {
+        struct Told(Mutex<mpsc::Sender<i32>>);
+        impl Task for Told {
+            fn step(self: Arc<Self>, _: &Pool) {
+                let own = rustix::process::getpriority_process(None).unwrap();
+                // While this one waits another thread is begun by it.
+                waiting(|| self.0.lock().unwrap().send(own).unwrap());
+            }
+        }
+        let own = rustix::process::getpriority_process(None).unwrap();
+        let pool = Pool::new(1).unwrap();
+        let (told, heard) = mpsc::channel();
+        for _ in 0..20 {
+            pool.submit(Arc::new(Told(Mutex::new(told.clone()))));
+        }
+        assert!(heard.iter().take(20).all(|priority| priority == (own + NICER).min(19)));
     }
 
     #[test]
