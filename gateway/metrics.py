@@ -46,16 +46,23 @@ class Metrics:
             "broken_streams", "Streams that did not reach their end.", "reason"
         )
         self.files = self._counter("files", "Files of tables, by what became of them in answers.", "outcome")
+        self.listings = self._counter(
+            "listings", "Answers with files of a version, by where those were found.", "source"
+        )
+        self.cache_bytes = self._gauge("cache_bytes", "Columns of hot tables in memory.")
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
-            "Native calls that find a table's version and begin to read it.",
+            "How long native calls take that load a snapshot or read a log.",
             "storage",
         )
         self.stale_answers = self._counter(
             "stale_answers", "Answers from a kept snapshot while storage was down."
         )
         self.storage_calls = self._counter(
-            "storage_calls", "Native calls that read storage.", "storage", "outcome"
+            "storage_calls",
+            "Native calls that load a snapshot or read a log, by what became of them.",
+            "storage",
+            "outcome",
         )
         self.storage_open = self._gauge(
             "storage_breaker_open", "1 while a storage is given up.", "storage", mode="livemax"

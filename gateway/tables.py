@@ -49,6 +49,7 @@ __all__ = [
     "Snapshot",
     "StreamSummary",
     "Tables",
+    "cache_bytes",
     "configure",
     "metadata_id_of",
     "read_whole",
@@ -221,6 +222,11 @@ def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
 def configure(*, threads: int | None, cache_bytes: int) -> None:
     """Set what the native code of this process may use. Before the first table."""
     _native.configure(threads=threads, cache_bytes=cache_bytes)
+
+
+def cache_bytes() -> int:
+    """What the columns of hot tables take in this process."""
+    return _native.cache_used_bytes()
 
 
 class Tables:

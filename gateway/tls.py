@@ -1,7 +1,8 @@
 """TLS by certificate files, or by a certificate made at start.
 
 In: the `ssl` section. Out: a context for the listener, TLS 1.2 or newer. `renew` reads changed files into a
-context that is in use: connections that come afterwards get the new certificate.
+context that is in use: connections that come afterwards get the new certificate. Files that do not fit each
+other leave it as it was.
 """
 
 from __future__ import annotations
@@ -38,15 +39,29 @@ def server_context(config: Config) -> ssl.SSLContext | None:
 
 
 def renew(context: ssl.SSLContext, settings: Ssl) -> None:
-    """Read the certificate files into a context."""
-    if settings.certificate_file is None:
+    """Read the certificate files into a context. Raises OSError when they cannot be used."""
+    if not settings.self_signed:
+        # A context that was half loaded could not go on as it was.
+        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings)
+        _load(context, settings)
+
+
+def _load(context: ssl.SSLContext, settings: Ssl) -> None:
+    certificate, key = settings.certificate_file, settings.certificate_key_file
+    if certificate is None:
         return
-    password = settings.certificate_password_file
-    context.load_cert_chain(
-        settings.certificate_file,
-        settings.certificate_key_file,
-        password.read_text(encoding="utf-8").rstrip("\r\n") if password else None,
-    )
+    password = _password(settings)
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except (OSError, ValueError) as reason:
+        said = getattr(reason, "reason", None) or getattr(reason, "strerror", None) or type(reason).__name__
+        raise OSError(f"the certificate {certificate} and the key {key} cannot be used: {said}") from None
+
+
+def _password(settings: Ssl) -> str:
+    file = settings.certificate_password_file
+    # Without one OpenSSL would ask for it on the terminal.
+    return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
 
 
 def _load_self_signed(context: ssl.SSLContext, host: str) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from answers import Digest, Reader, WrongAnswer
 from baseline import PAGE_FILES, TABLE, Baseline
+from generators import weight_of
 from locust import FastHttpUser, HttpUser, LoadTestShape, between, constant_pacing, task
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class QuickUser(FastHttpUser):
 class Discovery(QuickUser):
     """Looks around: shares, schemas, tables, version, metadata."""
 
-    weight = 40
+    weight = weight_of("Discovery")
     wait_time = between(0.3, 1.0)
 
     @task(4)
@@ -114,7 +115,7 @@ class Discovery(QuickUser):
 class SmallQuery(QuickUser):
     """Asks for one partition, as a dashboard does."""
 
-    weight = 25
+    weight = weight_of("SmallQuery")
     wait_time = between(0.3, 1.2)
 
     @task
@@ -127,7 +128,7 @@ class SmallQuery(QuickUser):
 class Pages(QuickUser):
     """Reads the first pages one after the other."""
 
-    weight = 10
+    weight = weight_of("Pages")
     wait_time = between(1.0, 3.0)
 
     @task
@@ -146,7 +147,7 @@ class Pages(QuickUser):
 class Changes(QuickUser):
     """Follows the table, as a streaming reader does."""
 
-    weight = 5
+    weight = weight_of("Changes")
     wait_time = between(1.0, 2.0)
 
     @task
@@ -165,7 +166,7 @@ class Changes(QuickUser):
 class Refresh(QuickUser):
     """Has its URLs made anew before they expire."""
 
-    weight = 5
+    weight = weight_of("Refresh")
     wait_time = between(1.0, 3.0)
 
     @task
@@ -184,7 +185,7 @@ class Refresh(QuickUser):
 class WrongToken(QuickUser):
     """Knocks without being let in."""
 
-    weight = 4
+    weight = weight_of("WrongToken")
     wait_time = between(0.5, 1.5)
 
     @task
@@ -224,7 +225,7 @@ class StreamUser(HttpUser):
 class FullListing(StreamUser):
     """Reads the whole table."""
 
-    weight = 3
+    weight = weight_of("FullListing")
     wait_time = constant_pacing(20)
 
     @task
@@ -239,7 +240,7 @@ class FullListing(StreamUser):
 class CutStream(StreamUser):
     """Leaves amid the answer."""
 
-    weight = 4
+    weight = weight_of("CutStream")
     wait_time = between(1.0, 3.0)
 
     @task
@@ -257,7 +258,7 @@ class CutStream(StreamUser):
 class SlowReader(StreamUser):
     """Reads 64 KB/s for a while."""
 
-    weight = 4
+    weight = weight_of("SlowReader")
     wait_time = between(1.0, 2.0)
 
     @task

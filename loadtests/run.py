@@ -6,20 +6,18 @@
     python loadtests/run.py --workers 2 --report DIRECTORY
 
 Ends with code 1 when an answer was wrong or an error unexpected. The report holds locust's own page, the
-samples of the gateway's memory, CPU and descriptors, its own metrics, and `summary.json`. With `hey` on the
-PATH the ceiling of requests a second is measured too.
+samples of the gateway's memory, CPU and descriptors, and `summary.json`. The ceiling of requests a second is
+measured by `hey`, which Go installs where it is missing; in the short form it is not.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
 import platform
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,8 +30,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import generators
 import psutil
-from baseline import TABLE, Baseline, measure
+from baseline import Baseline, measure
 from report import write_report
 from samples import Sampler
 
@@ -44,6 +43,15 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "delta-sharing-gateway" / "loadtests"
+TOLD = (
+    "failures",
+    "requests",
+    "discovery_p99_ms",
+    "memory",
+    "memory_after_percent",
+    "memory_slope_percent_per_hour",
+    "ceiling",
+)
 SETTLE_SECONDS = 5.0
 START_SECONDS = 60.0
 
@@ -63,7 +71,7 @@ def main() -> int:
     summary["machine"] = machine()
     (options.report / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report(options.report, summary)
-    print(json.dumps({key: summary[key] for key in ("failures", "requests", "memory", "discovery_p99_ms")}))
+    print(json.dumps({key: summary[key] for key in TOLD}))
     print(f"report: {options.report / 'index.html'}")
     return 1 if summary["failures"] or not summary["requests"] else 0
 
@@ -181,102 +189,42 @@ def storm(
     """The load itself, with samples of the gateway before, amid and after."""
     expectations = options.report / "baseline.json"
     baseline.save(expectations)
-    time.sleep(SETTLE_SECONDS)
+    load = generators.Load(options.users, options.seconds, options.shape, url, token, options.report)
+    hey = None if options.short else generators.find_hey(CACHE / "bin")
     with Sampler(process) as sampler:
         before = sampler.settled(SETTLE_SECONDS)
-        locust_code = run_locust(options, url, token, expectations)
-        ceiling = measure_ceiling(url, token)
+        begun = sampler.samples[-1].second
+        ended_well = generators.run_locust(load, expectations)
+        ended = sampler.samples[-1].second
         time.sleep(SETTLE_SECONDS)
         after = sampler.settled(SETTLE_SECONDS)
-    rows = list(csv.DictReader((options.report / "load_stats.csv").open()))
-    total = next(row for row in rows if row["Name"] == "Aggregated")
-    failures = int(total["Failure Count"])
+        ceiling = generators.ceiling(url, token, hey) if hey else None
+    kinds = generators.kinds(options.report)
+    # What is taken once, and kept, is no leak: the line begins where half of the load is over.
+    amid = [
+        (sample.second, sample.resident_bytes)
+        for sample in sampler.samples
+        if (begun + ended) / 2 < sample.second < ended
+    ]
+    figures = {
+        "failures": sum(kind["failures"] for kind in kinds) or int(not ended_well),
+        "discovery_p99_ms": max(
+            float(kind["p99_ms"]) for kind in kinds if kind["name"].startswith("discovery")
+        ),
+        "memory_after_percent": round(100 * after.resident_bytes / before.resident_bytes),
+        "memory_slope_percent_per_hour": round(generators.slope_percent_per_hour(amid), 1),
+    }
     return {
         "options": {key: str(value) for key, value in vars(options).items()},
-        "requests": int(total["Request Count"]),
-        "failures": failures or (1 if locust_code else 0),
-        "kinds": [kind_of(row) for row in rows if row["Name"] != "Aggregated"],
-        "discovery_p99_ms": max(
-            (float(row["99%"]) for row in rows if row["Name"].startswith("discovery")), default=None
-        ),
+        "requests": sum(kind["requests"] for kind in kinds),
+        **figures,
+        "kinds": kinds,
         "memory": {"before_bytes": before.resident_bytes, "after_bytes": after.resident_bytes},
         "descriptors": {"before": before.descriptors, "after": after.descriptors},
         "ceiling": ceiling,
         "samples": [asdict(sample) for sample in sampler.samples],
-        "history": history(options.report / "load_stats_history.csv"),
+        "history": generators.history(options.report),
     }
-
-
-def kind_of(row: dict[str, str]) -> dict[str, Any]:
-    """One kind of request, for the report."""
-    return {
-        "name": row["Name"],
-        "requests": int(row["Request Count"]),
-        "failures": int(row["Failure Count"]),
-        "p50_ms": row["50%"],
-        "p99_ms": row["99%"],
-        "max_ms": row["Max Response Time"],
-        "per_second": round(float(row["Requests/s"]), 2),
-    }
-
-
-def history(path: Path) -> list[dict[str, float]]:
-    """What locust saw, second by second."""
-
-    def number(text: str) -> float:
-        try:
-            return float(text)
-        except ValueError:
-            return 0.0
-
-    return [
-        {
-            "second": number(row["Timestamp"]),
-            "users": number(row["User Count"]),
-            "requests": number(row["Requests/s"]),
-            "p99_ms": number(row["99%"]),
-        }
-        for row in csv.DictReader(path.open())
-        if row["Name"] == "Aggregated"
-    ]
-
-
-def run_locust(options: argparse.Namespace, url: str, token: str, expectations: Path) -> int:
-    """Locust, headless, in a process of its own (it patches the standard library)."""
-    environment = os.environ | {
-        "LOADTEST_BASELINE": str(expectations),
-        "LOADTEST_TOKEN": token,
-        "LOADTEST_USERS": str(options.users),
-        "LOADTEST_SECONDS": str(options.seconds),
-        "LOADTEST_SHAPE": options.shape,
-        "PYTHONPATH": str(HERE),
-    }
-    command = [sys.executable, "-m", "locust", "-f", str(HERE / "locustfile.py"), "--headless", "--host", url]
-    command += ["--csv", str(options.report / "load"), "--html", str(options.report / "locust.html")]
-    command += ["--only-summary", "--stop-timeout", "60", "--csv-full-history"]
-    with (options.report / "locust.log").open("wb") as log:
-        return subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
-
-
-def measure_ceiling(url: str, token: str) -> dict[str, str] | None:
-    """Requests a second of one discovery route by `hey`, which costs less than a user of locust."""
-    hey = shutil.which("hey") or shutil.which("hey", path=str(Path.home() / "go" / "bin"))
-    if hey is None:
-        return None
-    command = [
-        hey,
-        "-n",
-        "20000",
-        "-c",
-        "64",
-        "-H",
-        f"Authorization: Bearer {token}",
-        f"{url}{TABLE}/version",
-    ]
-    told = subprocess.run(command, check=False, capture_output=True, text=True).stdout
-    figures = [line.split(":", 1) for line in told.splitlines() if ":" in line]
-    wanted = {"Requests/sec", "Slowest", "Average"}
-    return {name.strip(): value.strip() for name, value in figures if name.strip() in wanted}
 
 
 def machine() -> dict[str, Any]:

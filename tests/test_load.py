@@ -23,4 +23,5 @@ def test_a_mix_of_users_gets_no_wrong_answer(tmp_path: Path) -> None:
     assert summary["failures"] == 0
     kinds = {kind["name"].partition(":")[0] for kind in summary["kinds"] if kind["requests"]}
     assert {"discovery", "small query", "full listing", "page", "changes", "refresh", "wrong token"} <= kinds
+    assert summary["requests"] == sum(kind["requests"] for kind in summary["kinds"])
     assert "<svg" in (tmp_path / "index.html").read_text()

@@ -40,7 +40,8 @@ def camel_case(field: str) -> str:
 
 def known_keys(section: type) -> dict[str, dataclasses.Field[Any]]:
     """Map the YAML keys of a section to its fields."""
-    return {camel_case(field.name): field for field in dataclasses.fields(section)}
+    fields = dataclasses.fields(section)
+    return {camel_case(field.name): field for field in fields if not field.metadata.get("found")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,14 @@ class Reader:
         file: the file's name, for messages.
         directory: what relative file names are relative to.
         environment: the variables that `${NAME}` may name.
+        secret_files: those that were read, for whoever watches them.
 
     """
 
     file: str
     directory: Path
     environment: Mapping[str, str]
+    secret_files: list[Path] = dataclasses.field(default_factory=list)
 
     def section(self, kind: type, node: yaml.Node, key: str) -> Any:
         """Read a map as the dataclass `kind`."""
@@ -115,6 +118,7 @@ class Reader:
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
         path = self.directory / self._text(node, key)
+        self.secret_files.append(path)
         try:
             return Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError):

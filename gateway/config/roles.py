@@ -160,10 +160,12 @@ def _json(answer: bytes, service: str) -> Mapping[str, object]:
 def _keys(found: Mapping[str, object], token: str) -> S3Credentials:
     try:
         expires = datetime.fromisoformat(str(found["Expiration"]))
+        # A service of one's own may lend keys that need none.
+        session = found.get(token)
         return S3Credentials(
             Secret(str(found["AccessKeyId"])),
             Secret(str(found["SecretAccessKey"])),
-            Secret(str(found[token])),
+            Secret(str(session)) if session else None,
             expires if expires.tzinfo else expires.replace(tzinfo=UTC),
         )
     except (KeyError, ValueError):

@@ -225,6 +225,8 @@ class Config:
     delta_table_cache_size: int = setting(10, minimum=0)
     temporary_credential_validity_seconds: int = setting(3600, minimum=0)
     gateway: Gateway = dataclasses.field(default_factory=Gateway)
+    secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
+    """The files that secrets were read from; no key, but found on the way."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:

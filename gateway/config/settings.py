@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -58,7 +59,7 @@ def loads(
         raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
-    config: Config = reader.section(Config, node, "")
+    config: Config = replace(reader.section(Config, node, ""), secret_files=tuple(reader.secret_files))
     if needs_readers and not config.readers:
         raise ConfigError(
             file,

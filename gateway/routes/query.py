@@ -49,6 +49,7 @@ def answer_snapshot(
     snapshot = found or find_snapshot(asked, body, page)
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
+    files_from = "memory" if snapshot.is_in_memory else "log"
     files = snapshot.totals()[0]
     coding = asked.content_coding(min(files, asked.page_size(body.paging) or files))
     chunks = snapshot.files(
@@ -59,7 +60,7 @@ def answer_snapshot(
     last_line = last_line_of(asked, body, snapshot, chosen)
     headers = asked.headers(snapshot.version, chosen, end_stream_action=last_line is not None)
     problems = snapshot.hint_problems(hints.predicates, hints.json_predicate) if hints_given(hints) else []
-    facts: dict[str, Any] = {"version": snapshot.version, "format": chosen}
+    facts: dict[str, Any] = {"version": snapshot.version, "format": chosen, "files_from": files_from}
     if hints_given(hints):
         headers[HINT_STATUS_HEADER] = hint_status(problems)
         facts["ignored_hints"] = [reason for _, reason in problems]

@@ -47,6 +47,7 @@ def allow_listing(address: Callable[[web.Request], Address | None]) -> Middlewar
     async def allow_list(request: web.Request, handler: Handler) -> web.StreamResponse:
         recipient = request.get(RECIPIENT)
         if recipient is not None and recipient.networks and not allowed(recipient.networks, address(request)):
+            request[FACTS]["refused_address"] = True
             raise PermissionDenied("this address is not on the recipient's allow-list")
         return await handler(request)
 

@@ -34,7 +34,8 @@ from gateway.serving.book import RecipientBook
 from gateway.serving.guard import Guards, allow_listing, guarding
 from gateway.serving.watch import audit_counter, first_byte_signal, recording_first, watching
 from gateway.sharing import CURRENT, Current, Sharing
-from gateway.tables import configure
+from gateway.tables import cache_bytes, configure
+from gateway.tls import renew, server_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -70,6 +71,7 @@ class Served:
         self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
+        self.tls = server_context(config)
         self.book = RecipientBook(
             open_database(config, "server", now_ms=now_ms), self._take, self.metrics, now_ms
         )
@@ -94,7 +96,8 @@ class Served:
         """What a change of which is a change of the configuration."""
         tls = self.config.ssl
         certificates = [tls.certificate_file, tls.certificate_key_file] if tls else []
-        return [self._path, *(file for file in certificates if file is not None)]
+        found = [*certificates, *self.config.secret_files]
+        return [self._path, *(file for file in found if file is not None)]
 
     def address(self, request: web.Request) -> Address | None:
         """Who really asks."""
@@ -157,6 +160,7 @@ class Served:
         def probe() -> None:
             count_audit()
             self._return_memory()
+            self.metrics.cache_bytes.set(cache_bytes())
             storages = self.current.sharing.tables.storages
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
@@ -191,6 +195,8 @@ class Served:
     async def _apply(self, loaded: Config) -> None:
         sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.current.sharing)
         guards = self._make_guards(loaded)
+        if self.tls is not None and loaded.ssl is not None:
+            renew(self.tls, loaded.ssl)
         credentials = self.book.table(loaded)
         # From here on nothing can fail: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))

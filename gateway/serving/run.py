@@ -28,7 +28,6 @@ from gateway.serving.administration import administer, open_audit
 from gateway.serving.connections import Runner
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
-from gateway.tls import server_context
 from gateway.workers import Slot, Supervisor, bind
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> we
     # What the start has made lives as long as the process: no collection has to walk through it.
     gc.collect()
     gc.freeze()
-    await web.SockSite(runner, listener, ssl_context=server_context(config)).start()
+    await web.SockSite(runner, listener, ssl_context=served.tls).start()
     return runner
 
 

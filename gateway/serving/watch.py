@@ -67,6 +67,7 @@ class Told:
         self._requests = cache(metrics.requests.labels)
         self._request_seconds = cache(metrics.request_seconds.labels)
         self._files = cache(metrics.files.labels)
+        self._listings = cache(metrics.listings.labels)
 
     def answered(
         self,
@@ -83,7 +84,7 @@ class Told:
         self._request_seconds(route).observe(seconds)
         if status == web.HTTPUnauthorized.status_code:
             self._metrics.auth_failures.labels("token").inc()
-        if status == web.HTTPForbidden.status_code:
+        if request[FACTS].get("refused_address"):
             self._metrics.auth_failures.labels("address").inc()
         if route in STREAMING:
             self._streamed(request[FACTS], response, broken)
@@ -96,6 +97,8 @@ class Told:
                 self._files(outcome).inc(count)
         if response is not None:
             self._metrics.stream_bytes.inc(response.body_length)
+        if "files_from" in facts:
+            self._listings(facts["files_from"]).inc()
         if facts.get("stale"):
             self._metrics.stale_answers.inc()
         reason = broken or facts.get("outcome")

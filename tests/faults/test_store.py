@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from clients.server import RunningGateway, running_gateway, share, storage
+from clients.server import Answer, RunningGateway, running_gateway, share, storage
 from faults.answers import Broken, Files, query
 from faults.proxy import HEALTHY, Fault, FaultProxy, running
 from faults.waiting import until
@@ -20,6 +20,8 @@ from tables.made import make_log
 ADDS = 20_000
 SOON_SECONDS = 20.0
 PATIENT_SECONDS = 60.0
+STALE_SECONDS = 10.0
+TABLE = "/shares/faulty/schemas/default/tables/t"
 
 
 @dataclass
@@ -77,8 +79,20 @@ def patient(versitygw, stored, tmp_path):
         yield found
 
 
+@pytest.fixture
+def forgiven(versitygw, stored, tmp_path):
+    """Its snapshots may be served for a while when the storage is down."""
+    section = {
+        "storageFaults": {"failures": 2, "openSeconds": 0.5, "staleSeconds": STALE_SECONDS},
+        "cache": {},
+    }
+    timings = {"timeoutSeconds": 0.5, "retrySeconds": 0.2}
+    with behind_a_proxy(versitygw, stored, tmp_path, timings, **section) as found:
+        yield found
+
+
 @contextmanager
-def behind_a_proxy(versitygw, stored, tmp_path, timings: dict[str, float]):
+def behind_a_proxy(versitygw, stored, tmp_path, timings: dict[str, float], **changed: Any):
     with running(int(versitygw.endpoint.rsplit(":", 1)[1])) as proxy:
         storages = [
             {**storage(versitygw, "s3://faulty/"), **timings, "endpoint": proxy.endpoint},
@@ -90,6 +104,7 @@ def behind_a_proxy(versitygw, stored, tmp_path, timings: dict[str, float]):
             "storageFaults": {"failures": 3, "openSeconds": 0.5},
             "drainDelaySeconds": 0,
             "cache": {"memoryBytes": 0},
+            **changed,
         }
         with running_gateway(tmp_path, shares, section) as gateway:
             yield Faulty(gateway, proxy, stored)
@@ -190,6 +205,34 @@ async def test_a_corrupted_byte_ends_and_is_not_remembered(faulty: Faulty, part,
         await faulty.ask()
     faulty.proxy.fault = HEALTHY
     assert (await faulty.ask()).files == faulty.expected
+
+
+async def test_while_the_storage_is_down_a_kept_snapshot_is_served_for_so_long_as_allowed_and_said(
+    forgiven: Faulty,
+):
+    async def answers() -> list[Answer]:
+        ask = forgiven.gateway.request
+        asked = [("GET", "/version", None), ("GET", "/metadata", None), ("POST", "/query", {})]
+        return [await asyncio.to_thread(ask, method, TABLE + path, body) for method, path, body in asked]
+
+    fresh = await answers()
+    assert [(answer.status, answer.headers["delta-sharing-stale"]) for answer in fresh] == [(200, None)] * 3
+    forgiven.proxy.fault = Fault(refuse=True)
+    begun = time.monotonic()
+    stale = await answers()
+    assert time.monotonic() - begun < STALE_SECONDS
+    assert [(answer.status, answer.headers["delta-sharing-stale"]) for answer in stale] == [(200, "true")] * 3
+    assert stale[1].body == fresh[1].body
+    assert (await forgiven.ask()).files == forgiven.expected
+    # A version of one's own choice is no kept snapshot's.
+    historic = await asyncio.to_thread(forgiven.gateway.request, "GET", f"{TABLE}/metadata?version=1")
+    assert (historic.status, historic.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
+    await asyncio.sleep(STALE_SECONDS - (time.monotonic() - begun))
+    for answer in await answers():
+        assert (answer.status, answer.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
+        assert 1 <= int(answer.headers["Retry-After"]) <= 6
+    await forgiven.heals()
+    assert (await answers())[0].headers["delta-sharing-stale"] is None
 
 
 async def test_nothing_of_the_storage_is_told(faulty: Faulty):
