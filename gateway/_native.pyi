@@ -126,18 +126,27 @@ class Chunk:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
+class PruneCounts:
+    """What became of the files that an answer was made from."""
+
+    considered: int
+    pruned_by_partition: int
+    pruned_by_stats: int
+    pruned_by_limit: int
+    returned: int
+
+@final
 class StreamSummary:
     """What a stream did; complete when the stream is done."""
 
     files: int
     """Lines with a URL."""
+    file_bytes: int
+    """The sizes of these files, as the log says them."""
     next_place: str | None
     """Where the next page goes on; None when everything was answered."""
     min_url_expiration_ms: int | None
-    considered: int
-    pruned_by_partition: int
-    pruned_by_stats: int
-    pruned_by_limit: int
+    pruning: PruneCounts
 
 @final
 class NdjsonChunks:
@@ -154,6 +163,12 @@ class NdjsonChunks:
     def done(self) -> bool: ...
     @property
     def summary(self) -> StreamSummary: ...
+    @property
+    def foreseen(self) -> PruneCounts | None:
+        """What `summary.pruning` will say in the end. Known with the first chunk, or not before the end.
+
+        Known of all files without conditions, and of files in memory unless choosing among them takes long.
+        """
     def finish(self, last_line: bytes) -> bytes:
         """`last_line` (may be empty) and whatever the content coding still owes. Only when `done`."""
     def cancel(self) -> None:

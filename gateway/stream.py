@@ -29,12 +29,13 @@ from gateway.limits import DrainRate
 from gateway.protocol import NDJSON_CONTENT_TYPE, end_stream_action
 
 if TYPE_CHECKING:
-    from gateway.tables import NdjsonChunks, StreamSummary
+    from gateway.tables import NdjsonChunks, PruneCounts, StreamSummary
 
 log = logging.getLogger("gateway.stream")
 
 ContentCoding = Literal["identity", "gzip", "zstd"]
 PRUNING_HEADER = "delta-sharing-pruning"
+COUNTED_LATER = "counted=while streaming"
 
 # A slow reader's unsent bytes stay in our bounded queue instead of megabytes of the kernel's.
 TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
@@ -62,7 +63,8 @@ class Answer:
         headers: those of the protocol; content type and coding are added here.
         content_coding: that of the chunks.
         last_line: the fields of the endStreamAction; None where the client did not ask for that line.
-        facts: for the log.
+        facts: for the request's line in the log.
+        considered: the files that are chosen from, where that is known before they are read.
         ended: told None when all chunks were made, else what ended them; not told when the client leaves.
 
     """
@@ -72,6 +74,7 @@ class Answer:
     content_coding: ContentCoding = "identity"
     last_line: Callable[[StreamSummary], Mapping[str, Any]] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    considered: int | None = None
     ended: Callable[[BaseException | None], None] = lambda _error: None
 
     def ending(self) -> bytes:
@@ -89,7 +92,8 @@ async def answer(request: web.Request, sent: Answer) -> web.StreamResponse:
         return await pump(request, sent, first)
     finally:
         chunks.cancel()
-        request[FACTS].update(_counts(chunks.summary))
+        summary = chunks.summary
+        request[FACTS].update(_counts(summary.pruning), file_bytes=summary.file_bytes)
 
 
 async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> web.StreamResponse:
@@ -98,8 +102,9 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
     if chunks.done:
         sent.ended(None)
         whole = b"".join((first or b"", sent.ending()))
-        headers[PRUNING_HEADER] = _pruning(chunks.summary)
+        headers[PRUNING_HEADER] = _pruning(chunks.summary.pruning)
         return web.Response(body=whole, headers=headers)
+    headers[PRUNING_HEADER] = _foreseen_pruning(sent)
     response = web.StreamResponse(headers=headers)
     body = Body(response, await response.prepare(request), request.get(DRAIN_RATE, DrainRate()))
     _bound_kernel_buffers(request)
@@ -233,18 +238,27 @@ def _headers(sent: Answer) -> dict[str, str]:
     return headers
 
 
-def _pruning(summary: StreamSummary) -> str:
-    """How files were chosen, for an answer that is known to its end when its headers leave."""
-    return ", ".join([f"{name}={count}" for name, count in _counts(summary).items()])
+def _pruning(counts: PruneCounts) -> str:
+    """How files are chosen, told before them."""
+    return ", ".join([f"{name}={count}" for name, count in _counts(counts).items()])
 
 
-def _counts(summary: StreamSummary) -> dict[str, int]:
+def _foreseen_pruning(sent: Answer) -> str:
+    """The same for an answer that is still being made; without foresight the log's line has the counts."""
+    foreseen = sent.chunks.foreseen
+    if foreseen is not None:
+        return _pruning(foreseen)
+    considered = "" if sent.considered is None else f"considered={sent.considered}, "
+    return f"{considered}{COUNTED_LATER}"
+
+
+def _counts(counts: PruneCounts) -> dict[str, int]:
     return {
-        "considered": summary.considered,
-        "pruned_by_partition": summary.pruned_by_partition,
-        "pruned_by_stats": summary.pruned_by_stats,
-        "pruned_by_limit": summary.pruned_by_limit,
-        "returned": summary.files,
+        "considered": counts.considered,
+        "pruned_by_partition": counts.pruned_by_partition,
+        "pruned_by_stats": counts.pruned_by_stats,
+        "pruned_by_limit": counts.pruned_by_limit,
+        "returned": counts.returned,
     }
 
 

@@ -27,6 +27,7 @@ from gateway._native import (
     Explanation,
     LogError,
     NdjsonChunks,
+    PruneCounts,
     Snapshot,
     StreamSummary,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Moment",
     "NdjsonChunks",
     "OpenTable",
+    "PruneCounts",
     "Snapshot",
     "StreamSummary",
     "Tables",

@@ -100,10 +100,10 @@ def conditions(explained: Explanation) -> list[dict[str, object]]:
 def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
     return {
         "hint": name,
-        "files": summary.considered,
-        "pruned by partition": summary.pruned_by_partition,
-        "by stats": summary.pruned_by_stats,
-        "by limit": summary.pruned_by_limit,
+        "files": summary.pruning.considered,
+        "pruned by partition": summary.pruning.pruned_by_partition,
+        "by stats": summary.pruning.pruned_by_stats,
+        "by limit": summary.pruning.pruned_by_limit,
         "kept": summary.files,
         "ignored because": reasons,
     }

@@ -59,12 +59,10 @@ def answer_snapshot(
     )
     last_line = last_line_of(asked, body, snapshot, chosen)
     headers = asked.headers(snapshot.version, chosen, end_stream_action=last_line is not None)
-    problems = snapshot.hint_problems(hints.predicates, hints.json_predicate) if hints_given(hints) else []
     facts: dict[str, Any] = {"version": snapshot.version, "format": chosen, "files_from": files_from}
-    if hints_given(hints):
-        headers[HINT_STATUS_HEADER] = hint_status(problems)
-        facts["ignored_hints"] = [reason for _, reason in problems]
-    return stream.Answer(chunks, headers, coding, last_line, facts)
+    tell_ignored_hints(snapshot, hints, headers, facts)
+    considered = None if page else files
+    return stream.Answer(chunks, headers, coding, last_line, facts, considered)
 
 
 def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> stream.Answer:
@@ -76,16 +74,19 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
         change_data_feed=False,
     )
     chosen = asked.negotiate(changes, page)
+    hints = applied_hints(asked, body)
     coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
     chunks = changes.files(
-        asked.options(chosen, body.paging, page, coding, applied_hints(asked, body)),
+        asked.options(chosen, body.paging, page, coding, hints),
         include_historical_metadata=True,
         include_historical_protocol=body.include_historical_protocol,
     )
     version = changes.starting_version
     last_line = last_line_of(asked, body, changes, chosen)
     headers = asked.headers(version, chosen, end_stream_action=last_line is not None)
-    return stream.Answer(chunks, headers, coding, last_line, {"version": version, "format": chosen})
+    facts: dict[str, Any] = {"version": version, "format": chosen}
+    tell_ignored_hints(changes.snapshot, hints, headers, facts)
+    return stream.Answer(chunks, headers, coding, last_line, facts)
 
 
 def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot:
@@ -119,16 +120,21 @@ def applied_hints(asked: TableRequest, body: TableQuery) -> Hints:
     )
 
 
-def hints_given(hints: Hints) -> bool:
-    """Whether there is any predicate."""
-    return bool(hints.predicates or hints.json_predicate)
+def tell_ignored_hints(
+    snapshot: Snapshot, hints: Hints, headers: dict[str, str], facts: dict[str, Any]
+) -> None:
+    """Say which predicates prune nothing, and why: to the client, and in the log."""
+    if hints.predicates or hints.json_predicate is not None:
+        problems = snapshot.hint_problems(hints.predicates, hints.json_predicate)
+        headers[HINT_STATUS_HEADER] = hint_status(problems)
+        facts["ignored_hints"] = [f"{hint}: {reason}" for hint, reason in problems]
 
 
 def hint_status(problems: list[tuple[str, str]]) -> str:
-    """The header that makes a silently ignored hint visible: `ok`, or why each prunes nothing."""
+    """The header that makes a silently ignored hint visible: `ok`, or which ones prune nothing, and why."""
     if not problems:
         return "ok"
-    reasons = "; ".join(reason for _, reason in problems)
+    reasons = "; ".join(f"{hint}: {reason}" for hint, reason in problems)
     visible = "".join(c if " " <= c <= "~" else "?" for c in reasons)
     return f"ignored {len(problems)}: {visible}"[:1024]
 

@@ -218,6 +218,8 @@ def _record(
     result: dict[str, str | int | bool | None] = {
         name: facts[name] for name in ("version", "considered", "returned", "format") if name in facts
     }
+    if "file_bytes" in facts:
+        result["fileBytes"] = facts["file_bytes"]
     if status is not None:
         result["durationMs"] = round((time.perf_counter() - request[_BEGUN]) * 1000)
     if route in STREAMING and status is not None:

@@ -205,7 +205,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     for row in tables.daily.collect():
         _say(
             f"{row['day']} {row['recipient']} {row['table']}: {row['requests']} requests, "
-            f"{row['files']} files, {row['errors']} errors"
+            f"{row['files']} files of {row['addressed_bytes']} bytes, {row['errors']} errors"
         )
     return 0
 

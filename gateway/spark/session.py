@@ -49,6 +49,8 @@ def _on_this_machine(builder: Any, jars: Path | None) -> Any:
     # The executors' Python must find the same package as this one.
     package_root = str(Path(__file__).resolve().parent.parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
+    # Nor may a directory `gateway` where the command happens to run come before it.
+    os.environ["PYTHONSAFEPATH"] = "1"
     builder = builder.master("local[*]")
     for key, value in _LAPTOP.items():
         builder = builder.config(key, value)

@@ -1,7 +1,7 @@
 """Who reads what: the gateway's audit log as Delta tables and a page.
 
 Comes in: audit logs (JSON lines, as gateway.audit writes them). Goes out: per recipient, table and day the
-requests, files, bytes, what pruning saved, errors and slow queries. Lines that are no audit records are
+requests, files and the bytes in them, what pruning saved, errors and slow queries. Lines that are no audit records are
 counted, not lost.
 """
 
@@ -17,7 +17,7 @@ AUDIT_SCHEMA = """
     requestParams STRUCT<share: STRING, schema: STRING, table: STRING>,
     response STRUCT<statusCode: INT, errorCode: STRING, result: STRUCT<
         version: BIGINT, returned: BIGINT, format: STRING, complete: BOOLEAN, considered: BIGINT,
-        bytes: BIGINT, durationMs: BIGINT>>,
+        fileBytes: BIGINT, durationMs: BIGINT>>,
     _corrupt STRING
 """
 SERVICE = "deltaSharingGateway"
@@ -83,7 +83,7 @@ def _daily(ours: DataFrame) -> DataFrame:
             f.count_if(is_query).alias("queries"),
             f.count_if(failed).alias("errors"),
             f.coalesce(f.sum("returned"), f.lit(0)).alias("files"),
-            f.coalesce(f.sum("bytes"), f.lit(0)).alias("bytes"),
+            f.coalesce(f.sum("fileBytes"), f.lit(0)).alias("addressed_bytes"),
             f.coalesce(f.sum(f.col("considered") - f.col("returned")), f.lit(0)).alias("pruned_files"),
             f.max("durationMs").alias("longest_ms"),
         )

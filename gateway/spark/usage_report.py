@@ -8,7 +8,7 @@ import datetime as dt
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from gateway.spark.report import bars, heading, page, paragraph, table
+from gateway.spark.report import bars, heading, human, page, paragraph, table
 from gateway.spark.usage import UsageTables
 
 _MOST_LINES = 100
@@ -21,10 +21,11 @@ def html(tables: UsageTables, run_at: dt.datetime) -> str:
         f.coalesce(f.sum("errors"), f.lit(0)),
         f.count_distinct("recipient"),
         f.coalesce(f.sum("files"), f.lit(0)),
+        f.coalesce(f.sum("addressed_bytes"), f.lit(0)),
     ).collect()[0]
     summary = (
-        f"{totals[0]:,} requests of {totals[2]:,} recipients, {totals[3]:,} files addressed, "
-        f"{totals[1]:,} errors."
+        f"{totals[0]:,} requests of {totals[2]:,} recipients, {totals[3]:,} files addressed "
+        f"({human(totals[4])}B), {totals[1]:,} errors."
     )
     parts = [
         paragraph(summary, good=totals[1] == 0),
@@ -33,6 +34,7 @@ def html(tables: UsageTables, run_at: dt.datetime) -> str:
         ),
         _plot("Requests by recipient", tables.daily, "recipient", "requests"),
         _plot("Files by table", tables.daily, "table", "files"),
+        _plot("Bytes of these files, by table", tables.daily, "table", "addressed_bytes", "B"),
         _plot("Files that pruning left out, by table", tables.daily, "table", "pruned_files"),
         _plot("Requests by day", tables.daily, "day", "requests"),
         _section("Per day", tables.daily),
@@ -42,9 +44,10 @@ def html(tables: UsageTables, run_at: dt.datetime) -> str:
     return page("Usage of shares", *parts)
 
 
-def _plot(title: str, frame: DataFrame, by: str, value: str) -> str:
+def _plot(title: str, frame: DataFrame, by: str, value: str, unit: str = "") -> str:
     summed = frame.groupBy(by).agg(f.sum(value).alias("sum")).orderBy(f.desc("sum")).limit(_MOST_LINES)
-    return bars(title, [(str(row[by]), float(row["sum"] or 0)) for row in summed.collect() if row["sum"]])
+    values = [(str(row[by]), float(row["sum"])) for row in summed.collect() if row["sum"]]
+    return bars(title, values, unit)
 
 
 def _section(title: str, frame: DataFrame) -> str:

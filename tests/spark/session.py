@@ -43,6 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(gateway.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     )
+    # Not the checkout's sources, which have no native module, where the tests run beside them.
+    os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     work = tmp_path_factory.mktemp("spark")
     builder = pyspark.SparkSession.builder.master("local[2]").appName("tests")

@@ -41,8 +41,8 @@ def record(
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     lines = [
-        record(returned=10, considered=100, complete=True, durationMs=20, version=3),
-        record(returned=5, considered=5, complete=True, durationMs=9000),
+        record(returned=10, fileBytes=1000, considered=100, complete=True, durationMs=20, version=3),
+        record(returned=5, fileBytes=200, considered=5, complete=True, durationMs=9000),
         record(returned=2, complete=False),
         record(day=1, action=Action.GET_TABLE_VERSION),
         record(recipient="bob", table="parts", status=404, error="RESOURCE_DOES_NOT_EXIST"),
@@ -65,15 +65,16 @@ def test_sums_per_recipient_table_and_day(spark: Any, log: str) -> None:
             row["queries"],
             row["errors"],
             row["files"],
+            row["addressed_bytes"],
             row["pruned_files"],
         )
         for row in tables.daily.collect()
     }
     assert rows == {
-        ("ada", "s.d.orders", "2024-10-04"): (3, 3, 1, 17, 90),
-        ("ada", "s.d.orders", "2024-10-05"): (1, 0, 0, 0, 0),
-        ("bob", "s.d.parts", "2024-10-04"): (1, 1, 1, 0, 0),
-        ("(nobody)", "s.d.orders", "2024-10-04"): (1, 1, 1, 0, 0),
+        ("ada", "s.d.orders", "2024-10-04"): (3, 3, 1, 17, 1200, 90),
+        ("ada", "s.d.orders", "2024-10-05"): (1, 0, 0, 0, 0, 0),
+        ("bob", "s.d.parts", "2024-10-04"): (1, 1, 1, 0, 0, 0),
+        ("(nobody)", "s.d.orders", "2024-10-04"): (1, 1, 1, 0, 0, 0),
     }
     assert tables.unreadable == 1
     assert [row["durationMs"] for row in tables.slow.collect()] == [9000]
@@ -95,3 +96,4 @@ def test_the_command_writes_a_page(spark: Any, log: str, tmp_path: Path) -> None
     page = tmp_path / "usage.html"
     assert cli.main(["usage", log, "--html", str(page)]) == 0
     assert "s.d.orders" in page.read_text()
+    assert "17 files addressed (1.2 kB)" in page.read_text()

@@ -5,6 +5,9 @@
 //! one, on whatever replica, has ended. Files come from the log itself, a row group at a time, or from hot
 //! columns; behind this room nobody can tell which.
 
+mod foresight;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::actions::{FileBatch, Rows, SourceId, Totals};
@@ -13,6 +16,8 @@ use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
 use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot};
 use crate::{Error, Result};
+
+pub use foresight::Foreseen;
 
 /// What of a snapshot is asked for.
 #[derive(Debug, Clone)]
@@ -124,6 +129,8 @@ pub struct Scan {
     limit: Limit,
     files_left: u64,
     outcome: Outcome,
+    /// Found by looking ahead.
+    ahead: VecDeque<Selected>,
 }
 
 #[derive(Debug)]
@@ -155,36 +162,48 @@ impl Scan {
             verdicts: PartitionVerdicts::default(),
             counts: PruneCounts::default(),
             outcome: Outcome::default(),
+            ahead: VecDeque::new(),
         })
     }
 
     /// The next files of the answer; `None` at its end. Never empty.
     pub fn next_files(&mut self) -> Result<Option<Selected>> {
-        self.next_selected().map_err(|error| {
-            self.snapshot.note(&error);
-            // Who has no page before it can ask again, and gets the version from other files.
-            if self.options.after.is_some() { self.snapshot.why_lost(error) } else { error }
-        })
+        self.next_selected().map_err(|error| self.explained(error))
+    }
+
+    fn explained(&self, error: Error) -> Error {
+        self.snapshot.note(&error);
+        // Who has no page before it can ask again, and gets the version from other files.
+        if self.options.after.is_some() { self.snapshot.why_lost(error) } else { error }
     }
 
     fn next_selected(&mut self) -> Result<Option<Selected>> {
-        if self.limit.is_reached() {
-            self.end_by_limit()?;
+        if let Some(found) = self.ahead.pop_front() {
+            return Ok(Some(found));
         }
-        while let Some((batch, live)) = self.next_live()? {
-            let rows = self.options.predicate.select(
-                &batch.files,
-                &batch.stats,
-                live,
-                &mut self.verdicts,
-                &mut self.counts,
-            );
-            let rows = self.cut(&batch, rows)?;
-            if !rows.is_empty() {
-                return Ok(Some(Selected { batch, rows }));
+        while let Some(selected) = self.next_batch()? {
+            if !selected.rows.is_empty() {
+                return Ok(Some(selected));
             }
         }
         Ok(None)
+    }
+
+    /// The next batch with those of its files that belong to the answer, if any.
+    fn next_batch(&mut self) -> Result<Option<Selected>> {
+        if self.limit.is_reached() {
+            self.end_by_limit()?;
+        }
+        let Some((batch, live)) = self.next_live()? else { return Ok(None) };
+        let rows = self.options.predicate.select(
+            &batch.files,
+            &batch.stats,
+            live,
+            &mut self.verdicts,
+            &mut self.counts,
+        );
+        let rows = self.cut(&batch, rows)?;
+        Ok(Some(Selected { batch, rows }))
     }
 
     /// What became of the files; complete when [`Self::next_files`] has returned `None`.

@@ -29,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<options::AnswerOptions>()?;
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
+    module.add_class::<stream::PruneCounts>()?;
     module.add_class::<stream::StreamSummary>()?;
     module.add_class::<changes::Changes>()?;
     module.add_class::<explain::Conjunct>()?;

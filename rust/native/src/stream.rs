@@ -1,10 +1,11 @@
-//! `NdjsonChunks`, `Chunk` and `StreamSummary`: an answer in the making, as the event loop sees it.
+//! `NdjsonChunks`, `Chunk`, `StreamSummary` and `PruneCounts`: an answer in the making, as the event loop sees it.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
-use deltalog::ndjson::chunk::{self, NdjsonStream, Next};
+use deltalog::ndjson::chunk::{self, NdjsonStream, Next, Summary};
+use deltalog::scan::{Foreseen, Outcome};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -41,12 +42,33 @@ impl Chunk {
 #[pyclass(frozen, get_all, module = "gateway._native")]
 pub(crate) struct StreamSummary {
     files: u64,
+    file_bytes: u64,
     next_place: Option<String>,
     min_url_expiration_ms: Option<i64>,
+    pruning: PruneCounts,
+}
+
+/// What became of the files that an answer was made from.
+#[pyclass(frozen, get_all, module = "gateway._native")]
+#[derive(Clone, Copy)]
+pub(crate) struct PruneCounts {
     considered: u64,
     pruned_by_partition: u64,
     pruned_by_stats: u64,
     pruned_by_limit: u64,
+    returned: u64,
+}
+
+impl PruneCounts {
+    fn of(returned: u64, outcome: &Outcome) -> Self {
+        Self {
+            considered: outcome.considered,
+            pruned_by_partition: outcome.pruned_by_partition,
+            pruned_by_stats: outcome.pruned_by_stats,
+            pruned_by_limit: outcome.pruned_by_limit,
+            returned,
+        }
+    }
 }
 
 /// The body of an answer.
@@ -89,16 +111,20 @@ impl NdjsonChunks {
 
     #[getter]
     fn summary(&self) -> StreamSummary {
-        let summary = self.with(|stream| stream.summary());
+        let Summary { written, outcome, .. } = self.with(|stream| stream.summary());
         StreamSummary {
-            files: summary.written.files,
-            next_place: summary.outcome.next_place,
-            min_url_expiration_ms: summary.written.min_expiration_ms,
-            considered: summary.outcome.considered,
-            pruned_by_partition: summary.outcome.pruned_by_partition,
-            pruned_by_stats: summary.outcome.pruned_by_stats,
-            pruned_by_limit: summary.outcome.pruned_by_limit,
+            files: written.files,
+            file_bytes: written.file_bytes,
+            pruning: PruneCounts::of(written.files, &outcome),
+            next_place: outcome.next_place,
+            min_url_expiration_ms: written.min_expiration_ms,
         }
+    }
+
+    #[getter]
+    fn foreseen(&self) -> Option<PruneCounts> {
+        let Foreseen { files, outcome } = self.with(|stream| stream.summary()).foreseen?;
+        Some(PruneCounts::of(files, &outcome))
     }
 
     fn finish<'py>(&self, py: Python<'py>, last_line: &[u8]) -> PyResult<Bound<'py, PyBytes>> {

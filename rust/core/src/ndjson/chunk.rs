@@ -17,7 +17,7 @@ use std::time::Instant;
 use super::coding::{Checksum, ContentCoding, Trailer, encode};
 use super::line::LineCounts;
 use crate::pool::{Pool, Task};
-use crate::scan::Outcome;
+use crate::scan::{Foreseen, Outcome};
 use crate::{Error, Result};
 
 /// Chunks that may be ready or in the making for one reader. Three keep two threads busy while a third chunk
@@ -35,6 +35,11 @@ pub trait LineSource: Send {
     /// The next piece; `None` at the end.
     fn next_work(&mut self) -> Result<Option<Work>>;
 
+    /// What is known, once the first piece is out, of how all of them will end.
+    fn foreseen(&mut self) -> Option<Foreseen> {
+        None
+    }
+
     /// What is known once `next_work` has returned `None`.
     fn outcome(&self) -> Outcome;
 }
@@ -46,6 +51,8 @@ pub struct Summary {
     pub written: LineCounts,
     /// What was looked at.
     pub outcome: Outcome,
+    /// What the stream will have done, where that is known with its first chunk.
+    pub foreseen: Option<Foreseen>,
 }
 
 /// What the reader finds when it looks.
@@ -349,8 +356,10 @@ impl Inner {
         let mut source = lock(&self.source);
         let work = catch(|| source.next_work())?;
         let outcome = work.is_none().then(|| source.outcome());
+        let foreseen = source.foreseen();
         drop(source);
         let mut state = lock(&self.state);
+        state.summary.foreseen = state.summary.foreseen.take().or(foreseen);
         let number = state.begun;
         match (work, outcome) {
             (Some(work), _) => {

@@ -1,22 +1,27 @@
 //! The answer to a snapshot query as pieces of work: the header lines, then a line for each file of a scan.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::chunk::{LineSource, Work};
 use super::line::{LineCounts, LineWriter};
 use crate::Result;
-use crate::scan::{Outcome, Scan, Selected};
+use crate::scan::{Foreseen, Outcome, Scan, Selected};
 
 /// Files of the first chunk: the first byte should not wait for the work of a whole one.
 const FIRST_CHUNK_FILES: usize = 64;
 /// Files of a chunk, about 220 KB of lines with statistics.
 const CHUNK_FILES: usize = 256;
+/// How long the first byte may wait for the counts that the answer's header tells. A predicate over the hot
+/// columns of a million files is done by then.
+const FORESIGHT: Duration = Duration::from_millis(50);
 
 /// Cuts a scan into chunks.
 #[derive(Debug)]
 pub struct FileLines {
     head: Option<Vec<u8>>,
     scan: Scan,
+    foreseen: Option<Foreseen>,
     /// Files of the last batch that have not been handed out, and how many of its rows have.
     rest: Option<(Selected, usize)>,
     writers: Writers,
@@ -26,7 +31,7 @@ impl FileLines {
     /// `head` is written before the first file; `writer` is prepared for the stream's format and signer.
     #[must_use]
     pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter) -> Self {
-        Self { head: Some(head), scan, rest: None, writers: Writers::new(writer) }
+        Self { head: Some(head), scan, foreseen: None, rest: None, writers: Writers::new(writer) }
     }
 
     /// Up to `count` files, from as many batches as that takes.
@@ -55,6 +60,9 @@ impl FileLines {
 impl LineSource for FileLines {
     fn next_work(&mut self) -> Result<Option<Work>> {
         let head = self.head.take();
+        if head.is_some() {
+            self.foreseen = self.scan.foresee(Instant::now() + FORESIGHT)?;
+        }
         let files = self.next_files(if head.is_some() { FIRST_CHUNK_FILES } else { CHUNK_FILES })?;
         if head.is_none() && files.is_empty() {
             return Ok(None);
@@ -68,6 +76,10 @@ impl LineSource for FileLines {
                 })
             })
         })))
+    }
+
+    fn foreseen(&mut self) -> Option<Foreseen> {
+        self.foreseen.take()
     }
 
     fn outcome(&self) -> Outcome {

@@ -46,6 +46,8 @@ pub struct Stamp {
 pub struct LineCounts {
     /// Lines, each with a URL.
     pub files: u64,
+    /// The sizes of these files, as the log says them.
+    pub file_bytes: u64,
     /// The earliest expiry of all URLs, milliseconds since the epoch; `None` if there is none.
     pub min_expiration_ms: Option<i64>,
 }
@@ -58,7 +60,11 @@ impl LineCounts {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        Self { files: self.files + other.files, min_expiration_ms }
+        Self {
+            files: self.files + other.files,
+            file_bytes: self.file_bytes.saturating_add(other.file_bytes),
+            min_expiration_ms,
+        }
     }
 }
 
@@ -128,7 +134,9 @@ impl LineWriter {
                 let start = out.len();
                 match self.write_line(batch, *row as usize, digest, out) {
                     Ok(expiration_ms) => {
-                        counts = counts.plus(LineCounts { files: 1, min_expiration_ms: Some(expiration_ms) });
+                        let file_bytes = u64::try_from(batch.size[*row as usize]).unwrap_or(0);
+                        let min_expiration_ms = Some(expiration_ms);
+                        counts = counts.plus(LineCounts { files: 1, file_bytes, min_expiration_ms });
                     }
                     Err(error) => {
                         self.names.urls.truncate(start, out);

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
@@ -72,6 +72,22 @@ fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
     (paths, scan.outcome())
 }
 
+/// The files of a scan that has looked ahead, and what it said of them then.
+fn run_foreseen(
+    table: &Arc<Table>,
+    options: ScanOptions,
+    foresee: impl Fn(&mut Scan) -> Result<Option<Foreseen>>,
+) -> (Vec<String>, Option<Foreseen>) {
+    let snapshot = snapshot(table);
+    let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options).unwrap();
+    let foreseen = foresee(&mut scan).unwrap();
+    let mut paths = Vec::new();
+    while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
+        paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
+    }
+    (paths, foreseen)
+}
+
 fn by_sql(table: &Arc<Table>, sql: &str) -> Arc<Predicate> {
     let hints = Hints { sql: vec![sql.to_owned()], json: None };
     let (predicate, problems) = Predicate::of_table(snapshot(table).metadata(), &hints);
@@ -133,6 +149,50 @@ fn a_predicate_finds_the_same_files_in_the_log_and_in_hot_columns_and_counts_all
         assert_eq!(warm_outcome.considered - warm_outcome.pruned_by_partition, from_log.len() as u64);
         assert!(outcome.pruned_by_partition <= warm_outcome.pruned_by_partition);
     }
+}
+
+#[test]
+fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    run(&table, everything());
+    let day = || ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
+    let page = ScanOptions { max_files: Some(2), ..day() };
+    let second = Place::parse(&run(&table, page.clone()).1.next_place.unwrap()).unwrap();
+    let later = Instant::now() + Duration::from_secs(60);
+    for options in [
+        day(),
+        ScanOptions { predicate: by_sql(&table, "city IS NULL AND city IS NOT NULL"), ..everything() },
+        ScanOptions { limit_hint: Some(300), ..everything() },
+        ScanOptions { limit_hint: Some(0), ..everything() },
+        page.clone(),
+        ScanOptions { after: Some(second), ..page },
+        ScanOptions { max_files: Some(1000), ..everything() },
+    ] {
+        let (files, outcome) = run(&table, options.clone());
+        let expected = Foreseen { files: files.len() as u64, outcome };
+        for most_kept in [0, 1, 1000] {
+            let ahead = |scan: &mut Scan| scan.look_ahead(later, most_kept);
+            assert_eq!(run_foreseen(&table, options.clone(), ahead), (files.clone(), Some(expected.clone())));
+        }
+        let begun = Instant::now();
+        let too_late = |scan: &mut Scan| scan.foresee(begun);
+        assert_eq!(run_foreseen(&table, options, too_late), (files, None));
+    }
+}
+
+#[test]
+fn of_files_in_the_log_it_is_told_before_only_when_all_are_wanted() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    table.totals(&snapshot(&table)).unwrap();
+    let later = Instant::now() + Duration::from_secs(60);
+    let foresee = |scan: &mut Scan| scan.foresee(later);
+    let day = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
+    let files = run(&table, day.clone()).0;
+    assert_eq!(run_foreseen(&table, day, foresee), (files, None));
+    let outcome = Outcome { considered: 60, ..Outcome::default() };
+    assert_eq!(run_foreseen(&table, everything(), foresee).1, Some(Foreseen { files: 60, outcome }));
 }
 
 #[test]

@@ -34,9 +34,15 @@ impl LineSource for Numbers {
                     thread::sleep(Duration::from_millis(2));
                 }
                 writeln!(out, "{number}").unwrap();
-                Ok(LineCounts { files: 1, min_expiration_ms: Some(1000 - number as i64) })
+                let min_expiration_ms = Some(1000 - number as i64);
+                Ok(LineCounts { files: 1, file_bytes: 10, min_expiration_ms })
             })
         }))
+    }
+
+    fn foreseen(&mut self) -> Option<Foreseen> {
+        let outcome = self.outcome();
+        (self.next == 1).then_some(Foreseen { files: self.count, outcome })
     }
 
     fn outcome(&self) -> Outcome {
@@ -78,7 +84,8 @@ fn chunks_made_by_many_threads_leave_in_order() {
     end.unwrap();
     assert_eq!(body, lines(60));
     let summary = stream.summary();
-    assert_eq!(summary.written, LineCounts { files: 60, min_expiration_ms: Some(941) });
+    assert_eq!(summary.foreseen.map(|foreseen| foreseen.files), Some(60));
+    assert_eq!(summary.written, LineCounts { files: 60, file_bytes: 600, min_expiration_ms: Some(941) });
     assert_eq!(summary.outcome.considered, 60);
 }
 

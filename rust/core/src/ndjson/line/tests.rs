@@ -99,7 +99,7 @@ fn a_live_file_in_the_parquet_format() {
     let mut out = Vec::new();
     let mut writer = writer(ResponseFormat::Parquet);
     let counts = writer.write(&batch, &[0], &mut out).unwrap();
-    assert_eq!(counts, LineCounts { files: 1, min_expiration_ms: Some(EXPIRES_MS) });
+    assert_eq!(counts, LineCounts { files: 1, file_bytes: 1000, min_expiration_ms: Some(EXPIRES_MS) });
     let expected = format!(
         "{{\"file\":{{\"url\":\"{}\",\"id\":\"{}\",\"partitionValues\":{{\"d\":\"x\"}},\"size\":1000,\"stats\":\
          \"{{\\\"numRecords\\\":1,\\\"maxValues\\\":{{\\\"a\\\":\\\"\\u2028\\\\n\\\"}}}}\",\"expirationTimestamp\":{EXPIRES_MS}}}}}\n",
