@@ -321,8 +321,10 @@ async def test_predicates_prune_and_the_counts_are_seen(client: Client) -> None:
 
 async def test_a_hint_that_is_ignored_is_told(client: Client) -> None:
     response, lines = await query(client, {"predicateHints": ["x ~ 4", "p = 'part-1'"]})
-    assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: ")
+    assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: predicateHints[0]: ")
     assert len(ids(lines)) == 4
+    response, lines = await query(client, {"startingVersion": 0, "predicateHints": ["p = 'part-1'", "x ~ 4"]})
+    assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: predicateHints[1]: ")
 
 
 async def test_hints_count_as_far_as_the_configuration_says(root: Path, clock: Clock) -> None:

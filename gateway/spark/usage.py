@@ -1,8 +1,8 @@
 """Who reads what: the gateway's audit log as Delta tables and a page.
 
 Comes in: audit logs (JSON lines, as gateway.audit writes them). Goes out: per recipient, table and day the
-requests, files and the bytes in them, what pruning saved, errors and slow queries. Lines that are no audit records are
-counted, not lost.
+requests, files and their bytes, what pruning saved, errors and slow queries. Lines that are no audit records
+are counted, not lost.
 """
 
 from dataclasses import dataclass

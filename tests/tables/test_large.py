@@ -1,5 +1,6 @@
 """A hundred thousand files in a checkpoint: an answer begins before all of it is read."""
 
+import datetime as dt
 import hashlib
 import http.client
 import json
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from clients.server import PREFIX, RunningGateway, running_gateway, share, storage, table_path
 from faults.proxy import Fault, running
@@ -19,27 +23,46 @@ from tables.golden import EVERY_FEATURE
 from tables.made import make_log
 
 ADDS = 100_000
+CLUSTERED_ADDS = 60_000
+DAY = "2025-03-01"
 ROWS_PER_GROUP = 10_000
 MOST_MEMORY_BYTES = 200 * 1024 * 1024
 
 
 @pytest.fixture(scope="module")
 def large_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """The log and what is in it; the last version has a checksum file, as Spark writes it."""
+    """The log and what is in it; the last version has a checksum file."""
     root = tmp_path_factory.mktemp("large") / "table"
     maker = make_log(rows_per_group=ROWS_PER_GROUP)
     expected = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=3))
-    protocol, metadata = map(json.loads, (root / "_delta_log" / f"{0:020}.json").read_text().splitlines())
+    write_checksum(root, 3, expected)
+    return root, expected
+
+
+def write_checksum(root: Path, version: int, expected: dict[str, Any]) -> None:
+    """A version's checksum file, as Spark writes it."""
+    protocol, metadata = map(json.loads, (root / "_delta_log" / f"{0:020}.json").read_text().splitlines()[:2])
     checksum = {
         "tableSizeBytes": expected["size"],
         "numFiles": expected["files"],
         "numMetadata": 1,
         "numProtocol": 1,
     }
-    (root / "_delta_log" / f"{3:020}.crc").write_text(
+    (root / "_delta_log" / f"{version:020}.crc").write_text(
         json.dumps({**checksum, **protocol, "metadata": metadata["metaData"]})
     )
-    return root, expected
+
+
+@pytest.fixture(scope="module")
+def clustered_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A log whose checkpoint is ordered by date and has typed values; how many files a day has."""
+    root = tmp_path_factory.mktemp("clustered") / "table"
+    maker = make_log(rows_per_group=CLUSTERED_ADDS // 30)
+    options = maker.LogOptions(adds=CLUSTERED_ADDS, commits=0, parsed=True, clustered=True)
+    write_checksum(root, 0, maker.make_log(root, options))
+    checkpoint = pq.read_table(root / "_delta_log" / f"{0:020}.checkpoint.parquet", columns=["add"])
+    dates = pc.struct_field(checkpoint["add"], ["partitionValues_parsed", "date"])
+    return root, pc.sum(pc.equal(dates, pa.scalar(dt.date.fromisoformat(DAY)))).as_py()
 
 
 @dataclass
@@ -88,11 +111,11 @@ class Streamed:
     head: list[dict[str, Any]]
 
 
-def streamed(gateway: RunningGateway, table: str) -> Streamed:
+def streamed(gateway: RunningGateway, table: str, body: bytes = b"{}") -> Streamed:
     """Reads a delta-format answer as it comes."""
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=300)
     headers = {"Authorization": f"Bearer {gateway.token}", "delta-sharing-capabilities": EVERY_FEATURE}
-    connection.request("POST", f"{PREFIX}{table_path(table)}/query", b"{}", headers)
+    connection.request("POST", f"{PREFIX}{table_path(table)}/query", body, headers)
     response = connection.getresponse()
     assert response.status == 200, response.read()
     head = [json.loads(response.readline()) for _ in range(2)]
@@ -153,3 +176,27 @@ def test_sizes_and_counts_are_right_without_a_checksum(
     assert (metadata["numFiles"], metadata["size"]) == (expected["files"], expected["size"])
     assert (found.files, found.digest % (1 << 128)) == (expected["files"], int(expected["digest"], 16))
     assert memory < MOST_MEMORY_BYTES
+
+
+def bytes_read(process_id: int) -> int:
+    """By a process, from files, as the kernel counts them."""
+    lines = Path(f"/proc/{process_id}/io").read_text().splitlines()
+    return int(lines[0].removeprefix("rchar: "))
+
+
+def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
+    clustered_table: tuple[Path, int], tmp_path: Path
+) -> None:
+    root, files_of_day = clustered_table
+    checkpoint_bytes = (root / "_delta_log" / f"{0:020}.checkpoint.parquet").stat().st_size
+    body = json.dumps({"predicateHints": [f"date = '{DAY}'"]}).encode()
+    cold = {"cache": {"memoryBytes": 0}}
+    with running_gateway(tmp_path, [share("large", {"table": str(root)})], cold) as served:
+        before = bytes_read(served.process.pid)
+        found = streamed(served, "large.default.table", body)
+        day_bytes = bytes_read(served.process.pid) - before
+        whole = streamed(served, "large.default.table")
+        whole_bytes = bytes_read(served.process.pid) - before - day_bytes
+    assert (found.files, whole.files) == (files_of_day, CLUSTERED_ADDS)
+    assert day_bytes < 0.2 * whole_bytes
+    assert whole_bytes > 0.5 * checkpoint_bytes

@@ -67,7 +67,7 @@ impl AnswerOptions {
 impl AnswerOptions {
     /// How the stream is made; with `here` on the thread that asks.
     pub(crate) fn stream(&self, here: bool) -> StreamOptions {
-        StreamOptions { coding: self.coding, deadline: self.deadline, here, ..StreamOptions::default() }
+        StreamOptions { coding: self.coding, deadline: self.deadline, here }
     }
 }
 
