@@ -165,7 +165,7 @@ def fuzz(_: list[str]) -> None:
 
 def python(pytest_arguments: list[str]) -> None:
     """All of pytest but for Spark: a real S3 server, the official client, golden tables, properties."""
-    pytest("not spark", pytest_arguments, needs=(versitygw, client_environment))
+    pytest("not spark", pytest_arguments, needs=(versitygw, client_environment, build_kernel_program))
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -267,6 +267,19 @@ def versitygw() -> Path:
         )
         (CACHE / "bin" / "versitygw").rename(binary)
     return binary
+
+
+def kernel_program() -> Path:
+    """Where the program is that lists files with delta_kernel, once it was built."""
+    return CACHE / "kernel/target/debug/kernel-files"
+
+
+def build_kernel_program() -> None:
+    """Builds it without optimisation: it is asked for small tables, and waited for when it is built."""
+    need_tool("cargo", "https://rustup.rs")
+    variables = {"CARGO_TARGET_DIR": str(CACHE / "kernel/target")}
+    crate = ROOT / "bench/kernel"
+    run("cargo", "build", "--locked", "--bin", "kernel-files", directory=crate, variables=variables)
 
 
 def spark_jars() -> Path:
