@@ -83,13 +83,15 @@ class TableRequest:
         sent = await self.reading(call, *args, **kwargs)
         return replace(sent, ended=partial(self.sharing.tables.stream_ended, self.table))
 
-    def content_coding(self, files: int) -> ContentCoding:
-        """The coding for an answer of so many files."""
+    def content_coding(self, paging: Paging, *, files: int | None = None) -> ContentCoding:
+        """The coding for an answer of so many files; without a number it counts as large."""
+        most = [count for count in (files, self.page_size(paging)) if count is not None]
+        compression = self.sharing.config.gateway.compression
         return content_coding(
             self.request.headers.get("Accept-Encoding", ""),
             self.request.remote,
-            self.sharing.config.gateway.compression,
-            files=files,
+            compression,
+            files=min(most, default=compression.minimum_files),
         )
 
     def negotiate(self, read: Snapshot | Changes, page: Page | None) -> ResponseFormat:

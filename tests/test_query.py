@@ -406,3 +406,11 @@ async def test_every_request_is_a_line_without_its_query_string(
     assert (asked["considered"], asked["pruned_by_partition"], asked["returned"]) == (12, 8, 4)
     assert "signature" not in caplog.text
     assert "token-of-alice" not in caplog.text
+
+
+async def test_short_pages_of_changes_leave_as_they_are(client: Client) -> None:
+    path = f"{TABLE}/changes?startingVersion=0"
+    for pages, coding in (("", "gzip"), ("&maxFiles=2", None), ("&maxFiles=500", "gzip")):
+        response = await client.get(path + pages, headers=bearer() | {"Accept-Encoding": "gzip"})
+        assert response.status == 200
+        assert response.headers.get("Content-Encoding") == coding

@@ -30,7 +30,7 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
     """Start the answer. Blocks."""
     found = find_changes(asked, query, page)
     chosen = asked.negotiate(found, page)
-    coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
+    coding = asked.content_coding(query.paging)
     chunks = found.files(
         asked.options(chosen, query.paging, page, coding),
         include_historical_metadata=query.include_historical_metadata,

@@ -51,7 +51,7 @@ def answer_snapshot(
     hints = applied_hints(asked, body)
     files_from = "memory" if snapshot.is_in_memory else "log"
     files = snapshot.totals()[0]
-    coding = asked.content_coding(min(files, asked.page_size(body.paging) or files))
+    coding = asked.content_coding(body.paging, files=files)
     chunks = snapshot.files(
         asked.options(chosen, body.paging, page, coding, hints),
         limit_hint=hints.limit,
@@ -75,7 +75,7 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
     )
     chosen = asked.negotiate(changes, page)
     hints = applied_hints(asked, body)
-    coding = asked.content_coding(asked.sharing.config.gateway.compression.minimum_files)
+    coding = asked.content_coding(body.paging)
     chunks = changes.files(
         asked.options(chosen, body.paging, page, coding, hints),
         include_historical_metadata=True,

@@ -11,8 +11,8 @@ from tables.oracles import Files, Listed, Version, listed_by_deltalake, listed_b
 
 NAMES = sorted(readable())
 
-# Their checkpoints hold statistics as typed columns alone. The kernel gives the text of the log, which they do not
-# have; the gateway writes it anew.
+# Their checkpoints hold statistics as typed columns alone. The kernel gives the log's text, which they lack;
+# the gateway writes it anew.
 KERNEL_LOSES_STATISTICS = {
     "delta-rs/delta-1.2.1-only-struct-stats",
     "delta-rs/delta-checkpoint-stats-optional",
