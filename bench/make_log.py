@@ -269,7 +269,13 @@ def write_part(
             values = [action if key == name else None for key, action in head] + [None] * len(adds)
             columns[name] = arrow_array(values, kind)
         table = pa.table(columns)
-        writer = writer or pq.ParquetWriter(path, table.schema, compression="snappy")
+        writer = writer or pq.ParquetWriter(
+            # Spark writes checksums, too.
+            path,
+            table.schema,
+            compression="snappy",
+            write_page_checksum=True,
+        )
         writer.write_table(table, row_group_size=len(table))
         head = []
     if writer is not None:

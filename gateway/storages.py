@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -83,7 +84,8 @@ class Keys:
             return
         self._found, self._refused = found, None
         left_seconds = self._left_seconds(asked_at)
-        self._ask_at_seconds = asked_at + max(left_seconds / 2, min(left_seconds, ASK_AGAIN_SECONDS))
+        pause_seconds = max(left_seconds / 2, min(left_seconds, ASK_AGAIN_SECONDS), REFUSED_SECONDS)
+        self._ask_at_seconds = asked_at + pause_seconds
 
     def _left_seconds(self, now_seconds: float) -> float:
         if self._found is None:
@@ -226,6 +228,11 @@ class Storages:
             if found is not None and found.expires is not None:
                 yield prefix or f"s3://{bucket}/", found.expires
 
+    def due(self) -> list[Store]:
+        """Those in use whose keys' time has come: renewed now, no request has to wait for it."""
+        keyed = [(store, store.keys) for store in self._stores.values()]
+        return [store for store, keys in keyed if keys and keys.found is not None and not keys.are_fresh]
+
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
         for calls in self._calls.values():
@@ -282,6 +289,13 @@ class Storages:
 
     def _region(self, entry: StorageEntry | None) -> str:
         return (entry.region if entry else None) or default_region(self._environment)
+
+
+def renew(stores: Iterable[Store]) -> None:
+    """Renew keys. Blocks. What is wrong is told to requests, and by the log."""
+    for store in stores:
+        with suppress(_native.LogError):
+            store.renew()
 
 
 def name_of(location: Location) -> str:

@@ -17,7 +17,7 @@ from gateway.config import Secret, loads
 from gateway.config.credentials import S3Credentials
 from gateway.config.roles import NoRole, role_of
 from gateway.sharing import Sharing
-from gateway.storages import Keys
+from gateway.storages import Keys, renew
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,6 +93,20 @@ def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(keys: Keys,
     assert keys.fresh() is first
     lender.now_seconds += 20 * HOUR
     assert keys.fresh() is not first
+    assert lender.asked == 2
+
+
+def test_keys_that_have_ended_are_asked_for_at_a_calm_pace(lender: Lender) -> None:
+    ended = S3Credentials(Secret("a"), Secret("b"), Secret("t"), EPOCH - timedelta(hours=1))
+
+    def ask() -> S3Credentials:
+        lender.asked += 1
+        return ended
+
+    keys = Keys(ask, now_seconds=lambda: lender.now_seconds)
+    for _ in range(10):
+        assert keys.fresh() is ended
+        lender.now_seconds += 1
     assert lender.asked == 2
 
 
@@ -295,4 +309,10 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     again = ending.tables.open(table)
     assert again.table is opened.table
     assert again.signers is not signers
-    assert [prefix for prefix, _ in ending.tables.storages.expiries()] == ["s3://bucket/"]
+    storages = ending.tables.storages
+    assert [prefix for prefix, _ in storages.expiries()] == ["s3://bucket/"]
+    assert storages.due() == []
+    storages.store(table.location).keys._ask_at_seconds = 0
+    assert storages.due() == [storages.store(table.location)]
+    renew(storages.due())
+    assert storages.due() == []

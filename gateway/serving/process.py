@@ -34,6 +34,8 @@ from gateway.serving.book import RecipientBook
 from gateway.serving.guard import Guards, allow_listing, guarding
 from gateway.serving.watch import audit_counter, first_byte_signal, recording_first, watching
 from gateway.sharing import CURRENT, Current, Sharing
+from gateway.storages import Storages
+from gateway.storages import renew as renew_keys
 from gateway.tables import cache_bytes, configure
 from gateway.tls import renew, server_context
 
@@ -68,6 +70,7 @@ class Served:
         self.audit = open_audit(config)
         self.guards = self._make_guards(config)
         self._returned_after = 0
+        self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
@@ -162,12 +165,19 @@ class Served:
             self._return_memory()
             self.metrics.cache_bytes.set(cache_bytes())
             storages = self.current.sharing.tables.storages
+            self._renew(storages)
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
             for storage, expires in storages.expiries():
                 self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
 
         return probe
+
+    def _renew(self, storages: Storages) -> None:
+        if self._renewing is None or self._renewing.done():
+            due = storages.due()
+            loop = asyncio.get_running_loop()
+            self._renewing = loop.run_in_executor(None, renew_keys, due) if due else None
 
     def _return_memory(self) -> None:
         # glibc keeps what streams have freed: after a storm the process would stay as large as amid it.

@@ -1,4 +1,4 @@
-"""The README's first share as it is printed: its file, its commands, and the official client on its profile."""
+"""The README's first share as it is printed: file, commands, and the official client on the profile."""
 
 from __future__ import annotations
 
