@@ -20,7 +20,7 @@ from urllib.parse import quote
 from gateway import _native
 from gateway.breaker import State, StorageCalls
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
-from gateway.config.roles import NoRole, Role, role_of
+from gateway.config.roles import NoRole, role_of
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
@@ -93,10 +93,11 @@ class Keys:
         expires = self._found.expires
         return float("inf") if expires is None else expires.timestamp() - now_seconds
 
-    @staticmethod
-    def _failure(reason: NoRole) -> _native.LogError:
-        kind = _native.StorageDenied if reason.lasting else _native.StorageUnavailable
-        error = kind("the storage's keys cannot be renewed; the provider must act")
+    def _failure(self, reason: NoRole) -> _native.LogError:
+        # Where there have been keys, there will be keys again.
+        is_denied = reason.lasting and self._found is None
+        kind = _native.StorageDenied if is_denied else _native.StorageUnavailable
+        error = kind("the provider's keys to the storage cannot be found or renewed; the provider must act")
         error.detail = str(reason)
         return error
 
@@ -282,10 +283,16 @@ class Storages:
         found = default_credentials(self._environment)
         if found is not None:
             return found
-        role: Role | None = role_of(self._environment, self._region(entry))
+        role = role_of(self._environment, self._region(entry))
         if role is None:
             raise NoRole(f"no keys were found; supported: {SUPPORTED}", lasting=True)
-        return role.assume()
+        try:
+            return role.assume()
+        except NoRole as reason:
+            if role.name != "instance":
+                raise
+            # Nobody said that this is an instance with a role: it is what is left to ask.
+            raise NoRole(f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True) from None
 
     def _region(self, entry: StorageEntry | None) -> str:
         return (entry.region if entry else None) or default_region(self._environment)

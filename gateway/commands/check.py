@@ -61,9 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Check a configuration."""
     config = load(arguments.config)
     findings = list(check(config))
-    rows = [asdict(finding) for finding in findings]
+    rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
     sys.stdout.write(drawn(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n")
     failed = [finding for finding in findings if finding.problem]
+    for finding in failed:
+        sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
     return 1 if failed else 0
 

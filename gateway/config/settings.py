@@ -29,8 +29,10 @@ def load(
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise ConfigError(str(path), "", f"cannot be read as UTF-8 text ({type(reason).__name__})") from None
+    except OSError as reason:
+        raise ConfigError(str(path), "", f"cannot be read: {reason.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(str(path), "", "is no UTF-8 text") from None
     return loads(
         text,
         file=str(path),
