@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient
-from served import PREFIX, Clock, bearer, error_of, recipients, serve
+from served import PREFIX, TOKENS, Clock, bearer, error_of, recipients, serve
 
 SHARES = """
 shares:
@@ -179,3 +179,15 @@ async def test_a_wrong_method_is_told_the_right_one(
 async def test_an_unknown_path_is_not_found(client: Client, path: str) -> None:
     refused = await client.get(path, headers=bearer())
     assert (refused.status, error_of(await refused.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+@pytest.mark.parametrize("path", ["/shares", "/shares/sales/schemas", "/shares/sales/all-tables"])
+async def test_a_file_of_the_reference_server_serves_the_same_with_and_without_our_section(path: str) -> None:
+    theirs = SHARES + f"authorization: {{bearerToken: {TOKENS['bob']}}}\n"
+    answers = []
+    for text in (theirs, theirs + recipients(alice="sales")):
+        client, _ = await serve(text)
+        answers.append(await get(client, path, "bob"))
+        await client.close()
+    assert answers[0] == answers[1]
+    assert answers[0]["items"]
