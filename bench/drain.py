@@ -14,6 +14,7 @@ import re
 import socket
 import time
 
+TOKEN = "a-token-of-the-benches"
 PATH = "/delta-sharing/shares/share/schemas/schema/tables/table/query"
 MODULUS = 1 << 128
 LINE = b'{"file":{'
@@ -27,6 +28,7 @@ def request(body: str, *, delta: bool, path: str = PATH) -> bytes:
     headers = [
         f"POST {path} HTTP/1.1",
         "Host: localhost",
+        f"Authorization: Bearer {TOKEN}",
         "Content-Type: application/json",
         f"delta-sharing-capabilities: responseformat={wanted};readerfeatures=deletionvectors",
         "fileidhash: parquet",

@@ -11,13 +11,14 @@ import hashlib
 import tempfile
 from pathlib import Path
 
+from drain import TOKEN
+
 from gateway import _native, sharing
 from gateway.__main__ import main as main_of_gateway
 from gateway.catalog import SharedTable
 from gateway.tables import Access, OpenTable, Tables
 
 BUCKET = "bench"
-TOKEN = "a-token-of-the-benches"
 CONFIG = """
 version: 1
 host: 127.0.0.1

@@ -15,9 +15,9 @@ from functools import partial
 from typing import cast
 
 import uvloop
+from drain import TOKEN
 
 GIVE_UP_SECONDS = 120
-TOKEN = "a-token-of-the-benches"
 
 
 class Client(asyncio.Protocol):

@@ -6,6 +6,8 @@ import html
 import json
 from typing import Any
 
+from bars import Row, rows
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8rem; text-align: left;
@@ -37,6 +39,9 @@ def write_report(results: dict[str, Any]) -> str:
         _table([(name, str(value)) for name, value in results["machine"].items()]),
         "<p>Every figure is of an answer whose files were checked against the log's live paths: ",
         f"<code>{html.escape(json.dumps(measured.get('answers', {})))}</code></p>",
+        f"<p>By <code>{html.escape(results.get('command', ''))}</code>.</p>",
+        "<h2>Bars</h2>",
+        _verdicts(rows(results)),
         "<h2>CPU of the server per file, µs</h2>",
         _bars(per_file),
         "<h2>Peak memory above idle, MB</h2>",
@@ -52,6 +57,17 @@ def write_report(results: dict[str, Any]) -> str:
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = (f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
     return f"<table>{''.join(cells)}</table>"
+
+
+def _verdicts(found: list[Row]) -> str:
+    lines = "".join(
+        f"<tr><th>{html.escape(row.bar.what)}</th>"
+        f'<td class="number">{"" if row.figure is None else f"{row.figure:,.3g}"}</td>'
+        f"<td>{'over' if row.bar.is_floor else 'under'} {row.bar.limit:,.3g} {row.bar.unit}</td>"
+        f"<td>{row.verdict}</td></tr>"
+        for row in found
+    )
+    return f"<table><tr><th></th><th>figure</th><th>bar</th><th></th></tr>{lines}</table>"
 
 
 def _bars(values: dict[str, float]) -> str:

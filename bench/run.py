@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-from drain import PATH, drain
+from bars import rows
+from drain import PATH, TOKEN, drain, request
 from make_log import LogOptions, make_log
 from measure import PeakWatch, cpu_seconds, machine, paired, python, resident_bytes, run
 from report import write_report
@@ -37,8 +38,8 @@ HOT_CACHE_BYTES = 4 << 30
 PAGE_FILES = 10_000
 SLOW_READERS = 50
 SLOW_BYTES_PER_SECOND = 64_000
-SMALL_QUERIES = 4000
-CONNECTIONS = 64
+SMALL_QUERIES = 10_000
+AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 
 def free_port() -> int:
@@ -128,7 +129,7 @@ class Bench:
             with gateway(self.directory, "--cache", str(cache)) as server:
                 for delta in 2 * formats:
                     self.check(drained(server.port, digest=True, delta=delta))
-        self.note("answers", {"files": self.files, "digest": self.expected["digest"]})
+        self.note("answers", {key: self.expected[key] for key in ("files", "digest", "text_bytes")})
 
     def full_answers(self) -> None:
         """CPU per file, first byte and memory of full answers."""
@@ -210,11 +211,12 @@ class Bench:
             return usage.cpu_seconds
 
         start_up = statistics.median(cpu_of_import() for _ in range(3))
-        pair = paired(
+        pair: dict[str, Any] = paired(
             lambda: cpu(python("decode.py", str(self.directory))) - start_up,
             lambda: cpu([kernel, str(self.directory)]),
             self.pairs,
         )
+        pair["peer_peak_mb"] = run([kernel, str(self.directory)]).peak_bytes / 1e6
         self.note("decode against delta_kernel, CPU", pair)
 
     def other_peers(self) -> None:
@@ -302,14 +304,14 @@ class Bench:
             expected = make_log(Path(folder), LogOptions(adds=20, commits=0))
             cache = ["--cache", str(HOT_CACHE_BYTES), "--staleness", "5"]
             with gateway(Path(folder), *cache) as ours:
-                answer = drain(ours.port)
-                answer = drain(ours.port, digest=True)
-                if answer["digest"] != expected["digest"]:
+                drain(ours.port)
+                if drain(ours.port, digest=True)["digest"] != expected["digest"]:
                     raise AssertionError("wrong small answer")
-                with Server("peers/bare_stream.py", str(answer["bytes"])) as bare:
+                size = asyncio.run(small_answer_bytes(ours.port))
+                with Server("peers/bare_stream.py", str(size)) as bare:
                     pair = paired(
-                        lambda: asyncio.run(requests_per_second(ours.port, PATH)),
-                        lambda: asyncio.run(requests_per_second(bare.port, "/small")),
+                        lambda: requests_per_second(ours.port, PATH, size),
+                        lambda: requests_per_second(bare.port, "/small", size),
                         self.pairs,
                     )
         self.note("small queries against a bare handler, requests/s", pair)
@@ -336,7 +338,7 @@ def slow_reader(port: int) -> socket.socket:
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     reader.connect(("127.0.0.1", port))
-    reader.sendall(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+    reader.sendall(request("{}", delta=False))
     return reader
 
 
@@ -350,7 +352,7 @@ def send_queues(port: int) -> int:
 async def page_seconds(port: int, last: int, pairs: int) -> dict[str, Any]:
     """Walks all pages once for their tokens, then times the first and the last one by turns."""
     url = f"http://127.0.0.1:{port}{PATH}"
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=AUTHORIZATION) as session:
 
         async def page(token: str | None) -> tuple[float, str | None]:
             body = {"maxFiles": PAGE_FILES} | ({"pageToken": token} if token else {})
@@ -379,7 +381,7 @@ async def probe(port: int) -> dict[str, float]:
     """Latencies of `GET /shares` and of a small query."""
     root = f"http://127.0.0.1:{port}/delta-sharing/shares"
     seconds: dict[str, list[float]] = {"shares": [], "small query": []}
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(headers=AUTHORIZATION) as session:
         for _ in range(300):
             for name, method, url in (
                 ("shares", "GET", root),
@@ -395,23 +397,20 @@ async def probe(port: int) -> dict[str, float]:
     return {name: 1000 * statistics.quantiles(values, n=100)[98] for name, values in seconds.items()}
 
 
-async def requests_per_second(port: int, path: str) -> float:
-    """Of a POST over many connections."""
-    url = f"http://127.0.0.1:{port}{path}"
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS)) as session:
+async def small_answer_bytes(port: int) -> int:
+    """How long the answer to the query is that `load.py` sends."""
+    url = f"http://127.0.0.1:{port}{PATH}"
+    async with (
+        aiohttp.ClientSession(headers=AUTHORIZATION) as session,
+        session.post(url, json={}) as response,
+    ):
+        return len(await response.read())
 
-        async def client() -> None:
-            for _ in range(SMALL_QUERIES // CONNECTIONS):
-                async with session.post(
-                    url, data=b"{}", headers={"Content-Type": "application/json"}
-                ) as response:
-                    await response.read()
-                    if response.status != 200:
-                        raise AssertionError(f"{path} answered {response.status}")
 
-        started = time.perf_counter()
-        await asyncio.gather(*(client() for _ in range(CONNECTIONS)))
-        return SMALL_QUERIES / (time.perf_counter() - started)
+def requests_per_second(port: int, path: str, body_bytes: int) -> float:
+    """Of a POST over many connections of a client in a process of its own."""
+    command = python("load.py", str(port), path, "--requests", str(SMALL_QUERIES), "--bytes", str(body_bytes))
+    return float(run(command).answer["requests_per_second"])
 
 
 def main() -> None:
@@ -437,6 +436,8 @@ def main() -> None:
             print("answers are right")
             return
         results = measure(arguments, logs)
+    for row in rows(results):
+        print(row)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1))
     if arguments.report:
@@ -458,7 +459,12 @@ def measure(arguments: argparse.Namespace, logs: Path) -> dict[str, Any]:
     bench.beside_listings()
     bench.slow_readers()
     bench.small_queries()
-    results = {"machine": machine(), "adds": arguments.adds, "results": bench.results}
+    results = {
+        "machine": machine(),
+        "command": " ".join(["python", *sys.argv]),
+        "adds": arguments.adds,
+        "results": bench.results,
+    }
     if arguments.large:
         large = Bench(logs / f"{arguments.large}", LogOptions(adds=arguments.large), pairs=3)
         with gateway(large.directory, "--cache", "0") as server:

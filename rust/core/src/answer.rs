@@ -135,7 +135,8 @@ pub fn files(
         delta_fields: lines.format == ResponseFormat::Delta,
     };
     let is_whole = options.reads_all();
-    let scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    let mut scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    scan.prepare(pool);
     if !is_whole {
         table.fill_if_missed(snapshot, pool)?;
     }

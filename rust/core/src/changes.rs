@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::history::monotonic;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::{At, Base, Snapshot};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
@@ -78,6 +78,8 @@ impl Changes {
         if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
+        // Nobody reads the checkpoint of a range's head.
+        let known = known.map(|snapshot| Base { snapshot, is_hot: true });
         let head = Snapshot::load(storage, root, At::Version(starting_version), known)?;
         let listing = Listing::read(storage, root, starting_version)?;
         let latest = listing.latest().ok_or(Error::TableNotFound)?;

@@ -126,6 +126,11 @@ impl Pool {
         Ok(Self { shared, _lifetime: Some(lifetime) })
     }
 
+    /// How many steps run at a time.
+    pub(crate) fn threads(&self) -> usize {
+        self.shared.threads
+    }
+
     /// Puts a task at the end of the queue.
     pub(crate) fn submit(&self, task: Arc<dyn Task>) {
         let mut queue = self.shared.lock();

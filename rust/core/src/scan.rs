@@ -6,13 +6,16 @@
 //! columns; behind this room nobody can tell which.
 
 mod foresight;
+mod preparation;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use self::preparation::Preparation;
 use crate::actions::{FileBatch, Rows, SourceId, Totals};
 use crate::checkpoint::{self, Needs, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
+use crate::pool::Pool;
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
 use crate::snapshot::{CHECKPOINT_SOURCE, Snapshot};
 use crate::{Error, Result};
@@ -131,6 +134,8 @@ pub struct Scan {
     outcome: Outcome,
     /// Found by looking ahead.
     ahead: VecDeque<Selected>,
+    /// Ends with the scan.
+    preparation: Option<Arc<Preparation>>,
 }
 
 #[derive(Debug)]
@@ -163,7 +168,22 @@ impl Scan {
             counts: PruneCounts::default(),
             outcome: Outcome::default(),
             ahead: VecDeque::new(),
+            preparation: None,
         })
+    }
+
+    /// Lets other threads of `pool` read the statistics that a predicate asks of hot columns for the first time.
+    pub fn prepare(&mut self, pool: &Pool) {
+        let predicate = &self.options.predicate;
+        // Files that partition values drop are not asked for their statistics.
+        if !predicate.needs_stats() || predicate.asks_partitions() {
+            return;
+        }
+        if let Some((cache, key)) = &self.hot
+            && let Some(columns) = cache.get(key)
+        {
+            self.preparation = Some(Preparation::start(columns, Arc::clone(predicate), pool));
+        }
     }
 
     /// The next files of the answer; `None` at its end. Never empty.

@@ -56,11 +56,21 @@ pub struct Snapshot {
     is_lost: AtomicBool,
 }
 
+/// A snapshot to go on from.
+#[derive(Debug, Clone, Copy)]
+pub struct Base<'a> {
+    /// It.
+    pub snapshot: &'a Arc<Snapshot>,
+    /// Whether the columns of its checkpoint are in memory. Once there is a newer checkpoint, an older one is worth
+    /// keeping for that alone: whoever has to read it may find that log cleanup took it away.
+    pub is_hot: bool,
+}
+
 impl Snapshot {
-    /// Reads the version that `at` means. With `previous`, an older or the same version of the same table, only
-    /// what was committed since is read; `previous` itself is returned if nothing was.
-    pub fn load(storage: &Storage, root: &str, at: At, previous: Option<&Arc<Self>>) -> Result<Arc<Self>> {
-        load::load(storage, root, at, previous)
+    /// Reads the version that `at` means. With `base`, an older or the same version of the same table, only
+    /// what was committed since is read; the base itself is returned if nothing was.
+    pub fn load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Self>> {
+        load::load(storage, root, at, base)
     }
 
     /// Reads the version of an identity from the very files that it names, so that the order of files is that

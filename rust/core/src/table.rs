@@ -18,7 +18,7 @@ use crate::hot::{HotCache, HotKey};
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::{At, Base, Snapshot};
 use crate::storage::Storage;
 use remembered::Remembered;
 
@@ -136,7 +136,7 @@ impl Table {
         {
             return Ok(known);
         }
-        let snapshot = Snapshot::load(&self.storage, &self.root, at, self.latest_known().as_ref())?;
+        let snapshot = self.load(at, self.latest_known().as_ref())?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
@@ -215,15 +215,15 @@ impl Table {
             return Ok(Arc::clone(&latest.snapshot));
         }
         let looked_at = Instant::now();
-        let base = known.as_ref().map(|latest| &latest.snapshot).filter(|snapshot| !snapshot.is_lost());
-        let mut snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, base)?;
-        // An older checkpoint is worth keeping for its hot columns only: whoever has to read it may find that log
-        // cleanup took it away.
-        if snapshot.segment().has_newer_checkpoint && !self.is_hot(&snapshot) {
-            snapshot = Snapshot::load(&self.storage, &self.root, At::Latest, None)?;
-        }
+        let known = known.map(|latest| latest.snapshot).filter(|snapshot| !snapshot.is_lost());
+        let snapshot = self.load(At::Latest, known.as_ref())?;
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
         Ok(snapshot)
+    }
+
+    fn load(&self, at: At, base: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
+        let base = base.map(|snapshot| Base { snapshot, is_hot: self.is_hot(snapshot) });
+        Snapshot::load(&self.storage, &self.root, at, base)
     }
 
     fn latest_known(&self) -> Option<Arc<Snapshot>> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use deltalog::Error;
 use deltalog::actions::Totals;
 use deltalog::checkpoint::ReadOptions;
-use deltalog::snapshot::{At, CHECKPOINT_SOURCE, Snapshot};
+use deltalog::snapshot::{At, Base, CHECKPOINT_SOURCE, Snapshot};
 use deltalog::storage::Storage;
 use serde_json::Value;
 
@@ -99,7 +99,8 @@ fn every_golden_table_advances_to_what_a_fresh_load_gives() {
         let mut previous = None;
         for version in 0..=latest {
             let Ok(fresh) = Snapshot::load(&storage, root, At::Version(version), None) else { continue };
-            let advanced = Snapshot::load(&storage, root, At::Version(version), previous.as_ref()).unwrap();
+            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_hot: true });
+            let advanced = Snapshot::load(&storage, root, At::Version(version), base).unwrap();
             assert_eq!(advanced.version(), version, "{name}");
             assert_eq!(advanced.protocol(), fresh.protocol(), "{name} at {version}");
             // Not the whole metadata: the checkpoint of parquet_row_group_skipping is that of another table.

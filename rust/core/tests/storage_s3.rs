@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use deltalog::Error;
-use deltalog::snapshot::{At, Snapshot};
+use deltalog::snapshot::{At, Base, Snapshot};
 use deltalog::storage::{S3Credentials, S3Options, Storage};
 use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
@@ -161,7 +161,8 @@ fn a_log_in_a_bucket_is_listed_and_read_like_a_local_one() {
     let snapshot = Snapshot::load(&storage, root, At::Latest, None).unwrap();
     assert_eq!((snapshot.version(), snapshot.totals().unwrap().files), (60, 60));
     server.put(&log("00000000000000000061.json"), commit("f61").as_bytes());
-    let advanced = Snapshot::load(&storage, root, At::Latest, Some(&snapshot)).unwrap();
+    let advanced =
+        Snapshot::load(&storage, root, At::Latest, Some(Base { snapshot: &snapshot, is_hot: true })).unwrap();
     assert_eq!((advanced.version(), advanced.totals().unwrap().files), (61, 61));
 
     let paths = vec![log("00000000000000000000.json"), log("missing.json"), log("_last_checkpoint")];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bind::{BoundColumn, Leaf, Set};
 use super::keys::{NAN_KEY, narrow};
 use super::plan::{MAY, MUST, Node, Plan, tuple_verdict};
-use super::ranges::Ranges;
+use super::ranges::{Ranges, TextHeads};
 use super::stats::{Bounds, Columns, NULLS, StatsCache, StatsColumn, VALUES};
 use crate::actions::{FileBatch, PartitionTuple};
 
@@ -188,10 +188,16 @@ pub(crate) fn leaf_verdicts(leaf: &Leaf, has_nan: bool, column: &StatsColumn, fi
                 join(flags, some, all, None, nulls) & exact
             })
         }
-        (Bounds::Text(bounds), Set::Text(ranges)) => files.of_places(flags, |place, flags| {
-            let (some, all) = ranges.text_verdict(bounds.min_at(place), bounds.max_at(place, flags));
-            join(flags, some, all, None, nulls) & exact
-        }),
+        (Bounds::Text(bounds), Set::Text(ranges)) => {
+            let heads = TextHeads::of(ranges);
+            files.of_places(flags, |place, flags| {
+                let by_heads = bounds.heads_at(place).and_then(|(min, max)| heads.verdict(min, max));
+                let (some, all) = by_heads.unwrap_or_else(|| {
+                    ranges.text_verdict(bounds.min_at(place), bounds.max_at(place, flags))
+                });
+                join(flags, some, all, None, nulls) & exact
+            })
+        }
         (_, Set::Keys(ranges)) => files.of_places(flags, |_, flags| {
             join(flags, !ranges.is_none(), ranges.is_all(), None, nulls) & exact
         }),

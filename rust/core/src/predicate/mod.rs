@@ -215,6 +215,14 @@ impl Predicate {
         self.whole.gate().is_none_or(|slot| verdict(slot) & MAY != 0)
     }
 
+    /// Reads the statistics that [`Self::select`] will ask for, of all files. False if they have been read before.
+    #[must_use]
+    pub fn prepare(&self, batch: &FileBatch, stats: &StatsCache) -> bool {
+        let asked = self.whole.stats_columns();
+        let wanted: Vec<&BoundColumn> = asked.iter().map(|&index| &self.columns[index]).collect();
+        stats.prepare(batch, &wanted)
+    }
+
     /// Those of the `candidates` that may hold a match.
     #[must_use]
     pub fn select(

@@ -145,6 +145,41 @@ pub(crate) enum TextMax<'a> {
     Unknown,
 }
 
+/// The first eight bytes as a number: where the numbers of two strings differ, they are in the strings' order.
+pub(crate) fn text_head(bytes: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let length = bytes.len().min(head.len());
+    head[..length].copy_from_slice(&bytes[..length]);
+    u64::from_be_bytes(head)
+}
+
+/// Cuts by their heads, which decide about most files without a look at their strings.
+#[derive(Debug)]
+pub(crate) struct TextHeads {
+    from_start: bool,
+    cuts: Vec<u64>,
+}
+
+impl TextHeads {
+    pub(crate) fn of(ranges: &Ranges<TextCut>) -> Self {
+        let cuts = ranges.cuts.iter().map(|cut| text_head(&cut.bytes)).collect();
+        Self { from_start: ranges.from_start, cuts }
+    }
+
+    /// As [`Ranges::text_verdict`]; `None` where eight bytes do not tell. The head of a missing minimum is 0, that
+    /// of a missing maximum `u64::MAX`.
+    pub(crate) fn verdict(&self, min: u64, max: u64) -> Option<(bool, bool)> {
+        let passed = self.cuts.partition_point(|cut| *cut < min);
+        let inside = self.from_start ^ (passed % 2 == 1);
+        let toggles = match self.cuts.get(passed) {
+            None => false,
+            Some(cut) if *cut == min || *cut == max => return None,
+            Some(cut) => *cut < max,
+        };
+        Some((inside || toggles, inside && !toggles))
+    }
+}
+
 impl Ranges<TextCut> {
     pub(crate) fn contains_text(&self, value: &[u8]) -> bool {
         self.from_start ^ (self.cuts_passed(value) % 2 == 1)
@@ -190,6 +225,15 @@ mod tests {
             .prop_map(|(from_start, cuts)| Ranges { from_start, cuts: cuts.into_iter().collect() })
     }
 
+    /// Some agree in their first eight bytes.
+    fn texts() -> impl Strategy<Value = Vec<u8>> {
+        let byte = || prop_oneof![Just(0_u8), Just(b'a'), Just(255)];
+        prop_oneof![
+            prop::collection::vec(byte(), 0..4),
+            prop::collection::vec(byte(), 0..3).prop_map(|end| [b"commonpr".to_vec(), end].concat()),
+        ]
+    }
+
     proptest! {
         #[test]
         fn set_algebra_agrees_with_membership(a in ranges(), b in ranges(), lo in 0_i128..20, len in 0_i128..5) {
@@ -200,6 +244,29 @@ mod tests {
             let hi = lo + len;
             prop_assert_eq!(a.intersects(&lo, &hi), (lo..=hi).any(|value| a.contains(&value)));
             prop_assert_eq!(a.covers(&lo, &hi), (lo..=hi).all(|value| a.contains(&value)));
+        }
+
+        #[test]
+        fn heads_decide_as_whole_strings_do(
+            cuts in prop::collection::btree_set((texts(), any::<bool>()), 0..5),
+            from_start in any::<bool>(),
+            bounds in (prop::option::of(texts()), prop::option::of(texts()), any::<bool>()),
+        ) {
+            let cuts = cuts.into_iter().map(|(bytes, after)| TextCut { bytes: bytes.into(), after }).collect();
+            let ranges = Ranges { from_start, cuts };
+            let (min, max, is_before) = bounds;
+            let verdict = TextHeads::of(&ranges).verdict(
+                min.as_deref().map_or(0, text_head),
+                max.as_deref().map_or(u64::MAX, text_head),
+            );
+            let max = match max.as_deref() {
+                None => TextMax::Unknown,
+                Some(max) if is_before => TextMax::Before(max),
+                Some(max) => TextMax::Value(max),
+            };
+            if let Some(verdict) = verdict {
+                prop_assert_eq!(verdict, ranges.text_verdict(min.as_deref(), max));
+            }
         }
 
         #[test]

@@ -12,7 +12,7 @@ use super::bind::BoundColumn;
 use super::extract::{ColumnStats, Extractor, FileStats};
 use super::keys::{KeyType, Scalar, narrow, stats_spread};
 use super::number::HUGE;
-use super::ranges::{TextCut, TextMax};
+use super::ranges::{TextCut, TextMax, text_head};
 use crate::actions::FileBatch;
 
 /// A row may be null.
@@ -74,6 +74,19 @@ impl StatsCache {
         kept.bytes += size_of_val(&*records);
         kept.records = Some(Arc::clone(&records));
         Records::All(records)
+    }
+
+    /// Builds what of `wanted` is not there yet; false if all was there.
+    pub(crate) fn prepare(&self, batch: &FileBatch, wanted: &[&BoundColumn]) -> bool {
+        let is_there = |kept: &RwLock<Kept>| {
+            let kept = kept.read().unwrap_or_else(PoisonError::into_inner);
+            wanted.iter().all(|column| kept.columns.contains_key(&key(column)))
+        };
+        if self.kept.as_ref().is_none_or(is_there) {
+            return false;
+        }
+        self.columns(batch, wanted, &every_row(batch));
+        true
     }
 
     /// The columns `wanted`, of all files or of `rows` alone.
@@ -184,6 +197,7 @@ pub(crate) struct TextBounds {
     arena: Vec<u8>,
     min: Vec<Slice>,
     max: Vec<Slice>,
+    heads: Vec<(u64, u64)>,
 }
 
 /// A place in the arena; `start` is `u32::MAX` where nothing is known.
@@ -203,6 +217,7 @@ impl StatsColumn {
                 arena: Vec::new(),
                 min: Vec::with_capacity(files),
                 max: Vec::with_capacity(files),
+                heads: Vec::with_capacity(files),
             }),
             wide if wide.is_wide() => {
                 Bounds::Wide { min: Vec::with_capacity(files), max: Vec::with_capacity(files) }
@@ -239,7 +254,7 @@ impl StatsColumn {
             Bounds::None => 0,
             Bounds::Narrow { min, .. } => min.capacity() * 16,
             Bounds::Wide { min, .. } => min.capacity() * 32,
-            Bounds::Text(text) => text.arena.capacity() + text.min.capacity() * 16,
+            Bounds::Text(text) => text.arena.capacity() + text.min.capacity() * 32,
         };
         bounds + self.flags.capacity()
     }
@@ -268,6 +283,11 @@ impl TextBounds {
         }
     }
 
+    /// The heads of minimum and maximum, as [`TextHeads::verdict`] takes them.
+    pub(crate) fn heads_at(&self, file: usize) -> Option<(u64, u64)> {
+        self.heads.get(file).copied()
+    }
+
     fn slice(&self, slice: Slice) -> Option<&[u8]> {
         let start = slice.start as usize;
         self.arena.get(start..start.checked_add(slice.length as usize)?)
@@ -284,8 +304,12 @@ impl TextBounds {
             Some(StoredMax::Before(cut)) => (self.store(&cut.bytes), true),
         };
         let contradict = matches!((min.as_deref(), max.as_deref()), (Some(min), Some(max)) if min > max);
-        self.min.push(if contradict { NOTHING } else { min_slice });
-        self.max.push(if contradict { NOTHING } else { max_slice });
+        let (min_slice, max_slice) = if contradict { (NOTHING, NOTHING) } else { (min_slice, max_slice) };
+        let head = |slice, unknown| self.slice(slice).map_or(unknown, text_head);
+        let heads = (head(min_slice, 0), head(max_slice, u64::MAX));
+        self.min.push(min_slice);
+        self.max.push(max_slice);
+        self.heads.push(heads);
         u8::from(exclusive) * MAX_EXCLUSIVE
     }
 

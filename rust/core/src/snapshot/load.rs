@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use super::{At, Snapshot, live_totals, source_of};
+use super::{At, Base, Snapshot, live_totals, source_of};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows};
 use crate::checkpoint::Checkpoint;
 use crate::commit::CommitFile;
@@ -27,30 +27,20 @@ const MAX_CONTINUED_KEYS: usize = 200_000;
 /// there are newer ones.
 const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
 
-pub(super) fn load(
-    storage: &Storage,
-    root: &str,
-    at: At,
-    previous: Option<&Arc<Snapshot>>,
-) -> Result<Arc<Snapshot>> {
-    match try_load(storage, root, at, previous) {
+pub(super) fn load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+    match try_load(storage, root, at, base) {
         // Cleanup may take a file between its listing and its read.
         Err(Error::FileNotFound { .. }) => try_load(storage, root, at, None),
         loaded => loaded,
     }
 }
 
-fn try_load(
-    storage: &Storage,
-    root: &str,
-    at: At,
-    previous: Option<&Arc<Snapshot>>,
-) -> Result<Arc<Snapshot>> {
+fn try_load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
     let version = match at {
         At::Latest => None,
         At::Version(version) => Some(version),
         At::Timestamp(timestamp_ms) => {
-            let latest = load(storage, root, At::Latest, previous)?;
+            let latest = load(storage, root, At::Latest, base)?;
             let version = History::read(storage, root, &latest.metadata)?.version_as_of(timestamp_ms)?;
             if version == latest.version() {
                 return Ok(latest);
@@ -58,14 +48,17 @@ fn try_load(
             Some(version)
         }
     };
-    let segment = LogSegment::find(storage, root, version, previous.map(|previous| &previous.segment))?;
-    let Some(previous) = previous.filter(|previous| continues(&segment, &previous.segment)) else {
+    let segment = LogSegment::find(storage, root, version, base.map(|base| &base.snapshot.segment))?;
+    let Some(Base { snapshot: previous, is_hot }) =
+        base.filter(|base| continues(&segment, &base.snapshot.segment))
+    else {
         return from_start(storage, root, segment);
     };
-    if previous.version() == segment.version {
+    let is_outlived = segment.has_newer_checkpoint;
+    if previous.version() == segment.version && (is_hot || !is_outlived) {
         return Ok(Arc::clone(previous));
     }
-    if segment.has_newer_checkpoint && (is_grown(previous) || is_aged(&segment)) {
+    if is_outlived && (!is_hot || is_grown(previous) || is_aged(&segment)) {
         return from_start(storage, root, LogSegment::find(storage, root, version, None)?);
     }
     let loader = Loader { storage, root, segment: segment.clone() };

@@ -138,7 +138,8 @@ proptest! {
             let again = Snapshot::load_identity(&storage, table.root(), &fresh.identity()).unwrap();
             prop_assert_eq!(&files(&again), &found, "the identity fixes the order");
 
-            let advanced = Snapshot::load(&storage, table.root(), at, previous.as_ref()).unwrap();
+            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_hot: version % 2 == 0 });
+            let advanced = Snapshot::load(&storage, table.root(), at, base).unwrap();
             prop_assert_eq!(names(&files(&advanced)), expected(state));
             let again = Snapshot::load_identity(&storage, table.root(), &advanced.identity()).unwrap();
             prop_assert_eq!(files(&again), files(&advanced), "also that of a continued snapshot");

@@ -43,7 +43,11 @@ impl Table {
     }
 
     fn advance(&self, previous: &Arc<Snapshot>) -> Arc<Snapshot> {
-        Snapshot::load(&Storage::local(), self.root(), At::Latest, Some(previous)).unwrap()
+        self.advance_from(Base { snapshot: previous, is_hot: true })
+    }
+
+    fn advance_from(&self, base: Base<'_>) -> Arc<Snapshot> {
+        Snapshot::load(&Storage::local(), self.root(), At::Latest, Some(base)).unwrap()
     }
 }
 
@@ -271,6 +275,19 @@ fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
     let anew = table.advance(&snapshot);
     assert_eq!(anew.segment().base_version(), 70);
     assert_eq!(anew.totals().unwrap().files, 12);
+}
+
+#[test]
+fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
+    let table = Table::new(&[&add("a")]);
+    let base = table.load(At::Latest).unwrap();
+    let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
+    table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
+    table.commit(1, &[&add("b")]);
+    for (is_hot, base_version) in [(true, -1), (false, 0)] {
+        let advanced = table.advance_from(Base { snapshot: &base, is_hot });
+        assert_eq!((advanced.version(), advanced.segment().base_version()), (1, base_version));
+    }
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Typed statistics made ahead of a scan over hot columns.
+//!
+//! The first predicate on a column has to read the statistics of every file. The scan does so from the first batch
+//! on; the pool's other threads come to meet it from the last one. The work ends with the scan.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::hot::HotColumns;
+use crate::pool::{Pool, Task};
+use crate::predicate::Predicate;
+
+#[derive(Debug)]
+pub(super) struct Preparation {
+    columns: Arc<HotColumns>,
+    predicate: Arc<Predicate>,
+    /// Batches before this one are nobody's but the scan's yet.
+    left: AtomicUsize,
+}
+
+impl Preparation {
+    /// Begins on all threads of `pool` but the one that the scan needs.
+    pub(super) fn start(columns: Arc<HotColumns>, predicate: Arc<Predicate>, pool: &Pool) -> Arc<Self> {
+        let left = AtomicUsize::new(columns.batches.len());
+        let preparation = Arc::new(Self { columns, predicate, left });
+        for _ in 1..pool.threads() {
+            pool.submit(Arc::new(Walk(Arc::downgrade(&preparation))));
+        }
+        preparation
+    }
+
+    /// Prepares the last batch that is not prepared yet; false when there is none.
+    fn prepare_one(&self) -> bool {
+        loop {
+            let taken =
+                self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            let Some(batch) = taken.ok().and_then(|left| self.columns.batches.get(left.wrapping_sub(1)))
+            else {
+                return false;
+            };
+            if self.predicate.prepare(&batch.files, &batch.stats) {
+                return true;
+            }
+        }
+    }
+}
+
+/// One thread's way, a batch a step.
+struct Walk(Weak<Preparation>);
+
+impl Task for Walk {
+    fn step(self: Arc<Self>, pool: &Pool) {
+        if self.0.upgrade().is_some_and(|preparation| preparation.prepare_one()) {
+            pool.submit(self);
+        }
+    }
+}
