@@ -15,10 +15,14 @@ import argparse
 import datetime as dt
 import hashlib
 import json
+import os
 import random
 import uuid
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ FIRST_DAY = dt.date(2025, 1, 1)
 EPOCH_MS = 1_760_000_000_000
 ROWS_PER_GROUP = 100_000
 PART_ROWS = 500_000
+ADDS_WORTH_PROCESSES = 1_000_000
 ADDS_PER_COMMIT = 10
 REMOVES_PER_COMMIT = 5
 MODULUS = 1 << 128
@@ -138,6 +143,13 @@ class Totals:
         self.text_bytes += sign * (len(add["path"]) + len(add["stats"]))
         self.digest += sign * int.from_bytes(hashlib.md5(add["path"].encode()).digest())
         self.digest %= MODULUS
+
+    def include(self, other: Totals) -> None:
+        """Counts all that another has counted."""
+        self.files += other.files
+        self.size += other.size
+        self.digest = (self.digest + other.digest) % MODULUS
+        self.text_bytes += other.text_bytes
 
 
 def make_adds(options: LogOptions, start: int, count: int) -> list[dict[str, Any]]:
@@ -258,20 +270,16 @@ def metadata_of(options: LogOptions) -> dict[str, Any]:
     }
 
 
+Head = list[tuple[str, dict[str, Any]]]
+
+
 def write_part(
-    path: Path,
-    options: LogOptions,
-    spans: Iterable[list[dict[str, Any]]],
-    head: list[tuple[str, dict[str, Any]]],
+    path: Path, options: LogOptions, span: tuple[int, int], totals: Totals, head: Head | None = None
 ) -> None:
-    """One parquet file of a checkpoint: the actions of `head`, then adds, a row group a span."""
+    """One parquet file of a checkpoint: the actions of `head`, then the adds of `span`."""
     writer = None
-    for adds in spans:
-        columns: dict[str, pa.Array] = {"add": add_column(options, adds, len(head))}
-        for name, kind in ACTION_TYPES.items():
-            values = [action if key == name else None for key, action in head] + [None] * len(adds)
-            columns[name] = arrow_array(values, kind)
-        table = pa.table(columns)
+    for table, counted in row_groups(options, *span, head or []):
+        totals.include(counted)
         writer = writer or pq.ParquetWriter(
             # Spark writes checksums, too.
             path,
@@ -280,9 +288,35 @@ def write_part(
             write_page_checksum=True,
         )
         writer.write_table(table, row_group_size=len(table))
-        head = []
     if writer is not None:
         writer.close()
+
+
+def row_groups(options: LogOptions, start: int, end: int, head: Head) -> Iterator[tuple[pa.Table, Totals]]:
+    """The row groups in order; those of a large file are made by a process for each CPU."""
+    begins = range(start, end, ROWS_PER_GROUP)
+    spans = [(begin, min(begin + ROWS_PER_GROUP, end)) for begin in begins]
+    heads = [head, *([] for _ in spans[1:])]
+    if end - start < ADDS_WORTH_PROCESSES:
+        yield from map(partial(row_group, options), spans, heads)
+        return
+    workers = os.cpu_count() or 1
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        # As many at a time as there are workers: a hundred row groups do not fit into memory.
+        for first in range(0, len(spans), workers):
+            some = slice(first, first + workers)
+            yield from pool.map(partial(row_group, options), spans[some], heads[some])
+
+
+def row_group(options: LogOptions, span: tuple[int, int], head: Head) -> tuple[pa.Table, Totals]:
+    """One row group, and what a reader must find in it."""
+    totals = Totals()
+    adds = [add for part in spans_of(options, *span, totals) for add in part]
+    columns: dict[str, pa.Array] = {"add": add_column(options, adds, len(head))}
+    for name, kind in ACTION_TYPES.items():
+        values = [action if key == name else None for key, action in head] + [None] * len(adds)
+        columns[name] = arrow_array(values, kind)
+    return pa.table(columns), totals
 
 
 def spans_of(options: LogOptions, start: int, end: int, totals: Totals) -> Iterator[list[dict[str, Any]]]:
@@ -303,19 +337,19 @@ def write_checkpoint(log: Path, options: LogOptions, totals: Totals) -> None:
         (start, min(start + PART_ROWS, options.adds)) for start in range(0, max(options.adds, 1), PART_ROWS)
     ]
     if options.checkpoint == "classic":
-        write_part(log / f"{name}.parquet", options, spans_of(options, 0, options.adds, totals), head)
+        write_part(log / f"{name}.parquet", options, (0, options.adds), totals, head)
     elif options.checkpoint == "multipart":
         hint["parts"] = len(spans)
         for number, (start, end) in enumerate(spans, 1):
             part = log / f"{name}.{number:010d}.{len(spans):010d}.parquet"
-            write_part(part, options, spans_of(options, start, end, totals), head if number == 1 else [])
+            write_part(part, options, (start, end), totals, head if number == 1 else None)
     else:
         (log / "_sidecars").mkdir(exist_ok=True)
         actions: list[dict[str, Any]] = [{"checkpointMetadata": {"version": 0}}]
         actions += [{key: value} for key, value in head]
         for number, (start, end) in enumerate(spans):
             file = log / "_sidecars" / f"{uuid.UUID(int=options.seed * 1000 + number)}.parquet"
-            write_part(file, options, spans_of(options, start, end, totals), [])
+            write_part(file, options, (start, end), totals)
             size = file.stat().st_size
             actions.append(
                 {"sidecar": {"path": file.name, "sizeInBytes": size, "modificationTime": EPOCH_MS}}
