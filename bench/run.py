@@ -34,6 +34,8 @@ from gateway import _native
 
 HERE = Path(__file__).parent
 MICROSECONDS = 1e6
+STARTS = 3
+START_SECONDS = 30
 HOT_CACHE_BYTES = 4 << 30
 PAGE_FILES = 10_000
 SLOW_READERS = 50
@@ -53,11 +55,17 @@ class Server:
     """A server of this folder in a process of its own."""
 
     def __init__(self, script: str, *arguments: str) -> None:
-        self.port = free_port()
-        self.process = subprocess.Popen(
-            python(script, str(self.port), *arguments), stderr=subprocess.DEVNULL, cwd=HERE.parent
-        )
-        self._wait()
+        # A port that was free a moment ago may be a client's when the server begins to listen.
+        for _ in range(STARTS):
+            self.port = free_port()
+            self.process = subprocess.Popen(
+                python(script, str(self.port), *arguments), stderr=subprocess.DEVNULL, cwd=HERE.parent
+            )
+            if self._listens():
+                return
+            self.process.kill()
+            self.process.wait()
+        raise RuntimeError(f"{script} did not start: run it by hand to see why")
 
     def __enter__(self) -> Self:
         return self
@@ -77,15 +85,16 @@ class Server:
         work()
         return cpu_seconds(self.pid) - before
 
-    def _wait(self) -> None:
-        for _ in range(600):
+    def _listens(self) -> bool:
+        given_up = time.monotonic() + START_SECONDS
+        while time.monotonic() < given_up and self.process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
             except OSError:
                 time.sleep(0.05)
             else:
-                return
-        raise RuntimeError("the server did not start")
+                return True
+        return False
 
 
 def gateway(directory: Path, *arguments: str) -> Server:
