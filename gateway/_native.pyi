@@ -192,6 +192,8 @@ class Snapshot:
     schema_string: str | None
     is_in_memory: bool
     """Whether `totals` and `files` read nothing, so that they may be called on the event loop."""
+    has_bad_hint: bool
+    """Whether `_last_checkpoint` led to nothing, so that the whole log had to be listed."""
     identity: str
     """Names the checkpoint and version that fix the order of files; part of page tokens."""
 

@@ -8,6 +8,7 @@ URLs of local tables are those of the gateway's own files route.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import select
@@ -16,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -57,6 +58,8 @@ __all__ = [
     "read_whole",
     "versions_of",
 ]
+
+log = logging.getLogger("gateway.tables")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,6 +114,8 @@ class OpenTable:
     max_staleness_ms: int
     stale: bool = False
     """Its storage is down, and what is read is what was kept of it."""
+    warned: set[str] = field(default_factory=set, compare=False)
+    """What the log was told of it; each is told once."""
 
     @property
     def native(self) -> _native.Table:
@@ -126,7 +131,9 @@ class OpenTable:
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """The latest snapshot, or that of a version or timestamp, which need history sharing."""
         if version is None and timestamp_ms is None:
-            return self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+            latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+            self._warn_of_bad_hint(latest)
+            return latest
         self.require_history()
         if version is not None:
             self._require_shared(version)
@@ -171,6 +178,14 @@ class OpenTable:
         return self.native.changes(
             starting_version=first, ending_version=last, change_data_feed=change_data_feed
         )
+
+    def _warn_of_bad_hint(self, snapshot: _native.Snapshot) -> None:
+        if snapshot.has_bad_hint and "hint" not in self.warned:
+            self.warned.add("hint")
+            log.warning(
+                "table %s: _last_checkpoint leads to nothing, so its whole log is listed",
+                self.shared.full_name,
+            )
 
     def require_history(self) -> None:
         """Refuse what needs history sharing where it is off, before anything is read."""

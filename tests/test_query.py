@@ -1,5 +1,6 @@
 """Queries and changes through a real socket: versions, pages, refreshed URLs, headers, last lines."""
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -262,17 +263,19 @@ async def test_a_refresh_gives_the_same_files_new_urls_and_a_later_expiry(
 ) -> None:
     _, first = await query(client, {"includeRefreshToken": True})
     commit(root, VERSIONS)
-    clock.now_ms += 1_800_000
+    fifteen_minutes_before_expiry_ms = (LIFETIME_SECONDS - 900) * 1000
+    clock.now_ms += fifteen_minutes_before_expiry_ms
     response, again = await query(client, {"refreshToken": end(first)["refreshToken"]})
     assert response.headers["Delta-Table-Version"] == "3"
     assert ids(again) == ids(first)
-    assert end(again)["minUrlExpirationTimestamp"] == end(first)["minUrlExpirationTimestamp"] + 1_800_000
+    later_ms = end(again)["minUrlExpirationTimestamp"] - end(first)["minUrlExpirationTimestamp"]
+    assert later_ms == fifteen_minutes_before_expiry_ms
     assert {line["file"]["url"] for line in again[2:-1]}.isdisjoint(
         line["file"]["url"] for line in first[2:-1]
     )
     await query(client, {"refreshToken": end(again)["refreshToken"], "predicateHints": ["x = 1"]})
     await refused(client, {"refreshToken": end(first)["refreshToken"]}, name="bob")
-    clock.now_ms += 1_800_000
+    clock.now_ms += 900_000
     await refused(client, {"refreshToken": end(first)["refreshToken"]})
 
 
@@ -350,11 +353,45 @@ async def test_the_id_scheme_is_echoed(client: Client, scheme: str) -> None:
     assert {len(identity) for identity in ids(lines)} == {32 if scheme == "parquet" else 64}
 
 
+async def test_a_hint_that_leads_to_nothing_is_told_once(
+    client: Client, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (root / "_delta_log" / "_last_checkpoint").write_text('{"version": 77}')
+    for _ in range(2):
+        _, lines = await query(client, {})
+        assert len(ids(lines)) == FILES_PER_VERSION * VERSIONS
+    assert [record.name for record in caplog.records if "_last_checkpoint" in record.message] == [
+        "gateway.tables"
+    ]
+
+
 async def test_what_changed_since_a_version(client: Client) -> None:
     response, lines = await query(client, {"startingVersion": 2, "endingVersion": 99})
     assert response.headers["Delta-Table-Version"] == "2"
     versions = [line["add"]["version"] for line in lines if "add" in line]
     assert versions == [2] * 3 + [3] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "protocols"), [({}, []), ({"includeHistoricalProtocol": True}, [2, VERSIONS])]
+)
+async def test_metadata_and_protocols_of_later_versions_stand_at_their_version(
+    client: Client, root: Path, asked: dict[str, Any], protocols: list[int]
+) -> None:
+    first = [json.loads(line) for line in (root / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+    heads = [action for action in first if "protocol" in action or "metaData" in action]
+    info = {"commitInfo": {"inCommitTimestamp": FIRST_MS + VERSIONS * 1000}}
+    last = root / "_delta_log" / f"{VERSIONS:020}.json"
+    last.write_text("".join(json.dumps(action) + "\n" for action in [info, *heads]))
+    capable = {"delta-sharing-capabilities": "responseformat=delta"}
+    response, lines = await query(client, {"startingVersion": 2} | asked, headers=capable)
+    assert response.headers["Delta-Table-Version"] == "2"
+    assert [line["metaData"]["version"] for line in lines if "metaData" in line] == [2, VERSIONS]
+    assert [*lines[0], *lines[1]] == ["protocol", "metaData"]
+    found = [line["protocol"]["version"] for line in lines if "version" in line.get("protocol", {})]
+    assert found == protocols
+    assert {line["file"]["version"] for line in lines if "file" in line} == {2, 3}
+    assert all(line["file"]["timestamp"] >= FIRST_MS for line in lines if "file" in line)
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
@@ -377,6 +414,36 @@ async def test_pages_of_changes(client: Client, root: Path, size: int) -> None:
             break
     assert seen == [line["add"]["id"] for line in whole if "add" in line]
     assert len(seen) == 9
+
+
+async def test_changes_that_are_asked_for_again_are_the_same_files_with_new_urls(
+    client: Client, clock: Clock
+) -> None:
+    path = f"{TABLE}/changes?startingVersion=1&endingVersion=2&includeHistoricalMetadata=true"
+    first = lines_of(await (await client.get(path, headers=bearer())).read())
+    clock.now_ms += (LIFETIME_SECONDS - 900) * 1000
+    again = lines_of(await (await client.get(path, headers=bearer())).read())
+    assert again[:2] == first[:2]
+    for old, new in zip(first[2:], again[2:], strict=True):
+        assert [new["add"][name] for name in ("id", "version", "timestamp")] == [
+            old["add"][name] for name in ("id", "version", "timestamp")
+        ]
+        assert new["add"]["url"] != old["add"]["url"]
+        assert new["add"]["expirationTimestamp"] > old["add"]["expirationTimestamp"]
+
+
+async def test_a_token_with_any_bit_flipped_is_refused_and_nothing_else(client: Client) -> None:
+    _, page = await query(client, {"maxFiles": 2, "includeRefreshToken": True})
+    for name, token in (
+        ("pageToken", end(page)["nextPageToken"]),
+        ("refreshToken", end(page)["refreshToken"]),
+    ):
+        sealed = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+        for bit in range(len(sealed) * 8):
+            altered = bytearray(sealed)
+            altered[bit // 8] ^= 1 << bit % 8
+            text = base64.urlsafe_b64encode(altered).rstrip(b"=").decode()
+            await refused(client, {name: text} | ({"maxFiles": 2} if name == "pageToken" else {}))
 
 
 async def test_an_asynchronous_query_is_answered_at_once(client: Client) -> None:

@@ -118,6 +118,7 @@ class Log:
     live: dict[tuple[str, str], Action] = field(default_factory=dict)
     removed: dict[tuple[str, str], Action] = field(default_factory=dict)
     at_version: dict[int, dict[tuple[str, str], Action]] = field(default_factory=dict)
+    checkpointed: int = -1
 
     def __post_init__(self) -> None:
         """Writes version 0."""
@@ -321,7 +322,10 @@ adds = st.builds(
 steps = st.lists(
     st.one_of(
         st.tuples(
-            st.just("commit"), st.lists(adds, max_size=4), st.lists(st.sampled_from(PATHS), max_size=3)
+            st.just("commit"),
+            st.lists(adds, max_size=4),
+            st.lists(st.sampled_from(PATHS), max_size=3),
+            st.sampled_from(["files", "change files", "no change"]),
         ),
         st.tuples(
             st.just("checkpoint"),
@@ -337,23 +341,32 @@ steps = st.lists(
 
 
 def written(root: Path, drawn: list[tuple], *, partitioned: bool) -> Log:
-    """Carries out what was drawn."""
+    """A log of what was drawn."""
     log = Log(root, partitioned)
-    checkpointed = -1
     for step in drawn:
-        match step:
-            case ("commit", added, removed, changing):
-                log.commit(file_actions(log, added, removed, changing))
-            case ("checkpoint", kind, hint) if checkpointed < log.next_version - 1:
-                log.checkpoint(kind, hint=hint)
-                checkpointed = log.next_version - 1
-            case ("half a checkpoint",) if checkpointed < log.next_version - 1:
-                log.half_a_checkpoint()
-            case ("compact", back) if 0 < back < log.next_version - 1 - checkpointed:
-                log.compact(log.next_version - 1 - back)
-            case ("clean up",) if checkpointed >= 0:
-                log.clean_up(checkpointed)
+        carry_out(log, step)
     return log
+
+
+def carry_out(log: Log, step: tuple) -> None:
+    """One step, where the log is ready for it."""
+    latest = log.next_version - 1
+    match step:
+        case ("commit", added, removed, changing):
+            log.commit(file_actions(log, added, removed, changing))
+        case ("checkpoint", kind, hint) if log.checkpointed < latest:
+            log.checkpoint(kind, hint=hint)
+            log.checkpointed = latest
+        case ("half a checkpoint",) if log.checkpointed < latest:
+            log.half_a_checkpoint()
+        case ("compact", back) if 0 < back < latest - log.checkpointed:
+            log.compact(latest - back)
+        case ("clean up",) if log.checkpointed >= 0:
+            log.clean_up(log.checkpointed)
+        case ("checkpoint", _, _) | ("half a checkpoint",) | ("compact", _) | ("clean up",):
+            pass
+        case _:
+            raise ValueError(f"no such step: {step}")
 
 
 def file_actions(log: Log, added: list[dict], removed: list[str], changing: str) -> list[Action]:

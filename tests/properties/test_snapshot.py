@@ -1,7 +1,9 @@
 """Snapshots against their slow honest twin: the same files in the same order at every version of any log."""
 
+import itertools
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -47,25 +49,45 @@ def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
     later = [step for step in later if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
         log = logs.written(Path(directory) / "table", drawn, partitioned=True)
-        snapshot = table(log.root).snapshot()
-        whole, _ = lines(log.root, snapshot, "delta")
-        pages: list[Any] = []
-        place = None
-        while True:
-            # A new table object: what another replica knows.
-            replica = table(log.root).snapshot(version=snapshot.version)
-            page, summary = lines(log.root, replica, "delta", {"max_files": page_size, "place": place})
-            assert page[:2] == whole[:2]
-            assert len(page) - 2 <= page_size
-            pages += page[2:]
-            place = summary.next_place
-            if place is None:
-                break
-            for step in later[:1]:
-                if step[0] == "commit":
-                    log.commit(logs.file_actions(log, *step[1:]))
-            later = later[1:]
-        assert pages == whole[2:]
+        whole, pages = paged(log, page_size, later, lambda: table(log.root))
+        assert pages == whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=logs.steps, page_size=st.integers(1, 4), later=logs.steps, is_one_process=st.booleans())
+def test_pages_are_right_or_refused_where_the_log_is_cleaned_up(
+    drawn: list[tuple], page_size: int, later: list[tuple], is_one_process: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        known = table(log.root)
+        try:
+            whole, pages = paged(log, page_size, later, lambda: known if is_one_process else table(log.root))
+        except (native().VersionNotFound, native().InvalidCursor):
+            return
+        assert pages == whole
+
+
+def paged(
+    log: logs.Log, page_size: int, later: list[tuple], replica: Callable[[], Any]
+) -> tuple[list[Any], list[Any]]:
+    """The files of the latest version at once, and by pages between which a writer goes on."""
+    first = replica().snapshot()
+    whole, _ = lines(log.root, first, "delta")
+    pages: list[Any] = []
+    place = None
+    steps = iter(later)
+    while True:
+        snapshot = replica().snapshot(identity=first.identity)
+        page, summary = lines(log.root, snapshot, "delta", {"max_files": page_size, "place": place})
+        assert page[:2] == whole[:2]
+        assert len(page) - 2 <= page_size
+        pages += page[2:]
+        place = summary.next_place
+        if place is None:
+            return whole[2:], pages
+        for step in itertools.islice(steps, 2):
+            logs.carry_out(log, step)
 
 
 def answered(root: Path, snapshot: Any) -> list[tuple]:

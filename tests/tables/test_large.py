@@ -200,3 +200,29 @@ def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     assert (found.files, whole.files) == (files_of_day, CLUSTERED_ADDS)
     assert day_bytes < 0.2 * whole_bytes
     assert whole_bytes > 0.5 * checkpoint_bytes
+
+
+COMMITS = 10_000
+
+
+@pytest.fixture(scope="module")
+def long_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of as many commits, each of which adds a file, and no checkpoint."""
+    root = tmp_path_factory.mktemp("long") / "table"
+    maker = make_log()
+    maker.make_log(root, maker.LogOptions(adds=1, commits=0))
+    log = root / "_delta_log"
+    adds = maker.make_adds(maker.LogOptions(adds=1), 1, COMMITS)
+    for version, add in enumerate(adds, start=1):
+        (log / f"{version:020}.json").write_text(json.dumps({"add": add}) + "\n")
+    return root
+
+
+def test_a_range_of_ten_thousand_commits_streams_in_bounded_memory(
+    long_history: Path, tmp_path: Path
+) -> None:
+    with running_gateway(tmp_path, [share("long", {"table": str(long_history)})]) as served:
+        found = streamed(served, "long.default.table", b'{"startingVersion": 1}')
+        memory = peak_memory_bytes(served.process.pid)
+    assert found.files == COMMITS
+    assert memory < MOST_MEMORY_BYTES

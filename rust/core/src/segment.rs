@@ -76,6 +76,8 @@ pub struct LogSegment {
     pub checksum: Option<LogFileEntry>,
     /// Whether the log has a newer checkpoint for this version: a continued segment keeps its own.
     pub has_newer_checkpoint: bool,
+    /// Whether `_last_checkpoint` was there and led to nothing, so that the whole log had to be listed.
+    pub has_bad_hint: bool,
     /// When the commits from a little before the checkpoint on were written: (version, milliseconds), ascending.
     pub modified_ms: Vec<(i64, i64)>,
 }
@@ -89,20 +91,31 @@ impl LogSegment {
         if let Some(advanced) = Self::advance(storage, root, version, known)? {
             return Ok(advanced);
         }
-        let hint =
-            last_checkpoint(storage, root)?.filter(|hint| version.is_none_or(|version| *hint <= version));
-        if let Some(hint) = hint {
+        let hint = last_checkpoint(storage, root)?;
+        let mut has_bad_hint = matches!(hint, Hint::Unreadable);
+        if let Hint::Version(hint) = hint
+            && version.is_none_or(|version| hint <= version)
+        {
             let listing = Listing::read(storage, root, hint)?;
             let is_within =
                 version.is_none_or(|version| listing.latest().is_some_and(|latest| version <= latest));
             if let (true, Ok(segment)) = (is_within, listing.segment(version)) {
                 return Ok(segment);
             }
+            has_bad_hint = is_within;
         }
+        let segment = Self::from_whole_listing(storage, root, version)?;
+        Ok(Self { has_bad_hint, ..segment })
+    }
+
+    fn from_whole_listing(storage: &Storage, root: &str, version: Option<i64>) -> Result<Self> {
         // A page of a listing may be older than the next one, and so miss a commit that the next one has a
         // successor of: a gap counts only if it is there twice.
         match Listing::read(storage, root, 0)?.segment(version) {
-            Err(Error::CorruptLog { .. }) => Listing::read(storage, root, 0)?.segment(version),
+            Err(Error::CorruptLog { .. }) => {
+                let listing = Listing::read(storage, root, 0)?;
+                listing.segment(version).map_err(|gap| listing.cleaned_up(version).unwrap_or(gap))
+            }
             found => found,
         }
     }
@@ -115,7 +128,7 @@ impl LogSegment {
         if let Some(found) = Listing::read(storage, root, from)?.segment_of(identity) {
             return Ok(found);
         }
-        Listing::read(storage, root, 0)?.segment(Some(identity.version()))?;
+        Self::from_whole_listing(storage, root, Some(identity.version()))?;
         Err(Error::InvalidCursor)
     }
 
@@ -154,20 +167,27 @@ pub fn log_file_path(root: &str, name: &str) -> String {
     log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
 }
 
-/// The version that `_last_checkpoint` names, if it can be read. Its checksum is not asked: a wrong version is
-/// found out by the listing.
-fn last_checkpoint(storage: &Storage, root: &str) -> Result<Option<i64>> {
+/// What `_last_checkpoint` says.
+enum Hint {
+    Absent,
+    Unreadable,
+    Version(i64),
+}
+
+/// Its checksum is not asked: a wrong version is found out by the listing.
+fn last_checkpoint(storage: &Storage, root: &str) -> Result<Hint> {
     #[derive(serde::Deserialize)]
-    struct Hint {
+    struct Content {
         #[serde(deserialize_with = "lenient_i64")]
         version: i64,
     }
     match storage.read(&log_file_path(root, LAST_CHECKPOINT)) {
-        Ok(bytes) => {
-            let hint = serde_json::from_slice::<Hint>(&bytes).ok();
-            Ok(hint.map(|hint| hint.version).filter(|version| *version >= 0))
-        }
-        Err(Error::FileNotFound { .. } | Error::CorruptLog { .. }) => Ok(None),
+        Ok(bytes) => Ok(match serde_json::from_slice::<Content>(&bytes) {
+            Ok(Content { version: version @ 0.. }) => Hint::Version(version),
+            _ => Hint::Unreadable,
+        }),
+        Err(Error::FileNotFound { .. }) => Ok(Hint::Absent),
+        Err(Error::CorruptLog { .. }) => Ok(Hint::Unreadable),
         Err(error) => Err(error),
     }
 }

@@ -227,6 +227,11 @@ impl Snapshot {
     }
 
     #[getter]
+    fn has_bad_hint(&self) -> bool {
+        self.snapshot.segment().has_bad_hint
+    }
+
+    #[getter]
     fn identity(&self) -> String {
         self.snapshot.identity().to_string()
     }

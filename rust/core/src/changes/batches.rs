@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, RangeCommit};
+use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, RangeCommit, range_commits};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
 use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::InCommitTimestamps;
 use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
-use crate::segment::log_file_path;
+use crate::segment::{Listing, log_file_path};
 use crate::storage::{PendingReads, Storage};
 
 /// Files of one kind that a version's answer has.
@@ -121,6 +121,7 @@ impl ChangeBatches {
         let commits = Arc::clone(&self.commits);
         let Some(commit) = commits.get(self.next) else { return Ok(None) };
         let batch = self.content(commit.version).and_then(|bytes| self.read(commit, &bytes));
+        let batch = batch.map_err(|error| self.groups.why_lost(error, self.starting_version));
         self.next = if batch.is_ok() { self.next + 1 } else { self.commits.len() };
         batch.map(Some)
     }
@@ -215,6 +216,16 @@ impl Groups {
         let contents = reads.wait();
         self.pending = self.ask();
         Some((group, contents))
+    }
+
+    /// If cleanup took the commit that `error` misses, what the log still has.
+    fn why_lost(&self, error: Error, starting_version: i64) -> Error {
+        if !matches!(error, Error::FileNotFound { .. }) {
+            return error;
+        }
+        let end = self.commits.last().map_or(starting_version, |commit| commit.version);
+        let again = Listing::read(&self.storage, &self.root, starting_version);
+        again.and_then(|listing| range_commits(&listing, starting_version, end)).err().unwrap_or(error)
     }
 
     fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {

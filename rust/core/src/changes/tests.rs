@@ -230,6 +230,18 @@ fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_what_there_is() {
 }
 
 #[test]
+fn a_page_of_a_range_that_was_cleaned_up_is_told_which_versions_there_are() {
+    let table = table();
+    let changes = table.open(ChangeKind::Files, 1, Some(4)).unwrap();
+    table.write("00000000000000000004.checkpoint.parquet", "x");
+    for version in 0..=3 {
+        std::fs::remove_file(log_file_path(table.root(), &commit_name(version))).unwrap();
+    }
+    let error = changes.batches(1).unwrap().next().unwrap().unwrap_err();
+    assert!(matches!(error, Error::VersionNotFound { requested: 1, earliest: 4, latest: 5 }), "{error:?}");
+}
+
+#[test]
 fn timestamps_are_the_commits_own_where_the_table_has_them() {
     let enabled = metadata(true).replace(r#""delta.enableCh"#, r#""delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.enableCh"#);
     let info = |at: i64| format!(r#"{{"commitInfo":{{"inCommitTimestamp":{at}}}}}"#);

@@ -100,6 +100,14 @@ impl Listing {
         Ok(self.assemble(target, checkpoint.cloned(), commits))
     }
 
+    /// The error for a version that misses commits before a later checkpoint: log cleanup took them, and has left
+    /// or not yet reached an older checkpoint.
+    pub(super) fn cleaned_up(&self, version: Option<i64>) -> Option<Error> {
+        let (requested, latest) = (version?, self.latest()?);
+        let (earliest, _) = self.checkpoints.range(requested.saturating_add(1)..).next()?;
+        Some(Error::VersionNotFound { requested, earliest: *earliest, latest })
+    }
+
     pub(super) fn segment_of(&self, identity: &LogIdentity) -> Option<LogSegment> {
         let checkpoint = match identity.checkpoint_version() {
             None => None,
@@ -134,6 +142,7 @@ impl Listing {
         commits.extend(known.commits.iter().cloned());
         let mut advanced = self.assemble(target, known.checkpoint.clone(), commits);
         advanced.has_newer_checkpoint |= known.has_newer_checkpoint;
+        advanced.has_bad_hint = known.has_bad_hint;
         let added = advanced.modified_ms.into_iter().filter(|(version, _)| *version > known.version);
         advanced.modified_ms = known.modified_ms.iter().copied().chain(added).collect();
         Some(advanced)
@@ -149,6 +158,7 @@ impl Listing {
         LogSegment {
             version,
             has_newer_checkpoint: self.has_checkpoint_after(base, version),
+            has_bad_hint: false,
             commits,
             version_commit: self.commits.get(&version).cloned(),
             checksum: self.checksums.get(&version).cloned(),

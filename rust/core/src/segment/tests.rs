@@ -139,6 +139,20 @@ fn a_hint_to_a_checkpoint_that_is_gone_falls_back_to_a_listing() {
     let log = Log::new(&["1.checkpoint.parquet", "2.json", "3.json"]);
     log.write(LAST_CHECKPOINT, r#"{"version":2}"#);
     assert_eq!(log.described(None), "3 of [3 2] on 1Classicx1");
+    for (hint, is_bad) in [(r#"{"version":1}"#, false), (r#"{"version":99}"#, true), ("nonsense", true)] {
+        log.write(LAST_CHECKPOINT, hint);
+        assert_eq!(log.find(None).unwrap().has_bad_hint, is_bad, "{hint}");
+    }
+}
+
+#[test]
+fn versions_in_a_gap_before_a_later_checkpoint_were_cleaned_up() {
+    let log = Log::new(&["1.checkpoint.parquet", "4.json", "5.json", "5.checkpoint.parquet", "6.json"]);
+    for requested in [2, 3, 4] {
+        let error = log.find(Some(requested)).unwrap_err();
+        assert!(matches!(error, Error::VersionNotFound { earliest: 5, latest: 6, .. }), "{error:?}");
+    }
+    assert_eq!(log.described(Some(1)), "1 of [] on 1Classicx1");
 }
 
 #[test]
