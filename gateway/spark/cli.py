@@ -26,6 +26,9 @@ MISSING = (
 )
 
 
+ON_CLASS_PATH = Path()
+
+
 def add_commands(commands: Any) -> None:
     """Add the pipeline's commands to the subparsers of `delta-gateway`."""
     for name, (text, add_arguments, run) in COMMANDS.items():
@@ -81,6 +84,10 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the drawn filters")
+    parser.add_argument(
+        "--connector", nargs="?", type=Path, const=ON_CLASS_PATH, metavar="JAR",
+        help="read shares through Spark's official connector: its jar, or nothing where Spark has it already",
+    )  # fmt: skip
     parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the results to")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
@@ -99,9 +106,11 @@ def _verify(arguments: argparse.Namespace) -> int:
         shown_rows=arguments.shown_rows,
         parallel=arguments.parallel,
         seed=arguments.seed,
+        connector=arguments.connector is not None,
     )
     run_at = dt.datetime.now(dt.UTC)
-    spark = delta_session("delta-gateway verify", jars=arguments.jars)
+    jar = None if arguments.connector == ON_CLASS_PATH else arguments.connector
+    spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=jar)
     results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)))
     if arguments.junit:
         arguments.junit.write_text(verify_report.junit(results), encoding="utf-8")

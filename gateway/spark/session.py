@@ -24,10 +24,11 @@ _LAPTOP = {
 }
 
 
-def delta_session(name: str, *, jars: Path | None = None) -> SparkSession:
+def delta_session(name: str, *, jars: Path | None = None, connector: Path | None = None) -> SparkSession:
     """The session that there is, or that of spark-submit as it is configured there, else one on this machine.
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
+    `connector`: the jar of the official sharing connector. spark-submit has its own option for jars.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -38,13 +39,13 @@ def delta_session(name: str, *, jars: Path | None = None) -> SparkSession:
     # Times are compared as instants; a fixed zone makes their texts in reports the same everywhere.
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = _on_this_machine(builder, jars)
+        builder = _on_this_machine(builder, jars, connector)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
 
-def _on_this_machine(builder: Any, jars: Path | None) -> Any:
+def _on_this_machine(builder: Any, jars: Path | None, connector: Path | None) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # The executors' Python must find the same package as this one.
     package_root = str(Path(__file__).resolve().parent.parent.parent)
@@ -54,8 +55,11 @@ def _on_this_machine(builder: Any, jars: Path | None) -> Any:
     builder = builder.master("local[*]")
     for key, value in _LAPTOP.items():
         builder = builder.config(key, value)
+    files = [*(sorted(jars.glob("*.jar")) if jars else []), *([connector] if connector else [])]
+    if files:
+        builder = builder.config("spark.jars", ",".join(map(str, files)))
     if jars is not None:
-        return builder.config("spark.jars", ",".join(str(jar) for jar in sorted(jars.glob("*.jar"))))
+        return builder
     from delta import configure_spark_with_delta_pip  # noqa: PLC0415 - a cluster may not have it
 
     return configure_spark_with_delta_pip(builder)

@@ -19,6 +19,10 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
+    # Tests end before the better compiler's code has paid for its making, and share two cores with it.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Plans of a few hundred rows are not worth looking at again.
+    "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # VACUUM lists directories in as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",

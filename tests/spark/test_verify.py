@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from spark.plain_server import PlainServer, Table
 from spark.rewriting_proxy import Rewrite, RewritingProxy
 
 from gateway.spark.generate import generate
+from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target
-from gateway.spark.verify import TableResult, VerifyOptions, draw_predicates, verify
+from gateway.spark.verify import CONNECTOR_FORMAT, TableResult, VerifyOptions, draw_predicates, verify
 
 ROWS = 120
 FAST = VerifyOptions(predicates=0, shown_rows=3)
@@ -117,6 +119,31 @@ def test_a_missing_change_is_found(through: Any) -> None:
     result = through("changes", only("changes", drop))
     assert not differences(result, "rows")
     assert "of version 5" in differences(result, "changes")
+
+
+def test_the_official_connectors_format_is_read_where_it_is_asked_for(
+    spark: Any, tables: dict[str, Path], server: PlainServer, tmp_path: Path
+) -> None:
+    """The connector itself cannot be had here: a source of that name stands in for it."""
+
+    class Connector(DeltaSharingSource):
+        @classmethod
+        def name(cls) -> str:
+            return CONNECTOR_FORMAT
+
+    spark.dataSource.register(Connector)
+    profile = tmp_path / "profile.share"
+    profile.write_text(server.profile)
+    options = replace(FAST, connector=True)
+    targets = [
+        Target("s.d.changes", str(tables["changes"])),
+        Target("s.d.changes", str(tables["partitioned"])),
+    ]
+    equal, different = verify(spark, str(profile), targets, options)
+    assert equal.error is None
+    assert equal.equal
+    assert {check.name.split()[0] for check in equal.checks if check.passed} == {"schema", "rows", "changes"}
+    assert not different.equal
 
 
 def test_a_column_of_another_type_is_found(through: Any) -> None:
