@@ -16,6 +16,7 @@ import time
 
 TOKEN = "a-token-of-the-benches"
 PATH = "/delta-sharing/shares/share/schemas/schema/tables/table/query"
+TOKEN = "a-token-of-the-benches"
 MODULUS = 1 << 128
 LINE = b'{"file":{'
 # One id can be cut by the border of two reads: so much is carried over.

@@ -60,6 +60,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
+def bytes_read(pid: int) -> int:
+    """By a process since its start, from files, as the kernel counts them."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return int(lines[0].removeprefix("rchar: "))
+
+
 def resident_bytes(pid: int) -> int:
     """The resident set of a running process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

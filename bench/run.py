@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from bars import rows
 from drain import PATH, TOKEN, drain, request
-from make_log import LogOptions, make_log
-from measure import PeakWatch, cpu_seconds, machine, paired, python, resident_bytes, run
+from make_log import FIRST_DAY, LogOptions, make_log
+from measure import PeakWatch, bytes_read, cpu_seconds, machine, paired, python, resident_bytes, run
 from report import write_report
 
 from gateway import _native
@@ -422,6 +425,42 @@ def requests_per_second(port: int, path: str, body_bytes: int) -> float:
     return float(run(command).answer["requests_per_second"])
 
 
+def one_day(directory: Path, adds: int) -> dict[str, Any]:
+    """What a cold predicate on one of 365 days reads of a checkpoint that is ordered by them."""
+    bench = Bench(directory, LogOptions(adds=adds, commits=0, parsed=True, clustered=True), pairs=1)
+    body = json.dumps({"predicateHints": [f"date = '{FIRST_DAY}'"]})
+    with gateway(directory, "--cache", "0") as server:
+        bench.check(drain(server.port))  # also sums up the version's sizes, which have no checksum file
+        before = bytes_read(server.pid)
+        day = drain(server.port, body)
+        day_bytes = bytes_read(server.pid) - before
+    log = directory / "_delta_log"
+    expected = files_of_day(log)
+    if day["status"] != 200 or day["files"] != expected:
+        raise AssertionError(f"wrong answer: {day}, expected {expected} files")
+    facts = {
+        "files": day["files"],
+        "first_byte_ms": 1000 * day["first_byte_seconds"],
+        "read_mb": day_bytes / 1e6,
+        "checkpoint_mb": checkpoint_of(log).stat().st_size / 1e6,
+    }
+    bench.note("cold, one of 365 days of a clustered checkpoint", facts)
+    return bench.results
+
+
+def checkpoint_of(log: Path) -> Path:
+    """The only checkpoint of a log."""
+    (found,) = log.glob("*.checkpoint.parquet")
+    return found
+
+
+def files_of_day(log: Path) -> int:
+    """The files of the first day, counted by another reader."""
+    adds = pq.read_table(checkpoint_of(log), columns=["add"])["add"]
+    days = pc.struct_field(adds, ["partitionValues_parsed", "date"])
+    return int(pc.sum(pc.equal(days, pa.scalar(FIRST_DAY))).as_py())
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Measures the gateway and its peers.")
@@ -442,6 +481,7 @@ def main() -> None:
             for checkpoint, vectors in (("classic", 0.0), ("multipart", 0.0), ("v2", 0.1), ("none", 0.0)):
                 options = LogOptions(adds=100_000, checkpoint=checkpoint, deletion_vectors=vectors)
                 Bench(logs / f"short-{checkpoint}", options, pairs=1).answers()
+            one_day(logs / "short-clustered", 100_000)
             print("answers are right")
             return
         results = measure(arguments, logs)
@@ -468,6 +508,7 @@ def measure(arguments: argparse.Namespace, logs: Path) -> dict[str, Any]:
     bench.beside_listings()
     bench.slow_readers()
     bench.small_queries()
+    bench.results.update(one_day(logs / f"{arguments.adds}-clustered", arguments.adds))
     results = {
         "machine": machine(),
         "command": " ".join(["python", *sys.argv]),
