@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from clients.server import RunningGateway, running_gateway, share
+from spark.session import FEW_ROWS, settings
 from tables.demo import ROWS as DEMO_ROWS
-from writers.fixtures import settings
 
 from gateway.spark import cli
 from gateway.spark.compare import compare_groups, compare_schemas
@@ -21,15 +21,8 @@ from gateway.spark.generate import RECIPES, generate
 from gateway.spark.source import register
 from gateway.spark.targets import Target, load_targets
 
-GOLDEN_SETTINGS = {
-    # Delta 4.4 reads one table wrongly by its compacted log files: 23 rows, where the log has 5.
-    "spark.databricks.delta.deltaLog.minorCompaction.useForReads": "false",
-    # Every table has a schema of its own: code for it would be compiled for a handful of rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
+# Delta 4.4 reads one table wrongly by its compacted log files: 23 rows, where the log has 5.
+GOLDEN_SETTINGS = FEW_ROWS | {"spark.databricks.delta.deltaLog.minorCompaction.useForReads": "false"}
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,18 @@ def submit(tmp_path: Path) -> Submit:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": package}
 
     def submitted(*arguments: str | Path, **variables: str) -> str:
+        # spark-submit sends what Python says on either to its standard output.
         done = subprocess.run(
             [*command, *map(str, arguments)],
             check=False,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             cwd=tmp_path,
             env=environment | variables,
         )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stderr
+        assert done.returncode == 0, done.stdout[-3000:]
+        return done.stdout
 
     return submitted
 

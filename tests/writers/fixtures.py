@@ -1,26 +1,14 @@
 """The written tables, once for all tests, and a gateway that serves them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.server import RunningGateway, running_gateway, share
+from spark.session import settings
 from writers.spark_tables import WRITINGS
-
-
-@contextmanager
-def settings(spark: Any, values: dict[str, str]) -> Iterator[None]:
-    """Session settings for the length of a block."""
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            spark.conf.unset(name)
 
 
 @dataclass

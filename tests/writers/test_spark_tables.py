@@ -1,15 +1,23 @@
 """What delta-spark writes, a recipient reads: the same rows, the same changes."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clients.official import OfficialClient
 from clients.server import RunningGateway, table_path
+from spark.session import FEW_ROWS, settings
 from tables.golden import EVERY_FEATURE
 from writers.fixtures import WrittenTables
 from writers.rebuild import rebuilt_changes, rebuilt_snapshot
 from writers.spark_tables import WRITINGS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_rows(spark: Any) -> Iterator[None]:
+    with settings(spark, FEW_ROWS):
+        yield
 
 
 def rows(frame: Any) -> list[str]:

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::StringViewArray;
 use deltalog::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, PartitionTuple, SourceId};
+use deltalog::checkpoint::{RowGroupBounds, ValueBounds};
 use deltalog::schema::{ColumnMapping, StructType};
 use serde_json::{Map, Value as Json, json};
 
@@ -33,6 +34,23 @@ pub(crate) struct File {
     pub(crate) live: Vec<bool>,
     partition_texts: Vec<Option<String>>,
     stats: Option<String>,
+}
+
+impl File {
+    /// What a checkpoint's footer would say of a row group with this file alone in it.
+    pub(crate) fn as_row_group(&self, columns: &[Column]) -> RowGroupBounds {
+        let bounds = |(column, text): (&Column, &Option<String>)| {
+            let text = text.clone().filter(|text| !text.is_empty())?;
+            // NaN is in no bound, and an instant's zone is not known.
+            let is_ordered = !matches!(column.data_type, Type::Float | Type::Double | Type::Timestamp);
+            is_ordered.then(|| ValueBounds { min: text.clone(), max: text, has_nulls: false })
+        };
+        let partitions = columns.iter().filter(|column| column.is_partition);
+        RowGroupBounds {
+            partition_values: partitions.zip(&self.partition_texts).map(bounds).collect(),
+            stats: self.stats.clone(),
+        }
+    }
 }
 
 pub(crate) fn draw_table(choices: &mut Choices<'_>) -> Table {

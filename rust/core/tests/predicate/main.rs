@@ -1,7 +1,8 @@
 //! Predicates against an oracle that looks at the rows themselves.
 //!
 //! Random tables with the statistics of many writers, random conditions in both syntaxes: no file that holds a
-//! match is ever dropped, files whose bounds exclude a condition are, and "certain" files match in every row.
+//! match is ever dropped, no row group of a checkpoint with one is left unread, files whose bounds exclude a
+//! condition are dropped, and "certain" files match in every row.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -49,6 +50,8 @@ fn check(numbers: &[u32]) {
         for (index, file) in table.files.iter().enumerate() {
             let wanted = matches(file, &condition);
             assert!(wanted == 0 || files.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");
+            let is_read = predicate.may_match_row_group(&file.as_row_group(&table.columns));
+            assert!(wanted == 0 || is_read, "left a row group unread with {file:#?}\nfor {sql:?}");
         }
         assert_eq!(kept(&table, &bind(&table, &json), &StatsCache::kept()), files, "{sql:?} and {json:?}");
         check_certain(&table, &condition, &predicate, &files);
