@@ -105,6 +105,12 @@ BARS = [
         "x",
     ),
     Bar("cold, CPU per file", _worst(COLD, "us_per_file"), 2.0, "µs"),
+    Bar(
+        "cold, one of 365 days of a clustered checkpoint, share that is read",
+        _of("cold, one of 365 days of a clustered checkpoint", "share"),
+        0.2,
+        "of its bytes",
+    ),
     Bar("decode against delta_kernel, CPU", _ratio("decode against delta_kernel, CPU"), 0.5, "x"),
     Bar("cold answer against deltalake, time", _ratio("cold answer against deltalake, time"), 1 / 3, "x"),
     Bar(

@@ -444,6 +444,7 @@ def one_day(directory: Path, adds: int) -> dict[str, Any]:
         "read_mb": day_bytes / 1e6,
         "checkpoint_mb": checkpoint_of(log).stat().st_size / 1e6,
     }
+    facts["share"] = facts["read_mb"] / facts["checkpoint_mb"]
     bench.note("cold, one of 365 days of a clustered checkpoint", facts)
     return bench.results
 
