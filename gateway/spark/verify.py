@@ -222,8 +222,8 @@ class _Verification:
     def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[object, ...]]) -> list[str]:
         """Files that differ inside of the partitions that do, then rows inside of those files."""
         if self._options.connector:
-            both = (in_groups(frame, keys, groups) for frame in (self._shared(), self._direct()))
-            return [f"row {row}" for row in differing_rows(*both, self._options.shown_rows)]
+            shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
+            return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
         name = FILE_NAME_FIELD.name
         shared = in_groups(self._shared(withFileName="true"), keys, groups)
         direct = in_groups(self._direct().withColumn(name, f.col("_metadata.file_name")), keys, groups)
