@@ -202,6 +202,25 @@ def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     assert whole_bytes > 0.5 * checkpoint_bytes
 
 
+def test_a_late_page_reads_no_more_than_an_early_one(
+    large_table: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    root, expected = large_table
+    files, costs, page = 0, [], {"maxFiles": ROWS_PER_GROUP // 2}
+    cold = {"cache": {"memoryBytes": 0}}
+    with running_gateway(tmp_path, [share("large", {"table": str(root)})], cold) as served:
+        while page.get("pageToken") != "":
+            before = bytes_read(served.process.pid)
+            lines = served.query("large.default.table", page, EVERY_FEATURE).lines
+            costs.append(bytes_read(served.process.pid) - before)
+            files += sum("file" in line for line in lines)
+            page["pageToken"] = lines[-1]["endStreamAction"].get("nextPageToken", "")
+    _, *following = costs
+    assert (files, len(costs)) == (expected["files"], -(-expected["files"] // page["maxFiles"]))
+    # A page that ends with its row group looks into the next one for whether there is more.
+    assert max(following) < 3 * min(following)
+
+
 COMMITS = 10_000
 
 
