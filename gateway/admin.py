@@ -59,8 +59,8 @@ T = TypeVar("T")
 class Administration:
     """What the admin API works on."""
 
-    open_database: Callable[[str], RecipientDatabase] | None
-    """A fresh connection in an actor's name, for the calling thread. None: there is no database."""
+    open_database: Callable[[str], RecipientDatabase]
+    """A fresh connection in an actor's name, for the calling thread."""
     endpoint: Callable[[], str]
     """The URL for profiles."""
     metrics_page: Callable[[], bytes]
@@ -230,8 +230,6 @@ async def _changed(
 
 async def _with_database(request: web.Request, work: Callable[[RecipientDatabase], T]) -> T:
     open_database = request.app[ADMINISTRATION].open_database
-    if open_database is None:
-        raise NotFound("no recipients' database is configured: gateway.recipientsDatabase")
 
     def run() -> T:
         with closing(open_database(f"admin:{request.remote}")) as database:

@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do one operation; 0, or 1 with the reason on the standard error."""
-    config = load(arguments.config)
+    config = load(arguments.config, needs_readers=False)
     audit = open_audit(config)
     try:
         return _run(arguments, config, audit)
@@ -81,10 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
-    database = open_database(config, f"cli:{_user()}", now_ms=epoch_ms, audit=audit)
-    if database is None:
-        raise RecipientError("gateway.recipientsDatabase is not in the configuration")
-    with closing(database):
+    with closing(open_database(config, f"cli:{_user()}", now_ms=epoch_ms, audit=audit)) as database:
         _OPERATIONS[arguments.operation](database, config, arguments)
     return 0
 

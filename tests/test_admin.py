@@ -157,13 +157,6 @@ async def test_the_metrics_token_opens_metrics_alone(aiohttp_client, open_databa
     assert (response.status, await response.read()) == (200, b"# metrics\n")
 
 
-async def test_without_a_database_the_recipients_stand_in_the_file(aiohttp_client):
-    client = await aiohttp_client(
-        create_admin_app(administration(None)), headers={"Authorization": f"Bearer {TOKEN}"}
-    )
-    assert "recipientsDatabase" in (await answer(await client.get("/recipients"), 404))["message"]
-
-
 async def test_two_admins_at_once_lose_no_change(client, open_database):
     await answer(await client.post("/recipients", json={"name": "alice"}), 201)
     shares = [f"share{number}" for number in range(30)]

@@ -86,7 +86,10 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ("- a", "configuration:1: expected a map of keys"),
         ("host: x", "configuration:1: version: must be given"),
         ("version: 2", "configuration:1: version: 2 is no known version; accepted: 1"),
-        ("version: 1", "gateway: nobody could read: give gateway.recipients, gateway.recipientsDatabase or"),
+        (
+            "version: 1",
+            "gateway: nobody could read: add one by `delta-gateway recipient add`, give gateway.recipients",
+        ),
         (MINIMAL + "port: x", "configuration:3: port: 'x' is not a whole number"),
         (MINIMAL + "port: 65536", "configuration:3: port: 65536 is too large; accepted: up to 65535"),
         (MINIMAL + "port: [1]", "configuration:3: port: expected a single value"),

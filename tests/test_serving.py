@@ -49,7 +49,6 @@ class Gateway:
             "shares": [{"name": name, "schemas": []} for name in ("sales", "logs")],
             "gateway": {
                 "recipients": [{"name": "alice", "tokens": [{"sha256": sha256(TOKEN)}], "shares": ["sales"]}],
-                "recipientsDatabase": "state/recipients.db",
                 "tokenKeys": [{"id": "k1", "secret": "k" * 32}],
                 "drainDelaySeconds": 0.3,
                 "drainSeconds": 5,
@@ -87,9 +86,9 @@ class Gateway:
     def records(self):
         return [json.loads(line) for line in (self.directory / "audit.jsonl").read_bytes().splitlines()]
 
-    def command(self, *arguments):
+    def command(self, *arguments, operation="recipient"):
         return subprocess.run(
-            [sys.executable, "-m", "gateway", "recipient", *arguments, "-c", str(self.path)],
+            [sys.executable, "-m", "gateway", operation, *arguments, "-c", str(self.path)],
             env=os.environ | {"PYTHONPATH": str(PACKAGE)},
             cwd=PACKAGE,
             capture_output=True,
@@ -133,7 +132,11 @@ def gateway(tmp_path):
     return Gateway(tmp_path)
 
 
-def test_recipients_of_the_command_line_are_seen_within_a_second(gateway):
+@pytest.mark.parametrize("place", ["state/recipients.db", None])
+def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place):
+    # Without a place the database is made beside the file, by the first who is added while the server runs.
+    gateway.settings["gateway"] |= {"recipientsDatabase": place} if place else {}
+    gateway.write()
     with gateway.running():
         added = gateway.command(
             "add", "bob", "--share", "logs", "--profile", str(gateway.directory / "bob.share")
@@ -162,6 +165,16 @@ def test_recipients_of_the_command_line_are_seen_within_a_second(gateway):
     told = (gateway.directory / "audit.jsonl").read_text() + gateway.log()
     assert first not in told
     assert second not in told
+
+
+def test_whoever_was_added_is_enough_to_serve(gateway):
+    del gateway.settings["gateway"]["recipients"]
+    gateway.write()
+    refused = gateway.command(operation="check")
+    assert "delta-gateway recipient add" in refused.stderr
+    token = json.loads(gateway.command("add", "bob", "--share", "logs").stdout)["bearerToken"]
+    with gateway.running():
+        assert gateway.shares(token) == (200, ["logs"])
 
 
 def test_a_profile_is_never_written_over_and_the_recipient_is_then_not_made(gateway):

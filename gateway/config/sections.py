@@ -19,6 +19,7 @@ from gateway.config.secret import Secret
 from gateway.networks import parse_networks
 
 CURRENT_VERSION = 1
+RECIPIENTS_DATABASE = "recipients.db"
 EVERY_SHARE = "*"
 SEVEN_DAYS_SECONDS = 7 * 24 * 3600
 MAX_NAME_LENGTH = 255
@@ -227,6 +228,8 @@ class Config:
     gateway: Gateway = dataclasses.field(default_factory=Gateway)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
     """The files that secrets were read from; no key, but found on the way."""
+    directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
+    """Where the file is: names of files in it are relative to this."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:
@@ -243,8 +246,18 @@ class Config:
     def readers(self) -> bool:
         """Whether anyone could read."""
         ours = self.gateway
-        named = ours.recipients or ours.recipients_database or self.authorization
+        named = ours.recipients or self.authorization or self.has_recipients_database
         return ours.anonymous or bool(named)
+
+    @property
+    def recipients_database(self) -> Path:
+        """The database of recipients, which need not be there yet."""
+        return self.gateway.recipients_database or self.directory / RECIPIENTS_DATABASE
+
+    @property
+    def has_recipients_database(self) -> bool:
+        """Whether a server reads it: it is asked for, or somebody made the one beside the file."""
+        return self.gateway.recipients_database is not None or self.recipients_database.exists()
 
     @property
     def prefix(self) -> str:

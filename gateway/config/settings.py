@@ -61,12 +61,13 @@ def loads(
         raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
-    config: Config = replace(reader.section(Config, node, ""), secret_files=tuple(reader.secret_files))
+    config: Config = reader.section(Config, node, "")
+    config = replace(config, secret_files=tuple(reader.secret_files), directory=directory)
     if needs_readers and not config.readers:
         raise ConfigError(
             file,
             "gateway",
-            "nobody could read: give gateway.recipients, gateway.recipientsDatabase or "
+            "nobody could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
     _advise(config, file)

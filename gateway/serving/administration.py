@@ -32,11 +32,8 @@ def open_audit(config: Config) -> AuditLog | None:
 
 def open_database(
     config: Config, actor: str, *, now_ms: Callable[[], int], audit: AuditLog | None = None
-) -> RecipientDatabase | None:
-    """Open the recipients' database, if one is configured."""
-    path = config.gateway.recipients_database
-    if path is None:
-        return None
+) -> RecipientDatabase:
+    """Open the recipients' database; it is made where there is none. Raises sqlite3.Error, OSError."""
 
     def record(change: Change) -> None:
         log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
@@ -44,7 +41,11 @@ def open_database(
             audit.put(change_record(change).line())
 
     return RecipientDatabase(
-        path, now_ms=now_ms, actor=actor, taken_names=lambda: configured_names(config), on_change=record
+        config.recipients_database,
+        now_ms=now_ms,
+        actor=actor,
+        taken_names=lambda: configured_names(config),
+        on_change=record,
     )
 
 
@@ -81,13 +82,10 @@ def administer(
     """Make what the admin listener serves."""
 
     def opened(actor: str) -> RecipientDatabase:
-        database = open_database(config(), actor, now_ms=now_ms, audit=audit)
-        if database is None:
-            raise LookupError("no database is configured")
-        return database
+        return open_database(config(), actor, now_ms=now_ms, audit=audit)
 
     return Administration(
-        open_database=opened if config().gateway.recipients_database else None,
+        open_database=opened,
         endpoint=lambda: endpoint(config()),
         metrics_page=metrics_page,
         reload=reload,

@@ -50,13 +50,17 @@ class RecipientBook:
 
     def __init__(
         self,
-        database: RecipientDatabase | None,
+        open_database: Callable[[], RecipientDatabase | None],
         changed: Callable[[CredentialTable], None],
         metrics: Metrics,
         now_ms: Callable[[], int],
     ) -> None:
-        """`changed` is called on the event loop with each new table."""
-        self._database = database
+        """`changed` is called on the event loop with each new table.
+
+        `open_database` gives None as long as there is none: a first recipient may be added while this runs.
+        """
+        self._open_database = open_database
+        self._database: RecipientDatabase | None = None
         self._changed = changed
         self._metrics = metrics
         self._now_ms = now_ms
@@ -75,13 +79,12 @@ class RecipientBook:
 
     def look(self) -> bool:
         """Read the database if it was changed. Whether anything is new."""
-        if self._database is None:
-            return False
         try:
-            if not self._database.changed() and self._readable:
+            self._database = self._database or self._open_database()
+            if self._database is None or (not self._database.changed() and self._readable):
                 return False
             records = self._database.list()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             if self._readable:
                 log.error("the recipients' database cannot be read, the last state goes on: %s", error)  # noqa: TRY400
             self._readable = False

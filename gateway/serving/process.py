@@ -76,7 +76,12 @@ class Served:
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.tls = server_context(config)
         self.book = RecipientBook(
-            open_database(config, "server", now_ms=now_ms), self._take, self.metrics, now_ms
+            lambda: (
+                open_database(config, "server", now_ms=now_ms) if config.has_recipients_database else None
+            ),
+            self._take,
+            self.metrics,
+            now_ms,
         )
         self.book.look()
         self.app = create_app(config, now_ms=now_ms, outer=self._outer(config), inner=self._inner(config))
