@@ -1,0 +1,186 @@
+"""The protocol's table of errors as a whole: every route through every row that applies to it.
+
+What any route may meet is driven here over the whole route table, so that no new route is left out. Rows
+about one route's own parameters are held by the tests that `HELD_BY` names, which is itself held against the
+table of the specification where that is at hand.
+"""
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, unused_port
+from served import PREFIX, Clock, bearer, error_of, serve
+from test_errors import FIRST_MS, SECRET_PLACE, configuration, lay_out
+
+from gateway.app import routes
+
+Client = TestClient[Any, Any]
+Expected = tuple[int, str]
+
+UNAUTHENTICATED: Expected = (401, "UNAUTHENTICATED")
+MISSING: Expected = (404, "RESOURCE_DOES_NOT_EXIST")
+INVALID: Expected = (400, "INVALID_PARAMETER_VALUE")
+UNSUPPORTED: Expected = (400, "UNSUPPORTED_OPERATION")
+UNAVAILABLE: Expected = (503, "TEMPORARILY_UNAVAILABLE")
+
+SHARED = Path(os.environ.get("DELTA_GATEWAY_SHARED", Path(__file__).parents[2] / "shared"))
+SPECIFICATION = SHARED / "spec/errors.md"
+
+EVERY_ROUTE = "test_every_route_through_every_row"
+HELD_BY = {
+    "no token": EVERY_ROUTE,
+    "recipient's address": "test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed",
+    "share, schema or table": EVERY_ROUTE,
+    "unknown path": EVERY_ROUTE,
+    "maxResults": EVERY_ROUTE,
+    "pageToken": EVERY_ROUTE,
+    "body not JSON": "test_a_body_that_cannot_be_read",
+    "body over": "test_a_body_over_a_mebibyte",
+    "unknown body field": "test_unknown_fields_are_ignored",
+    "two of version": "test_query_values_outside_of_what_is_accepted",
+    "negative version": "test_query_values_outside_of_what_is_accepted",
+    "version or timestamp on": "test_history_that_is_not_shared",
+    "before the table's": "test_before_the_first_shared_version",
+    "version newer": "test_a_version_that_is_not_there_says_which_are",
+    "a timestamp that": "test_parameters_outside_of_what_is_accepted",
+    "a starting timestamp": "test_what_lies_beyond_the_ends_of_the_log_but_is_accepted",
+    "/version?startingTimestamp": "test_history_that_is_not_shared",
+    "startingVersion >": "test_query_values_outside_of_what_is_accepted",
+    "/changes: no start": "test_parameters_outside_of_what_is_accepted",
+    "refreshToken": "test_query_values_outside_of_what_is_accepted",
+    "fileidhash": "test_an_unknown_scheme_of_file_ids",
+    "a format or reader": "test_a_format_or_feature_that_was_not_announced",
+    "a reader feature": EVERY_ROUTE,
+    "predicate hint": "test_a_hint_never_fails_a_request",
+    "table directory": EVERY_ROUTE,
+    "log corrupt": "test_a_corrupt_log_names_a_request_to_quote",
+    "the store refuses": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
+    "storage unreachable": EVERY_ROUTE,
+    "over the recipient's": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
+    "anything else": "test_a_defect_is_told_by_its_request_id_alone",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that is answered well, to be spoiled by a row."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    def of_table(self, name: str) -> "Asked":
+        return replace(self, path=self.path.replace("/tables/whole", f"/tables/{name}"))
+
+    def plus(self, parameter: str) -> "Asked":
+        return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{parameter}")
+
+
+WELL = {
+    route.path: Asked(
+        route.method,
+        route.path.replace(":.+", "").format(share="s", schema="d", table="whole", id="1", root="r", key="k")
+        + ("?startingVersion=0" if route.path.endswith("/changes") else ""),
+        bearer(),
+    )
+    for route in routes(PREFIX)
+    if isinstance(route, web.RouteDef)
+}
+OPEN = {"/healthz", "/readyz", f"{PREFIX}/files/{{root}}/{{key:.+}}"}
+NAMED = set(WELL) - OPEN
+OF_SHARES = {path for path in NAMED if "{share}" in path}
+LISTINGS = {path for path in NAMED if path.endswith(("/shares", "/schemas", "/tables", "/all-tables"))}
+OF_TABLES = {path for path in NAMED if "{table}" in path}
+# It knows no query of any table, so it looks at none.
+READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")}
+PAGED = {path for path in OF_TABLES if path.endswith("/changes")} | LISTINGS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is wrong, with the routes that it can be wrong with."""
+
+    told: str
+    paths: set[str]
+    spoil: Callable[[Asked], Asked]
+    expected: Expected
+    header: str | None = None
+
+
+def with_authorization(*value: str) -> Callable[[Asked], Asked]:
+    headers = {"Authorization": value[0]} if value else {}
+    return lambda asked: replace(asked, headers=headers)
+
+
+ROWS = [
+    Row("no token", NAMED, with_authorization(), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row("malformed", NAMED, with_authorization("Basic abc"), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row("unknown token", NAMED, with_authorization("Bearer abc"), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row("unknown share", OF_SHARES, lambda a: replace(a, path=a.path.replace("/s", "/none", 2)), MISSING),
+    Row("not granted", OF_SHARES, lambda a: replace(a, headers=bearer("bob")), MISSING),
+    Row("unknown table", OF_TABLES, lambda a: a.of_table("none"), MISSING),
+    Row("unknown path", set(WELL), lambda a: replace(a, path=f"{PREFIX}/none{a.path}"), MISSING),
+    Row(
+        "wrong method",
+        set(WELL),
+        lambda a: replace(a, method="DELETE"),
+        (405, "UNSUPPORTED_OPERATION"),
+        "Allow",
+    ),
+    Row("negative maxResults", LISTINGS, lambda a: a.plus("maxResults=-1"), INVALID),
+    Row("maxResults is no integer", LISTINGS, lambda a: a.plus("maxResults=many"), INVALID),
+    Row("malformed pageToken", PAGED, lambda a: a.plus("pageToken=none"), INVALID),
+    Row("unknown feature", READING, lambda a: a.of_table("fancy"), UNSUPPORTED),
+    Row("no directory", READING, lambda a: a.of_table("absent"), MISSING),
+    Row("nothing but a hint", READING, lambda a: a.of_table("empty"), MISSING),
+    Row("storage is down", READING, lambda a: a.of_table("down"), UNAVAILABLE, "Retry-After"),
+]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp(SECRET_PLACE)
+    lay_out(root)
+    return root
+
+
+@pytest.fixture
+async def client(tables: Path) -> AsyncIterator[Client]:
+    started, _ = await serve(configuration(tables, unused_port()), clock=Clock(FIRST_MS + 86_400_000))
+    yield started
+    await started.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [pytest.param(row, path, id=f"{row.told}-{path}") for row in ROWS for path in sorted(row.paths)],
+)
+async def test_every_route_through_every_row(client: Client, row: Row, path: str) -> None:
+    asked = row.spoil(WELL[path])
+    data = orjson.dumps({}) if asked.method == "POST" else None
+    refused = await client.request(asked.method, asked.path, headers=asked.headers, data=data)
+    body = await refused.read()
+    assert row.header is None or row.header in refused.headers
+    assert refused.status == row.expected[0], body
+    assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
+    if asked.method == "HEAD":
+        return
+    assert error_of(body) == row.expected[1]
+    assert SECRET_PLACE.encode() not in body
+
+
+@pytest.mark.skipif(not SPECIFICATION.exists(), reason="the specification is not at hand")
+def test_every_row_of_the_specification_is_held_by_a_test() -> None:
+    rows = re.findall(r"^\| (?!input|---)(.+?) \| ", SPECIFICATION.read_text(), re.MULTILINE)
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    assert len(rows) == len(HELD_BY)
+    for row, (begins, test) in zip(rows, HELD_BY.items(), strict=True):
+        assert row.startswith(begins), row
+        assert f"def {test}(" in tests, test
