@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 
 use crate::errors::run;
 use crate::options::AnswerOptions;
+use crate::shared::start;
+use crate::snapshot::Snapshot;
 use crate::stream::NdjsonChunks;
-use crate::table::{Snapshot, start};
 
 /// A range of versions, inclusive.
 #[pyclass(frozen, module = "gateway._native")]

@@ -1,0 +1,87 @@
+//! What all tables of the process share: the pool, the cache of hot columns, the buffers of chunks.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use deltalog::Result;
+use deltalog::hot::HotCache;
+use deltalog::ndjson::chunk::{Buffers, LineSource, NdjsonStream, StreamOptions};
+use deltalog::pool::Pool;
+use pyo3::prelude::*;
+
+use crate::stream::NdjsonChunks;
+
+/// Columns of hot tables unless `configure` says otherwise.
+const DEFAULT_CACHE_BYTES: usize = 512 << 20;
+
+struct Shared {
+    threads: Option<usize>,
+    pool: OnceLock<Result<Pool>>,
+    hot: Arc<HotCache>,
+    buffers: Arc<Buffers>,
+}
+
+fn shared() -> &'static Mutex<Shared> {
+    static SHARED: OnceLock<Mutex<Shared>> = OnceLock::new();
+    SHARED.get_or_init(|| {
+        Mutex::new(Shared {
+            threads: None,
+            pool: OnceLock::new(),
+            hot: Arc::new(HotCache::new(DEFAULT_CACHE_BYTES)),
+            buffers: Arc::default(),
+        })
+    })
+}
+
+fn with_shared<T>(use_shared: impl FnOnce(&mut Shared) -> T) -> T {
+    use_shared(&mut shared().lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Shared {
+    fn pool(&self) -> Result<Pool> {
+        let threads = || self.threads.unwrap_or_else(available_threads);
+        self.pool.get_or_init(|| Pool::new(threads())).clone()
+    }
+}
+
+pub(crate) fn pool() -> Result<Pool> {
+    with_shared(|shared| shared.pool())
+}
+
+fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+pub(crate) fn hot() -> Arc<HotCache> {
+    with_shared(|shared| Arc::clone(&shared.hot))
+}
+
+/// Starts the stream of an answer on the shared pool.
+pub(crate) fn start(source: Box<dyn LineSource>, options: StreamOptions) -> Result<NdjsonChunks> {
+    let (pool, buffers) = with_shared(|shared| (shared.pool(), Arc::clone(&shared.buffers)));
+    NdjsonStream::start(&pool?, &buffers, source, options).map(NdjsonChunks::new)
+}
+
+/// Sets the size of the native pool, before the first stream, and the budget of hot columns.
+#[pyfunction]
+#[pyo3(signature = (*, threads=None, cache_bytes=None))]
+pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
+    with_shared(|shared| {
+        shared.threads = threads.or(shared.threads);
+        if let Some(bytes) = cache_bytes {
+            shared.hot.set_budget(bytes);
+        }
+    });
+}
+
+/// Bytes of hot columns held.
+#[pyfunction]
+pub(crate) fn cache_used_bytes() -> usize {
+    with_shared(|shared| shared.hot.used_bytes())
+}
+
+/// Drops hot columns until at most `bytes` are held.
+#[pyfunction]
+pub(crate) fn shrink_cache(py: Python<'_>, bytes: usize) {
+    let hot = hot();
+    py.detach(|| hot.shrink(bytes));
+}
