@@ -1,13 +1,17 @@
-"""Connections whose every answer is the protocol's, also to what is no HTTP request.
+"""Connections whose every answer is the protocol's and arrives whole.
 
-In: an application. Out: a runner like aiohttp's own, but for what never reaches the application: a head that
-cannot be parsed is answered by the JSON of all errors, and logged by the kind of its fault alone, because
-such a head may hold a token.
+In: an application. Out: a runner like aiohttp's own, but for two things. A head that cannot be parsed never
+reaches the application: it is answered by the JSON of all errors, and logged by the kind of its fault alone,
+because such a head may hold a token. And at the end one can wait for bytes that were written and have not
+left yet.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
@@ -16,15 +20,57 @@ from gateway.errors import MalformedRequest, answer, request_id
 
 log = logging.getLogger("gateway.serving")
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SERVER_FAULT = 500
+
+
+class Unsent:
+    """Connections that are open, or closed while bytes that were written to them have not left."""
+
+    def __init__(self) -> None:
+        self._connections: set[web.RequestHandler] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def made(self, connection: web.RequestHandler) -> None:
+        """Count one in."""
+        self._connections.add(connection)
+        self._none.clear()
+
+    def lost(self, connection: web.RequestHandler) -> None:
+        """Count it out: nothing of it is left."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._none.set()
+
+    async def none(self) -> None:
+        """Wait until there is none."""
+        await self._none.wait()
 
 
 class Runner(web.AppRunner):
     """Runs an application."""
 
+    def __init__(self, app: web.Application, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._unsent = Unsent()
+
+    async def sent(self, seconds: float) -> None:
+        """Wait for so long at most until the last bytes of all answers have left.
+
+        A handler has ended, and its connection is closed, while up to a buffer of its answer waits for a slow
+        reader; a process that ends then would cut a whole answer short.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._unsent.none()
+
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         return _Server(
+            self._unsent,
             made.request_handler,
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
@@ -33,12 +79,28 @@ class Runner(web.AppRunner):
 
 
 class _Server(web.Server):
+    def __init__(self, unsent: Unsent, handler: Callable[..., Any], **options: Any) -> None:
+        super().__init__(handler, **options)
+        self.unsent = unsent
+
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_unsent",)
+
+    def __init__(self, manager: _Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._unsent = manager.unsent
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._unsent.made(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._unsent.lost(self)
+        super().connection_lost(exc)
 
     def handle_error(
         self,

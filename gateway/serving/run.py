@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,7 +136,7 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
                 audit.close()
 
 
-async def _listen(served: Served, listener: socket.socket, config: Config) -> web.AppRunner:
+async def _listen(served: Served, listener: socket.socket, config: Config) -> Runner:
     limits = config.gateway.limits
     runner = Runner(
         served.app,
@@ -154,11 +155,13 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> we
     return runner
 
 
-async def _drain(served: Served, runner: web.AppRunner, config: Config) -> None:
+async def _drain(served: Served, runner: Runner, config: Config) -> None:
     log.info("draining")
     served.current.draining = True
     await asyncio.sleep(config.gateway.drain_delay_seconds)
+    end_seconds = time.monotonic() + config.gateway.drain_seconds
     await runner.cleanup()
+    await runner.sent(end_seconds - time.monotonic())
 
 
 @asynccontextmanager

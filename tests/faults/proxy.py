@@ -142,6 +142,9 @@ class FaultProxy:
                 return
             sent += len(piece)
             await self._send(writer, piece, fault.bytes_per_second)
+        # The other side has ended its answers; those that wait here still go out.
+        writer.close()
+        await writer.wait_closed()
 
     async def _send(self, writer: asyncio.StreamWriter, piece: bytes, bytes_per_second: int | None) -> None:
         if bytes_per_second is None:
