@@ -2,8 +2,6 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -124,14 +122,6 @@ def test_a_room_of_the_core_names_only_what_is_below_it(room: str) -> None:
             name for group in re.findall(r"\bcrate::\{([^}]*)", code) for name in re.findall(r"\w+", group)
         }
         assert not named & CORE_FORBIDDEN[room], source
-
-
-def test_the_command_line_loads_no_library_of_tables() -> None:
-    code = "import sys, gateway.__main__; print({'polars', 'pyarrow', 'pyspark'} & sys.modules.keys())"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert loaded.stdout == "set()\n"
 
 
 def test_only_the_storage_room_knows_tokio() -> None:
