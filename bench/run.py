@@ -331,7 +331,7 @@ class Bench:
 
 def cpu_of_import() -> float:
     """What starting Python and importing the native module costs."""
-    return run([sys.executable, "-c", "from gateway import _native; print(0)"]).cpu_seconds
+    return run([sys.executable, "-P", "-c", "from gateway import _native; print(0)"]).cpu_seconds
 
 
 def get(port: int, path: str) -> int:
