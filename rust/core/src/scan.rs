@@ -7,11 +7,13 @@
 
 mod foresight;
 mod preparation;
+mod read_ahead;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use self::preparation::Preparation;
+use self::read_ahead::ReadAhead;
 use crate::actions::{FileBatch, Rows, SourceId, Totals};
 use crate::checkpoint::{self, Needs, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
@@ -136,13 +138,15 @@ pub struct Scan {
     ahead: VecDeque<Selected>,
     /// Ends with the scan.
     preparation: Option<Arc<Preparation>>,
+    /// Whose threads decode ahead.
+    pool: Option<Pool>,
 }
 
 #[derive(Debug)]
 enum Stage {
     Commits { next: usize },
     Hot { columns: Arc<HotColumns>, next: usize },
-    Log { batches: Box<checkpoint::Batches>, builder: Option<HotBuilder> },
+    Log { batches: ReadAhead<checkpoint::Batches, FileBatch>, builder: Option<HotBuilder> },
     End,
 }
 
@@ -169,11 +173,14 @@ impl Scan {
             outcome: Outcome::default(),
             ahead: VecDeque::new(),
             preparation: None,
+            pool: None,
         })
     }
 
-    /// Lets other threads of `pool` read the statistics that a predicate asks of hot columns for the first time.
+    /// Lets other threads of `pool` work ahead: decode the next batch of a checkpoint, and read the statistics that
+    /// a predicate asks of hot columns for the first time.
     pub fn prepare(&mut self, pool: &Pool) {
+        self.pool = Some(pool.clone());
         let predicate = &self.options.predicate;
         // Files that partition values drop are not asked for their statistics.
         if !predicate.needs_stats() || predicate.asks_partitions() {
@@ -358,7 +365,13 @@ impl Scan {
             keep_tuple,
             may_match,
         };
-        Ok(Stage::Log { batches: Box::new(checkpoint.batches(self.snapshot.interner(), options)), builder })
+        let batches = checkpoint.batches(self.snapshot.interner(), options);
+        // A page, and an answer with a limit, may end before the next batch.
+        let pool = self
+            .pool
+            .clone()
+            .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
+        Ok(Stage::Log { batches: ReadAhead::new(batches, pool), builder })
     }
 
     fn first_hot_batch(&self, columns: &HotColumns) -> usize {
