@@ -60,7 +60,8 @@ class RecipientBook:
         `open_database` gives None as long as there is none: a first recipient may be added while this runs.
         """
         self._open_database = open_database
-        self._database: RecipientDatabase | None = None
+        # At the start there is no last state to go on with: what cannot be opened is raised.
+        self._database = open_database()
         self._changed = changed
         self._metrics = metrics
         self._now_ms = now_ms
