@@ -123,7 +123,12 @@ ROWS = [
     Row("no token", NAMED, with_authorization(), UNAUTHENTICATED, "WWW-Authenticate"),
     Row("malformed", NAMED, with_authorization("Basic abc"), UNAUTHENTICATED, "WWW-Authenticate"),
     Row("unknown token", NAMED, with_authorization("Bearer abc"), UNAUTHENTICATED, "WWW-Authenticate"),
-    Row("unknown share", OF_SHARES, lambda a: replace(a, path=a.path.replace("/s", "/none", 2)), MISSING),
+    Row(
+        "unknown share",
+        OF_SHARES,
+        lambda a: replace(a, path=a.path.replace("/shares/s", "/shares/none")),
+        MISSING,
+    ),
     Row("not granted", OF_SHARES, lambda a: replace(a, headers=bearer("bob")), MISSING),
     Row("unknown table", OF_TABLES, lambda a: a.of_table("none"), MISSING),
     Row("unknown path", set(WELL), lambda a: replace(a, path=f"{PREFIX}/none{a.path}"), MISSING),
