@@ -22,6 +22,7 @@ from typing import Any
 import aiohttp
 import pytest
 from clients.server import PREFIX, TOKEN, RunningGateway, running_gateway, share
+from faults.held import open_sockets
 
 REQUESTS = int(os.environ.get("DELTA_GATEWAY_HOSTILE_REQUESTS", "3000"))
 AT_A_TIME = 32
@@ -374,13 +375,4 @@ def test_what_is_no_http_is_answered_in_the_protocols_shape_and_its_words_are_ke
 
 def test_nothing_of_the_attacks_is_kept(served):
     gateway, _ = served
-    sockets = [link for link in descriptors(gateway) if link.startswith("socket:")]
-    assert len(sockets) < 40
-
-
-def descriptors(gateway: RunningGateway) -> list[str]:
-    found = []
-    for descriptor in Path(f"/proc/{gateway.process.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found.append(str(descriptor.readlink()))
-    return found
+    assert open_sockets(gateway) < 40

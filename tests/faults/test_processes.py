@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
-from clients.server import PREFIX, TOKEN, RunningGateway, running_gateway, share, table_path
+from clients.server import PREFIX, TOKEN, running_gateway, share, table_path
 from faults.answers import Broken, Files, query
+from faults.held import open_files, open_sockets, resident
 from faults.proxy import Fault, running
 from faults.waiting import until
 from tables.made import make_log
@@ -193,25 +193,3 @@ async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_pat
             assert whole_or_broken(await storm(proxy.endpoint, 20), table[1]) == 0
         await until(lambda: open_files(gateway) <= files, 15)
         await until(lambda: resident(gateway) < 1.1 * memory, 15)
-
-
-def resident(gateway: RunningGateway) -> int:
-    return int(Path(f"/proc/{gateway.process.pid}/statm").read_text().split()[1]) * 4096
-
-
-def open_files(gateway: RunningGateway) -> int:
-    return len(descriptors(gateway))
-
-
-def open_sockets(gateway: RunningGateway) -> int:
-    """Listening sockets and connections."""
-    return sum(link.startswith("socket:") for link in descriptors(gateway))
-
-
-def descriptors(gateway: RunningGateway) -> list[str]:
-    found = []
-    for descriptor in Path(f"/proc/{gateway.process.pid}/fd").iterdir():
-        # One may be closed while they are listed.
-        with suppress(FileNotFoundError):
-            found.append(str(descriptor.readlink()))
-    return found
