@@ -21,7 +21,11 @@ SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     # Tests end before the better compiler's code has paid for its making, and share two cores with it.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # With that compiler off Java reserves 48 MB for code, which the plans of all tests fill: links to
+    # further methods then fail with `NoSuchMethodException: MethodHandle.linkTo..`.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"
+    ),
     # Plans of a few hundred rows are not worth looking at again.
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
