@@ -74,7 +74,7 @@ fn batch(files: std::ops::Range<u32>, dictionary: &Arc<Vec<Arc<PartitionTuple>>>
             dictionary: Arc::clone(dictionary),
             keys: files.clone().map(day).collect(),
         },
-        stats: Some(StringViewArray::from_iter_values(files.map(stats))),
+        stats: Some(StringViewArray::from_iter_values(files.map(stats)).into()),
         deletion_vector: None,
         base_row_id: None,
         default_row_commit_version: None,

@@ -5,9 +5,14 @@
 //! group of a checkpoint, and everything after the log (replay, predicates, signing, lines) works on batches
 //! and on [`Rows`] chosen from them.
 
+mod stats;
+
 use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, StringViewArray};
+
+pub(crate) use stats::StatsText;
+pub use stats::{EscapedStats, Stats};
 
 /// The `protocol` action (PROTOCOL, section Protocol Evolution).
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
@@ -124,8 +129,8 @@ pub struct FileBatch {
     pub data_change: Option<Vec<bool>>,
     /// `add.partitionValues`.
     pub partitions: PartitionColumn,
-    /// `add.stats`, unescaped JSON. `None` where no file has stats or nobody asked for them.
-    pub stats: Option<StringViewArray>,
+    /// `add.stats`. `None` where no file has stats or nobody asked for them.
+    pub stats: Option<Stats>,
     /// `add.deletionVector`. `None` where no file has one.
     pub deletion_vector: Option<Vec<Option<Box<DeletionVectorDescriptor>>>>,
     /// `add.baseRowId`. `None` where no file has one.
@@ -149,8 +154,10 @@ impl FileBatch {
         self.row.is_empty()
     }
 
-    /// Gives back memory that was reserved for more files, for a batch that stays.
-    pub fn shrink_to_fit(&mut self) {
+    /// Lays the batch out to stay and be written many times: gives back memory that was reserved for more files,
+    /// and escapes the statistics.
+    pub fn settle(&mut self) {
+        self.stats = self.stats.take().map(Stats::escaped);
         self.row.shrink_to_fit();
         self.size.shrink_to_fit();
         self.modification_time_ms.shrink_to_fit();
@@ -176,7 +183,7 @@ impl FileBatch {
             .map(|vector| size_of::<DeletionVectorDescriptor>() + vector.path_or_inline.capacity())
             .sum();
         self.path.get_array_memory_size()
-            + views(&self.stats)
+            + self.stats.as_ref().map_or(0, Stats::memory_bytes)
             + views(&self.clustering_provider)
             + numbers(&self.base_row_id)
             + numbers(&self.default_row_commit_version)

@@ -1,15 +1,16 @@
 //! Columns of hot tables, kept in memory within a budget of bytes.
 //!
 //! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
-//! with their snapshot, so a new version needs nothing of this room. Columns are built by the first scan that
+//! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are built by the first scan that
 //! reads a checkpoint to its end, as it streams; of several such scans at once only one builds. The least
 //! recently used columns leave first; scans that still walk them hold them until they end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::actions::FileBatch;
+use crate::actions::{FileBatch, Rows};
 use crate::predicate::StatsCache;
+use crate::replay::ReplaySet;
 
 /// The first partial scan of a table may be its last; with the second one its columns pay.
 const MISSES_TO_BUILD: u32 = 2;
@@ -32,24 +33,57 @@ pub struct HotBatch {
     pub files: Arc<FileBatch>,
     /// Built as predicates need them.
     pub stats: StatsCache,
+    tombstones: Mutex<Tombstones>,
+}
+
+/// Which files of a batch are dead in the version that asked last.
+#[derive(Debug, Default)]
+struct Tombstones {
+    /// By this set, while there is one: versions are told apart by what their commits have decided about.
+    decided: Weak<ReplaySet>,
+    /// Ascending.
+    dead: Rows,
 }
 
 impl HotBatch {
     /// A batch that stays: typed statistics are built once.
     #[must_use]
     pub fn kept(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::kept() }
+        Self { files, stats: StatsCache::kept(), tombstones: Mutex::default() }
     }
 
     /// A batch that passes by.
     #[must_use]
     pub fn passing(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::passing() }
+        Self { files, stats: StatsCache::passing(), tombstones: Mutex::default() }
+    }
+
+    /// The files that nothing in `decided` speaks of. For the same set as before they are not looked up again.
+    #[must_use]
+    pub fn live_rows(&self, decided: &Arc<ReplaySet>) -> Rows {
+        let mut tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::ptr::eq(tombstones.decided.as_ptr(), Arc::as_ptr(decided)) {
+            let dead = decided.dead(&self.files);
+            *tombstones = Tombstones { decided: Arc::downgrade(decided), dead };
+        }
+        all_but(&tombstones.dead, self.files.len() as u32)
     }
 
     fn bytes(&self) -> usize {
         self.files.memory_bytes() + self.stats.memory_bytes()
     }
+}
+
+/// The rows before `end` that are not in `dead`, which ascends.
+fn all_but(dead: &[u32], end: u32) -> Rows {
+    let mut rows = Vec::with_capacity(end as usize);
+    let mut next = 0;
+    for row in dead {
+        rows.extend(next..*row);
+        next = row + 1;
+    }
+    rows.extend(next..end);
+    rows
 }
 
 /// All batches of a checkpoint, in order.
@@ -292,6 +326,27 @@ mod tests {
         let mut builder = cache.build(&key(table)).unwrap();
         assert!(builder.push(&batch(files)));
         builder.finish();
+    }
+
+    #[test]
+    fn each_version_sees_its_own_dead_files_whatever_version_asked_before() {
+        let batch = batch(100);
+        let decided = |dead: &[usize]| {
+            let mut set = ReplaySet::default();
+            for file in dead {
+                assert!(set.insert(batch.files.path.value(*file), None));
+            }
+            Arc::new(set)
+        };
+        let sets = [decided(&[]), decided(&[0, 1, 50, 99]), decided(&[7])];
+        for set in sets.iter().chain(&sets).chain([&sets[2], &sets[1], &sets[1]]) {
+            assert_eq!(batch.live_rows(set), set.live(&batch.files));
+        }
+        for dead in 0..50 {
+            // Each set is gone when the next one comes, perhaps to its place in memory.
+            let set = decided(&[dead]);
+            assert_eq!(batch.live_rows(&set), set.live(&batch.files));
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod crc;
 pub mod deletion_vector;
 mod digest;
 pub mod error;
+mod escape;
 pub mod explain;
 mod features;
 pub mod history;

@@ -103,6 +103,13 @@ impl ReplaySet {
         all.filter(|row| self.is_live(batch, *row)).collect()
     }
 
+    /// The other files of a batch: [`Self::live`] leaves them out.
+    #[must_use]
+    pub fn dead(&self, batch: &FileBatch) -> Rows {
+        let all = 0..batch.len() as u32;
+        if self.is_empty() { Rows::new() } else { all.filter(|row| !self.is_live(batch, *row)).collect() }
+    }
+
     /// Whether nothing newer speaks of file `row` of a batch.
     #[must_use]
     pub fn is_live(&self, batch: &FileBatch, row: u32) -> bool {

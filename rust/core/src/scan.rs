@@ -273,14 +273,14 @@ impl Scan {
                     let found = columns.batches.get(*next).map(Arc::clone);
                     *next += 1;
                     found.map(|batch| {
-                        let live = self.snapshot.live_rows(&batch.files);
+                        let live = batch.live_rows(self.snapshot.decided());
                         (batch, live)
                     })
                 }
                 Stage::Log { batches, builder } => match batches.next().transpose()? {
                     Some(mut files) => {
                         if builder.is_some() {
-                            files.shrink_to_fit();
+                            files.settle();
                         }
                         let live = self.snapshot.live_rows(&files);
                         let files = Arc::new(files);

@@ -115,7 +115,7 @@ impl Table {
                 totals.add(batch, live);
             }
             for batch in &columns.batches {
-                totals.add(&batch.files, &snapshot.live_rows(&batch.files));
+                totals.add(&batch.files, &batch.live_rows(snapshot.decided()));
             }
             snapshot.remember_totals(totals);
         }

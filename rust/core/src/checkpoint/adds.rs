@@ -14,7 +14,7 @@ use arrow_select::filter::{FilterBuilder, FilterPredicate};
 use super::kept_rows::Taken;
 use super::typed_column::TypedColumn;
 use super::typed_stats;
-use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
@@ -36,7 +36,7 @@ pub(super) fn file_batch(
         modification_time_ms: adds.required_longs("modificationTime")?,
         data_change: adds.data_change()?,
         partitions: adds.partitions(interner, rows.len())?,
-        stats: adds.stats()?,
+        stats: adds.stats()?.map(Stats::from),
         deletion_vector: adds.deletion_vectors()?,
         base_row_id: adds.longs("baseRowId")?,
         default_row_commit_version: adds.longs("defaultRowCommitVersion")?,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::ReadOptions;
 use super::top_file::{Sidecar, TopFile};
-use crate::actions::{FileBatch, PartitionColumn, SourceId};
+use crate::actions::{FileBatch, PartitionColumn, SourceId, Stats};
 use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -86,7 +86,7 @@ fn select(batch: FileBatch, wanted: &BooleanArray) -> Result<FileBatch> {
             dictionary: batch.partitions.dictionary,
             keys: kept(batch.partitions.keys, wanted),
         },
-        stats: batch.stats.as_ref().map(strings).transpose()?,
+        stats: batch.stats.map(|stats| strings(&stats.into_raw())).transpose()?.map(Stats::from),
         deletion_vector: batch.deletion_vector.map(|column| kept(column, wanted)),
         base_row_id: batch.base_row_id.as_ref().map(numbers).transpose()?,
         default_row_commit_version: batch.default_row_commit_version.as_ref().map(numbers).transpose()?,

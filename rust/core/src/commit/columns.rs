@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::json::{DeletionVectorJson, FileJson, partition_entries};
 use super::text::{Span, Text};
-use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
 use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
 
@@ -123,7 +123,7 @@ impl Columns {
             modification_time_ms: self.modification_time_ms.clone(),
             data_change: self.data_change.contains(&false).then(|| self.data_change.clone()),
             partitions: self.partitions(name, interner)?,
-            stats: optional(&self.stats)?,
+            stats: optional(&self.stats)?.map(Stats::from),
             deletion_vector: present(&self.deletion_vector).then(|| self.deletion_vector.clone()),
             base_row_id: numbers(&self.base_row_id),
             default_row_commit_version: numbers(&self.default_row_commit_version),

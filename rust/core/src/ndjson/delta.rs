@@ -4,11 +4,11 @@
 
 use arrow_array::{Array, Int64Array};
 
-use super::escape::{append_escaped, append_string};
 use super::id::append_id;
 use super::row::{FileAction, FileNames, FileRow, append_member};
 use crate::actions::DeletionVectorDescriptor;
 use crate::deletion_vector::append_relative_path;
+use crate::escape::append_string;
 use crate::{Error, Result};
 
 /// Appends a file but for the stamp and expiry that end its line; says when the first of its URLs expires.
@@ -55,7 +55,7 @@ fn write_add_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
     write_data_change(file, out);
     if let Some(stats) = file.stats() {
         out.extend_from_slice(b",\"stats\":\"");
-        append_escaped(stats, out);
+        stats.append_escaped(out);
         out.push(b'"');
     }
     Ok(())

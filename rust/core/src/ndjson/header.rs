@@ -3,10 +3,10 @@
 //! Their keys stand in a fixed order, so that they are the same bytes on every page and on every replica:
 //! clients compare them.
 
-use super::escape::append_string;
 use super::line::ResponseFormat;
 use super::row::append_member;
 use crate::actions::{Metadata, Protocol, Totals};
+use crate::escape::append_string;
 use crate::{Error, Result};
 
 /// Features of the log alone: the files of an answer are complete without them.

@@ -4,7 +4,6 @@ pub mod changes;
 pub mod chunk;
 pub mod coding;
 mod delta;
-mod escape;
 pub mod files;
 mod header;
 mod id;

@@ -1,6 +1,5 @@
 //! Lines of the parquet response format: `file`, `add`, `cdf` and `remove`.
 
-use super::escape::append_escaped;
 use super::id::append_id;
 use super::row::{FileAction, FileRow, append_member};
 use crate::sign::UrlStream;
@@ -31,7 +30,7 @@ pub(super) fn write_file(
     append_member(b",\"size\":", file.size(), out);
     if let (FileAction::Live | FileAction::Add, Some(stats)) = (file.action, file.stats()) {
         out.extend_from_slice(b",\"stats\":\"");
-        append_escaped(stats, out);
+        stats.append_escaped(out);
         out.push(b'"');
     }
     Ok(expiration_ms)

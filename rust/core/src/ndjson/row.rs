@@ -1,9 +1,7 @@
 //! One file as both formats write it: its columns, its ids and its URLs.
 
-use arrow_array::Array;
-
 use super::id::{IdHasher, append_id};
-use crate::actions::FileBatch;
+use crate::actions::{FileBatch, StatsText};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
@@ -45,9 +43,8 @@ impl<'batch> FileRow<'batch> {
         Ok(&tuple.json)
     }
 
-    pub(super) fn stats(&self) -> Option<&'batch str> {
-        let stats = self.batch.stats.as_ref().filter(|stats| stats.is_valid(self.row))?;
-        Some(stats.value(self.row)).filter(|stats| !stats.is_empty())
+    pub(super) fn stats(&self) -> Option<StatsText<'batch>> {
+        self.batch.stats.as_ref()?.get(self.row)
     }
 }
 

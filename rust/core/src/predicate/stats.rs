@@ -22,6 +22,9 @@ pub(crate) const VALUES: u8 = 2;
 /// The text maximum is the first string that no row reaches.
 const MAX_EXCLUSIVE: u8 = 4;
 
+/// Files whose statistics are unescaped at a time.
+const UNESCAPED_FILES: usize = 256;
+
 /// Delta's writers cut strings to this length; longer ones may be prefixes.
 const TRUNCATED_BYTES: usize = 32;
 
@@ -347,13 +350,11 @@ fn build(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Vec<Arc<St
     let extractor = Extractor::new(wanted.iter().map(|column| column.column.physical.as_slice()));
     let mut columns: Vec<StatsColumn> =
         wanted.iter().map(|column| StatsColumn::new(column.key_type, rows.len())).collect();
-    let mut file = FileStats::default();
-    for &row in rows {
-        extractor.extract(stats_at(batch, row).unwrap_or_default(), &mut file);
+    for_each(batch, rows, &extractor, |file| {
         for ((column, bound), stats) in columns.iter_mut().zip(wanted).zip(&file.columns) {
             column.push(bound, *stats, file.num_records);
         }
-    }
+    });
     columns.into_iter().map(Arc::new).collect()
 }
 
@@ -368,17 +369,20 @@ pub(crate) fn of_one(column: &BoundColumn, json: &str) -> Option<StatsColumn> {
 }
 
 fn read_records(batch: &FileBatch, rows: &[u32]) -> Vec<i64> {
-    let extractor = Extractor::new([]);
-    let mut file = FileStats::default();
-    let mut read = |row| {
-        extractor.extract(stats_at(batch, row).unwrap_or_default(), &mut file);
-        file.num_records.unwrap_or(-1)
-    };
-    rows.iter().map(|&row| read(row)).collect()
+    let mut records = Vec::with_capacity(rows.len());
+    for_each(batch, rows, &Extractor::new([]), |file| records.push(file.num_records.unwrap_or(-1)));
+    records
 }
 
-fn stats_at(batch: &FileBatch, row: u32) -> Option<&str> {
-    use arrow_array::Array;
-    let (stats, row) = (batch.stats.as_ref()?, row as usize);
-    (row < stats.len() && !stats.is_null(row)).then(|| stats.value(row))
+/// Shows `take` the statistics of the file at each of `rows`.
+fn for_each(batch: &FileBatch, rows: &[u32], extractor: &Extractor, mut take: impl FnMut(&FileStats<'_>)) {
+    for rows in rows.chunks(UNESCAPED_FILES) {
+        let texts = batch.stats.as_ref().map(|stats| stats.raw_of(rows));
+        let mut file = FileStats::default();
+        for position in 0..rows.len() {
+            let json = texts.as_ref().map_or("", |texts| texts.get(position));
+            extractor.extract(json, &mut file);
+            take(&file);
+        }
+    }
 }

@@ -293,7 +293,9 @@ impl Table {
                 dictionary: Arc::new(self.files.iter().map(tuple).collect()),
                 keys: (0..count as u32).collect(),
             },
-            stats: Some(self.files.iter().map(|file| file.stats.as_deref()).collect()),
+            stats: Some(
+                self.files.iter().map(|file| file.stats.as_deref()).collect::<StringViewArray>().into(),
+            ),
             deletion_vector: Some(self.files.iter().map(vector).collect()),
             base_row_id: None,
             default_row_commit_version: None,

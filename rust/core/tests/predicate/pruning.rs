@@ -38,7 +38,7 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
             dictionary: Arc::new(vec![Arc::new(PartitionTuple { values, json: b"{}".as_slice().into() })]),
             keys: vec![0],
         },
-        stats: Some(StringViewArray::from(vec![stats])),
+        stats: Some(StringViewArray::from(vec![stats]).into()),
         deletion_vector: None,
         base_row_id: None,
         default_row_commit_version: None,
@@ -475,7 +475,7 @@ fn files_for(sql: &[&str], limit: u64, stats: &str, deleted: i64) -> usize {
     let mut batch = one_file(Some(stats), &[]);
     batch.row = vec![0, 1, 2];
     batch.partitions.keys = vec![0; 3];
-    batch.stats = Some(StringViewArray::from(vec![stats; 3]));
+    batch.stats = Some(StringViewArray::from(vec![stats; 3]).into());
     batch.deletion_vector = (deleted > 0).then(|| {
         let vector = DeletionVectorDescriptor {
             storage_type: b'i',

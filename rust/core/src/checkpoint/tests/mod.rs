@@ -9,7 +9,7 @@ pub(crate) mod writer;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::actions::{FileBatch, Totals};
+use crate::actions::{FileBatch, Stats, Totals};
 
 fn everything() -> ReadOptions {
     ReadOptions { needs: Needs { stats: true, delta_fields: true }, ..ReadOptions::default() }
@@ -67,7 +67,7 @@ fn add(batch: &FileBatch, file: usize) -> (u32, u32, Value) {
         "size": batch.size[file],
         "modificationTime": batch.modification_time_ms[file],
         "dataChange": batch.data_change.as_ref().is_none_or(|flags| flags[file]),
-        "stats": text(&batch.stats),
+        "stats": text(&batch.stats.clone().map(Stats::into_raw)),
         "deletionVector": batch.deletion_vector_at(file).map(|vector| json!({
             "storageType": char::from(vector.storage_type).to_string(),
             "pathOrInlineDv": vector.path_or_inline, "offset": vector.offset,

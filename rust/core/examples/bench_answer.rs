@@ -1,0 +1,135 @@
+//! What a whole signed answer costs in process: CPU a file, for a log made by `make_log.py`.
+//!
+//!     cargo run --release -p deltalog --example bench_answer -- TABLE_DIRECTORY [hot|cold] [wide|portable] [parquet|delta]
+//!
+//! One native thread decodes, signs and writes, nothing is sent. Every run checks that it made the bytes of the one
+//! before.
+#![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
+// It is constant for the compiler, not for who runs it.
+#![allow(clippy::assertions_on_constants)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deltalog::answer::{self, FilesRequest, LineOptions};
+use deltalog::hot::HotCache;
+use deltalog::ndjson::ResponseFormat;
+use deltalog::ndjson::chunk::{Buffers, NdjsonStream, Next, StreamOptions};
+use deltalog::pool::Pool;
+use deltalog::sign::{S3Options, Signer, SignerSet, SigningRoot};
+use deltalog::storage::Storage;
+use deltalog::table::Table;
+
+const RUNS: usize = 7;
+const HOT_BYTES: usize = 4 << 30;
+const NOW_MS: i64 = 1_709_251_198_000;
+
+struct Bench {
+    pool: Pool,
+    buffers: Arc<Buffers>,
+    root: String,
+}
+
+fn main() {
+    assert!(!cfg!(debug_assertions), "a debug build measures nothing");
+    let mut arguments = std::env::args().skip(1);
+    let root = arguments.next().unwrap();
+    let words: Vec<String> = arguments.collect();
+    // Of each pair of words both are run unless one is named.
+    let is_wanted = |word: &str, other: &str| {
+        words.iter().any(|given| given == word) || words.iter().all(|given| given != other)
+    };
+    let bench = Bench { pool: Pool::new(1).unwrap(), buffers: Arc::default(), root };
+    for (kind, other, cache_bytes) in [("hot", "cold", HOT_BYTES), ("cold", "hot", 0)] {
+        for (engine, other_engine) in [("wide", "portable"), ("portable", "wide")] {
+            for (format, name, other_name) in
+                [(ResponseFormat::Parquet, "parquet", "delta"), (ResponseFormat::Delta, "delta", "parquet")]
+            {
+                if is_wanted(kind, other) && is_wanted(engine, other_engine) && is_wanted(name, other_name) {
+                    bench.report(
+                        &format!("{kind} {engine} {name}"),
+                        cache_bytes,
+                        engine == "portable",
+                        format,
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Bench {
+    fn report(&self, what: &str, cache_bytes: usize, portable: bool, format: ResponseFormat) {
+        let hot = Arc::new(HotCache::new(cache_bytes));
+        let table = Arc::new(Table::new(Storage::local(), self.root.clone(), Arc::clone(&hot)));
+        let signers = signers(portable);
+        let mut made = |_| {
+            let before = cpu_time();
+            let made = self.make(&table, &signers, format);
+            (made, cpu_time().saturating_sub(before))
+        };
+        let ((files, bytes), _) = made(0);
+        let mut times: Vec<Duration> = (0..RUNS)
+            .map(&mut made)
+            .map(|(again, cpu)| {
+                assert_eq!(again, (files, bytes));
+                cpu
+            })
+            .collect();
+        times.sort();
+        let a_file = |time: Duration| time.as_secs_f64() * 1e6 / files as f64;
+        println!(
+            "{what}: {:.3} µs of CPU a file (least {:.3}), {} bytes a line, {} bytes a file kept",
+            a_file(times[RUNS / 2]),
+            a_file(times[0]),
+            bytes / files,
+            hot.used_bytes() as u64 / files
+        );
+    }
+
+    /// The files and bytes of an answer.
+    fn make(&self, table: &Arc<Table>, signers: &SignerSet, format: ResponseFormat) -> (u64, u64) {
+        let lines = LineOptions { format, ids: format.id_scheme(), now_ms: NOW_MS, lifetime_seconds: 3600 };
+        let snapshot = table.latest(Duration::MAX, &self.pool).unwrap();
+        let request = FilesRequest::default();
+        let files = answer::files(table, &snapshot, &request, signers, lines, &self.pool).unwrap();
+        let mut stream =
+            NdjsonStream::start(&self.pool, &self.buffers, Box::new(files), StreamOptions::default())
+                .unwrap();
+        let mut bytes = 0;
+        loop {
+            match stream.take().unwrap() {
+                Next::Chunk(chunk) => bytes += chunk.bytes().len() as u64,
+                Next::NotYet => std::thread::sleep(Duration::from_micros(100)),
+                Next::Done => return (stream.summary().written.files, bytes),
+            }
+        }
+    }
+}
+
+fn signers(portable: bool) -> SignerSet {
+    let signer = Signer::s3(S3Options {
+        bucket: "bench".to_owned(),
+        region: "us-east-1".to_owned(),
+        endpoint: None,
+        path_style: false,
+        access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+        secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
+        session_token: None,
+        credentials_expire_ms: None,
+        portable,
+    });
+    let root = SigningRoot::new("s3://bench/warehouse/table", signer.unwrap()).unwrap();
+    SignerSet::new(root, vec![])
+}
+
+/// The CPU time of the pool's threads: who waits for chunks here is no part of the answer.
+fn cpu_time() -> Duration {
+    let own = std::process::id().to_string();
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap());
+    let nanoseconds = threads.filter(|thread| thread.file_name() != *own).map(|thread| {
+        let times = std::fs::read_to_string(thread.path().join("schedstat")).unwrap();
+        times.split(' ').next().unwrap().parse::<u64>().unwrap()
+    });
+    Duration::from_nanos(nanoseconds.sum())
+}

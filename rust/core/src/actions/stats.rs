@@ -1,0 +1,225 @@
+//! `add.stats` of a batch's files: as the log has them, or as the lines of answers hold them.
+//!
+//! A batch that stays in memory is written many times and asked by a predicate once, so it keeps its statistics
+//! escaped, in one text. Whichever way they are kept, what comes out is the same, byte for byte. A file without
+//! statistics and one whose statistics are empty are alike.
+
+use arrow_array::{Array, StringViewArray};
+
+use crate::escape::{append_escaped, unescape};
+
+/// The statistics of a batch's files, JSON each.
+#[derive(Debug, Clone)]
+pub enum Stats {
+    /// As the log has them.
+    Raw(StringViewArray),
+    /// As they stand between the quotes of a line's string.
+    Escaped(EscapedStats),
+}
+
+/// Escaped statistics, one after the other.
+#[derive(Debug, Clone)]
+pub struct EscapedStats {
+    text: String,
+    /// Where each file's begin, and where the last ones end.
+    starts: Vec<u32>,
+}
+
+/// The statistics of one file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum StatsText<'batch> {
+    Raw(&'batch str),
+    Escaped(&'batch str),
+}
+
+/// The statistics of some files as the log has them.
+#[derive(Debug)]
+pub(crate) struct RawStats<'batch>(Texts<'batch>);
+
+#[derive(Debug)]
+enum Texts<'batch> {
+    Kept(&'batch StringViewArray, &'batch [u32]),
+    Unescaped { text: String, ends: Vec<usize> },
+}
+
+impl Stats {
+    /// The statistics of the file at `row`, if it has any.
+    pub(crate) fn get(&self, row: usize) -> Option<StatsText<'_>> {
+        let text = match self {
+            Self::Raw(texts) => StatsText::Raw(raw_text(texts, row)),
+            Self::Escaped(escaped) => StatsText::Escaped(escaped.get(row)),
+        };
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// The statistics of the files at `rows` as the log has them, in that order.
+    pub(crate) fn raw_of<'batch>(&'batch self, rows: &'batch [u32]) -> RawStats<'batch> {
+        RawStats(match self {
+            Self::Raw(texts) => Texts::Kept(texts, rows),
+            Self::Escaped(escaped) => escaped.unescaped(rows),
+        })
+    }
+
+    /// The statistics of all files as the log has them.
+    #[must_use]
+    pub fn into_raw(self) -> StringViewArray {
+        match self {
+            Self::Raw(texts) => texts,
+            Self::Escaped(escaped) => {
+                let rows: Vec<u32> = (0..escaped.files() as u32).collect();
+                let texts = RawStats(escaped.unescaped(&rows));
+                StringViewArray::from_iter_values((0..rows.len()).map(|position| texts.get(position)))
+            }
+        }
+    }
+
+    /// The same statistics in the form for batches that stay.
+    #[must_use]
+    pub fn escaped(self) -> Self {
+        let Self::Raw(texts) = self else { return self };
+        EscapedStats::of(&texts).map_or(Self::Raw(texts), Self::Escaped)
+    }
+
+    /// Memory held, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Raw(texts) => texts.get_array_memory_size(),
+            Self::Escaped(escaped) => escaped.text.capacity() + escaped.starts.capacity() * size_of::<u32>(),
+        }
+    }
+}
+
+impl From<StringViewArray> for Stats {
+    fn from(texts: StringViewArray) -> Self {
+        Self::Raw(texts)
+    }
+}
+
+impl EscapedStats {
+    /// `None` where the text would be too long for its places.
+    fn of(texts: &StringViewArray) -> Option<Self> {
+        let raw_bytes: usize = (0..texts.len()).map(|row| raw_text(texts, row).len()).sum();
+        // A sixth of usual statistics are quotes.
+        let mut text = Vec::with_capacity(raw_bytes + raw_bytes / 4);
+        let mut starts = Vec::with_capacity(texts.len() + 1);
+        starts.push(0);
+        for row in 0..texts.len() {
+            append_escaped(raw_text(texts, row), &mut text);
+            starts.push(u32::try_from(text.len()).ok()?);
+        }
+        text.shrink_to_fit();
+        Some(Self { text: String::from_utf8(text).ok()?, starts })
+    }
+
+    fn files(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    fn get(&self, row: usize) -> &str {
+        match self.starts.get(row..) {
+            Some([start, end, ..]) => self.text.get(*start as usize..*end as usize).unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    fn unescaped(&self, rows: &[u32]) -> Texts<'static> {
+        let mut text = Vec::new();
+        let mut ends = Vec::with_capacity(rows.len());
+        for row in rows {
+            unescape(self.get(*row as usize), &mut text);
+            ends.push(text.len());
+        }
+        // Unescaping makes characters of characters.
+        Texts::Unescaped { text: String::from_utf8(text).unwrap_or_default(), ends }
+    }
+}
+
+impl StatsText<'_> {
+    fn is_empty(self) -> bool {
+        let (Self::Raw(text) | Self::Escaped(text)) = self;
+        text.is_empty()
+    }
+
+    /// Appends them as they stand between the quotes of a JSON string.
+    pub(crate) fn append_escaped(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Raw(text) => append_escaped(text, out),
+            Self::Escaped(text) => out.extend_from_slice(text.as_bytes()),
+        }
+    }
+}
+
+impl RawStats<'_> {
+    /// The statistics of the file that was asked for as number `position`; empty if it has none.
+    pub(crate) fn get(&self, position: usize) -> &str {
+        match &self.0 {
+            Texts::Kept(texts, rows) => rows.get(position).map_or("", |row| raw_text(texts, *row as usize)),
+            Texts::Unescaped { text, ends } => {
+                let start = position.checked_sub(1).and_then(|before| ends.get(before));
+                let range = start.copied().unwrap_or(0)..ends.get(position).copied().unwrap_or(0);
+                text.get(range).unwrap_or_default()
+            }
+        }
+    }
+}
+
+fn raw_text(texts: &StringViewArray, row: usize) -> &str {
+    if row < texts.len() && texts.is_valid(row) { texts.value(row) } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn line_text(stats: &Stats, row: usize) -> Option<String> {
+        let mut out = Vec::new();
+        stats.get(row).map(|text| text.append_escaped(&mut out))?;
+        Some(String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn nothing_is_known_of_a_file_behind_the_last() {
+        for stats in [
+            Stats::from(StringViewArray::from_iter_values(["{}"])),
+            Stats::from(StringViewArray::new_null(0)),
+        ] {
+            for stats in [stats.clone(), stats.escaped()] {
+                assert!(stats.get(1).is_none());
+                assert_eq!(stats.raw_of(&[1]).get(0), "");
+                assert_eq!(stats.raw_of(&[0]).get(1), "");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_escaped_says_and_writes_the_very_same(
+            texts in prop::collection::vec(
+                prop::option::of(r#"([a-z{}:,"\\/]|\\u[0-9a-f]{4}|\PC|[\x00-\x1f\u{7f}-\u{85}\u{2028}\u{2029}]){0,40}"#),
+                0..20,
+            ),
+            chosen in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        ) {
+            let raw = Stats::from(texts.iter().map(Option::as_deref).collect::<StringViewArray>());
+            let escaped = raw.clone().escaped();
+            prop_assert!(matches!(escaped, Stats::Escaped(_)));
+            for row in 0..texts.len() {
+                prop_assert_eq!(line_text(&escaped, row), line_text(&raw, row));
+            }
+            let all: Vec<&str> = texts.iter().map(|text| text.as_deref().unwrap_or_default()).collect();
+            let again = escaped.clone().into_raw();
+            prop_assert_eq!(again.iter().flatten().collect::<Vec<_>>(), all);
+            let rows = chosen.iter().filter(|_| !texts.is_empty()).map(|index| index.index(texts.len()) as u32);
+            let rows: Vec<u32> = rows.collect();
+            let (of_raw, of_escaped) = (raw.raw_of(&rows), escaped.raw_of(&rows));
+            for (position, row) in rows.iter().enumerate() {
+                let expected = texts[*row as usize].as_deref().unwrap_or_default();
+                prop_assert_eq!(of_raw.get(position), expected);
+                prop_assert_eq!(of_escaped.get(position), expected);
+            }
+        }
+    }
+}
