@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ CLUSTERED_ADDS = 60_000
 DAY = "2025-03-01"
 ROWS_PER_GROUP = 10_000
 MOST_MEMORY_BYTES = 200 * 1024 * 1024
+AT_ONCE = 12
+UNPACKED_BYTES = 36 * 1024 * 1024
+"""Paths and statistics of all files."""
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +204,24 @@ def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     assert (found.files, whole.files) == (files_of_day, CLUSTERED_ADDS)
     assert day_bytes < 0.2 * whole_bytes
     assert whole_bytes > 0.5 * checkpoint_bytes
+
+
+def test_sparse_answers_hold_nothing_of_the_files_between_theirs(
+    large_table: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    root, _ = large_table
+    body = json.dumps({"predicateHints": [f"date = '{DAY}'"]}).encode()
+    cold = {"cache": {"memoryBytes": 0}}
+    with running_gateway(tmp_path, [share("large", {"table": str(root)})], cold) as served:
+        whole = streamed(served, "large.default.table")
+        before = peak_memory_bytes(served.process.pid)
+        with ThreadPoolExecutor(AT_ONCE) as readers:
+            found = list(readers.map(lambda _: streamed(served, "large.default.table", body), range(AT_ONCE)))
+        grown = peak_memory_bytes(served.process.pid) - before
+    assert 0 < min(answer.files for answer in found) < whole.files / 100
+    assert len({answer.digest for answer in found}) == 1
+    # What all of them would hold if each held the pages that its files come from.
+    assert grown < AT_ONCE * UNPACKED_BYTES / 3
 
 
 def test_a_late_page_reads_no_more_than_an_early_one(

@@ -170,6 +170,44 @@ impl FileBatch {
         }
     }
 
+    /// The chosen files in a batch of their own, which holds nothing of the others.
+    #[must_use]
+    pub fn only(&self, rows: &[u32]) -> Self {
+        fn each<T: Clone>(values: &[T], rows: &[u32]) -> Vec<T> {
+            rows.iter().map(|row| values[*row as usize].clone()).collect()
+        }
+        // Arrow's own selections keep the buffers whole.
+        let strings = |column: &StringViewArray| -> StringViewArray {
+            rows.iter()
+                .map(|row| *row as usize)
+                .map(|row| column.is_valid(row).then(|| column.value(row)))
+                .collect()
+        };
+        let longs = |column: &Int64Array| -> Int64Array {
+            rows.iter()
+                .map(|row| *row as usize)
+                .map(|row| column.is_valid(row).then(|| column.value(row)))
+                .collect()
+        };
+        Self {
+            source: self.source,
+            row: each(&self.row, rows),
+            path: strings(&self.path),
+            size: each(&self.size, rows),
+            modification_time_ms: each(&self.modification_time_ms, rows),
+            data_change: self.data_change.as_ref().map(|flags| each(flags, rows)),
+            partitions: PartitionColumn {
+                dictionary: Arc::clone(&self.partitions.dictionary),
+                keys: each(&self.partitions.keys, rows),
+            },
+            stats: self.stats.as_ref().map(strings),
+            deletion_vector: self.deletion_vector.as_ref().map(|vectors| each(vectors, rows)),
+            base_row_id: self.base_row_id.as_ref().map(longs),
+            default_row_commit_version: self.default_row_commit_version.as_ref().map(longs),
+            clustering_provider: self.clustering_provider.as_ref().map(strings),
+        }
+    }
+
     /// What the batch holds in memory, in bytes. Buffers that batches share count for each of them.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

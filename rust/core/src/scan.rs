@@ -122,6 +122,21 @@ pub struct Selected {
     pub rows: Rows,
 }
 
+/// Fewer of a batch's files than this leave it.
+const FEW_FILES: usize = 128;
+
+impl Selected {
+    /// The same files out of a batch that passes by. It holds every page that one of its files came from, and who
+    /// gathers the files of a sparse answer would come to hold the whole log.
+    fn apart(self) -> Self {
+        if self.rows.is_empty() || self.rows.len() >= FEW_FILES {
+            return self;
+        }
+        let files = Arc::new(self.batch.files.only(&self.rows));
+        Self { rows: (0..files.len() as u32).collect(), batch: Arc::new(HotBatch::passing(files)) }
+    }
+}
+
 /// The stream. [`Scan::next_files`] does the reading.
 #[derive(Debug)]
 pub struct Scan {
@@ -222,6 +237,7 @@ impl Scan {
             self.end_by_limit()?;
         }
         let Some((batch, live)) = self.next_live()? else { return Ok(None) };
+        let passes = matches!(self.stage, Stage::Log { builder: None, .. });
         let rows = self.options.predicate.select(
             &batch.files,
             &batch.stats,
@@ -229,8 +245,8 @@ impl Scan {
             &mut self.verdicts,
             &mut self.counts,
         );
-        let rows = self.cut(&batch, rows)?;
-        Ok(Some(Selected { batch, rows }))
+        let selected = Selected { rows: self.cut(&batch, rows)?, batch };
+        Ok(Some(if passes { selected.apart() } else { selected }))
     }
 
     /// What became of the files; complete when [`Self::next_files`] has returned `None`.

@@ -1,12 +1,14 @@
 use std::time::{Duration, Instant};
 
+use arrow_array::StringViewArray;
+use arrow_buffer::Buffer;
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::changes::ChangeKind;
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
-use crate::checkpoint::tests::{add_row, protocol_row};
+use crate::checkpoint::tests::{add, add_row, protocol_row};
 use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
@@ -148,6 +150,34 @@ fn a_predicate_finds_the_same_files_in_the_log_and_in_hot_columns_and_counts_all
         assert_eq!(warm_outcome.considered, 60);
         assert_eq!(warm_outcome.considered - warm_outcome.pruned_by_partition, from_log.len() as u64);
         assert!(outcome.pruned_by_partition <= warm_outcome.pruned_by_partition);
+    }
+}
+
+#[test]
+fn few_files_of_a_batch_keep_nothing_of_the_others_in_memory() {
+    let log = Log::new();
+    let (cold, warm) = (table(&log, 0), table(&log, 64 << 20));
+    run(&warm, everything());
+    for sql in ["day = DATE '2024-01-01'", "id = 30"] {
+        let [from_log, from_columns] = [&cold, &warm].map(|table| {
+            let options = ScanOptions { predicate: by_sql(table, sql), ..everything() };
+            let mut scan = Scan::new(snapshot(table), table.hot(&snapshot(table)), options).unwrap();
+            std::iter::from_fn(|| scan.next_files().unwrap()).collect::<Vec<_>>()
+        });
+        let files = |selected: &[Selected]| -> Vec<_> {
+            let rows = selected.iter().flat_map(|one| one.rows.iter().map(|row| (&one.batch, *row as usize)));
+            rows.map(|(batch, row)| add(&batch.files, row)).collect()
+        };
+        assert_eq!(files(&from_log), files(&from_columns), "{sql}");
+        let in_checkpoint = from_log.iter().filter(|one| one.batch.files.source >= CHECKPOINT_SOURCE);
+        let held = |column: &StringViewArray| column.data_buffers().iter().map(Buffer::len).sum::<usize>();
+        assert!(in_checkpoint.clone().count() > 0, "{sql}");
+        for Selected { batch, rows } in in_checkpoint {
+            assert_eq!(batch.files.len(), rows.len());
+            for column in [&batch.files.path, batch.files.stats.as_ref().unwrap()] {
+                assert!(held(column) <= column.iter().flatten().map(str::len).sum(), "{sql}");
+            }
+        }
     }
 }
 

@@ -56,7 +56,7 @@ fn adds(batches: &[FileBatch]) -> Vec<(u32, u32, Value)> {
     batches.iter().flat_map(|batch| (0..batch.len()).map(|file| add(batch, file))).collect()
 }
 
-fn add(batch: &FileBatch, file: usize) -> (u32, u32, Value) {
+pub(crate) fn add(batch: &FileBatch, file: usize) -> (u32, u32, Value) {
     let text =
         |column: &Option<arrow_array::StringViewArray>| column.as_ref()?.iter().nth(file)?.map(str::to_owned);
     let long = |column: &Option<arrow_array::Int64Array>| column.as_ref()?.iter().nth(file)?;
