@@ -200,7 +200,7 @@ impl FileBatch {
                 dictionary: Arc::clone(&self.partitions.dictionary),
                 keys: each(&self.partitions.keys, rows),
             },
-            stats: self.stats.as_ref().map(strings),
+            stats: self.stats.as_ref().map(|stats| stats.only(rows)),
             deletion_vector: self.deletion_vector.as_ref().map(|vectors| each(vectors, rows)),
             base_row_id: self.base_row_id.as_ref().map(longs),
             default_row_commit_version: self.default_row_commit_version.as_ref().map(longs),

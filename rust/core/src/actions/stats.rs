@@ -60,6 +60,12 @@ impl Stats {
         })
     }
 
+    /// The statistics of the files at `rows`, which hold nothing of the others.
+    pub(crate) fn only(&self, rows: &[u32]) -> Self {
+        let texts = self.raw_of(rows);
+        StringViewArray::from_iter_values((0..rows.len()).map(|position| texts.get(position))).into()
+    }
+
     /// The statistics of all files as the log has them.
     #[must_use]
     pub fn into_raw(self) -> StringViewArray {
