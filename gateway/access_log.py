@@ -1,62 +1,63 @@
 """One structured line of JSON for every request: who, what, how it ended, how long it took.
 
-The path stands there, the query string and headers do not: they may hold tokens and signatures.
+In: exchanges that are over. Out: lines in the log `gateway.access`. The path stands there, the query string
+and headers do not: they may hold tokens and signatures.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from gateway.auth import RECIPIENT
-from gateway.errors import CLIENT_CLOSED_REQUEST, request_id
+from gateway.errors import CLIENT_CLOSED_REQUEST
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from gateway.exchange import Exchange
 
 log = logging.getLogger("gateway.access")
 
-FACTS: web.RequestKey[dict[str, Any]] = web.RequestKey("facts", dict)
+
+class AccessLog:
+    """Writes the lines of all requests that end in one turn of the event loop as one entry of the log.
+
+    An entry costs the logging module more than making its line, and its write is a call to the system.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def ended(self, exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> None:
+        """Log a request that took so long. Without a response it was cut off."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._lines.append(line(exchange, response, seconds))
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, []
+        log.info(b"\n".join(lines).decode())
 
 
-@web.middleware
-async def access_log_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Time a request and log it when it is over, also when its client left."""
-    started_ns = time.perf_counter_ns()
-    facts = request[FACTS] = {}
-    response: web.StreamResponse | None = None
-    try:
-        response = await handler(request)
-        return response
-    finally:
-        if log.isEnabledFor(logging.INFO):
-            log.info(line(request, response, facts, time.perf_counter_ns() - started_ns))
-
-
-def line(
-    request: web.Request, response: web.StreamResponse | None, facts: dict[str, Any], elapsed_ns: int
-) -> str:
-    """The line. Without a response the request was cut off."""
-    recipient = request.get(RECIPIENT)
+def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> bytes:
+    """The line, without its end."""
+    request, asking = exchange.request, exchange.asking
     fields = {
         "time_ms": time.time_ns() // 1_000_000,
-        "request": request_id(request),
+        "request": exchange.id,
         "method": request.method,
         "path": request.path,
         "status": CLIENT_CLOSED_REQUEST if response is None else response.status,
-        "recipient": recipient.name if recipient else None,
+        "recipient": asking.name if asking else None,
         "remote": request.remote,
-        "duration_ms": round(elapsed_ns / 1e6, 3),
-        "bytes": _bytes(response),
-        **facts,
+        "duration_ms": round(seconds * 1000, 3),
+        "bytes": (response.body_length or None) if response is not None else None,
     }
-    return orjson.dumps({key: value for key, value in fields.items() if value is not None}).decode()
-
-
-def _bytes(response: web.StreamResponse | None) -> int | None:
-    """How long the body is: of a whole answer before it is sent, of a stream after."""
-    if isinstance(response, web.Response):
-        return response.content_length
-    return (response.body_length or None) if response is not None else None
+    fields |= exchange.facts
+    return orjson.dumps({key: value for key, value in fields.items() if value is not None})

@@ -28,8 +28,9 @@ from gateway.errors import (
     NotFound,
     Unauthenticated,
     Unavailable,
-    error_middleware,
+    answer,
 )
+from gateway.exchange import next_id
 from gateway.metrics import CONTENT_TYPE
 from gateway.recipients import (
     Change,
@@ -74,9 +75,7 @@ ADMINISTRATION = web.AppKey("administration", Administration)
 
 def create_admin_app(administration: Administration) -> web.Application:
     """Make the application of the admin listener."""
-    app = web.Application(
-        middlewares=[error_middleware, _conflicts, _authenticate], client_max_size=MAX_BODY_BYTES
-    )
+    app = web.Application(middlewares=[_errors, _conflicts, _authenticate], client_max_size=MAX_BODY_BYTES)
     app[ADMINISTRATION] = administration
     app.add_routes(
         [
@@ -95,6 +94,14 @@ def create_admin_app(administration: Administration) -> web.Application:
         ]
     )
     return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it has an answer
+        return answer(error, next_id()).response()
 
 
 @web.middleware

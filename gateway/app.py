@@ -1,82 +1,68 @@
-"""`create_app(config)`: the middlewares and the route table, the contents page of the gateway."""
+"""`create_app(config)` and the route table, the contents page of the gateway."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING
 
-from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from gateway.door import Door
+from gateway.guard import Guards
+from gateway.metrics import Metrics
+from gateway.router import Route, Router
+from gateway.routes import changes, discovery, files, health, query, table
+from gateway.sharing import Sharing, epoch_ms
+from gateway.watch import Watch
 
-from gateway.access_log import access_log_middleware
-from gateway.auth import authentication
-from gateway.config import Config
-from gateway.errors import error_middleware
-from gateway.routes import changes, discovery, files, health, query
-from gateway.routes import table as table_routes
-from gateway.sharing import CURRENT, SHARING, Current, Sharing, epoch_ms
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-MAX_BODY_BYTES = 1024 * 1024
+    from gateway.audit import AuditLog
+    from gateway.config import Config
+    from gateway.door import Around
 
 
 def create_app(
     config: Config,
     *,
     now_ms: Callable[[], int] = epoch_ms,
-    outer: Sequence[Middleware] = (),
-    inner: Sequence[Middleware] = (),
-) -> web.Application:
-    """Make the application of a configuration.
+    workers: int = 1,
+    metrics: Metrics | None = None,
+    audit: AuditLog | None = None,
+    around: Around | None = None,
+) -> Door:
+    """Make what answers the requests of a configuration, for aiohttp's `web.Server`.
 
-    `outer` middlewares see every answer as it leaves, errors included; `inner` ones run when the recipient is
-    known, and what they raise is answered as an error. `app[CURRENT].sharing` may be swapped while it serves.
+    `workers` share the limits. `audit` is the log that `gateway.audit` asks for, already open. The tables of
+    `sharing` are closed by whoever serves.
     """
-    current = Current(Sharing.of(config, now_ms=now_ms))
-
-    @web.middleware
-    async def take_sharing(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request[SHARING] = current.sharing
-        return await handler(request)
-
-    authenticate = authentication(
-        lambda request: request[SHARING].credentials, prefix=config.prefix, now_ms=now_ms
+    return Door(
+        Router(routes(config.prefix)),
+        Sharing.of(config, now_ms=now_ms),
+        Guards.of(config, workers=workers),
+        Watch(metrics or Metrics(), audit, now_ms),
+        records_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
+        around=around,
     )
-    app = web.Application(
-        middlewares=[access_log_middleware, *outer, error_middleware, take_sharing, authenticate, *inner],
-        client_max_size=MAX_BODY_BYTES,
-    )
-    app[CURRENT] = current
-    app.router.add_routes(routes(config.prefix))
-    app.cleanup_ctx.append(_tables)
-    return app
 
 
-def routes(prefix: str) -> list[web.AbstractRouteDef]:
+def routes(prefix: str) -> list[Route]:
     """The route table."""
-    share = f"{prefix}/shares/{{share}}"
-    table = f"{share}/schemas/{{schema}}/tables/{{table}}"
-    # The router tries them in turn: those that clients ask most come first.
+    shares = f"{prefix}/shares"
+    schemas = f"{shares}/{{share}}/schemas"
+    tables = f"{schemas}/{{schema}}/tables"
+    of_table = f"{tables}/{{table}}"
     return [
-        web.post(f"{table}/query", query.query),
-        _get(f"{table}/changes", changes.changes),
-        _get(f"{table}/metadata", table_routes.metadata),
-        _get(f"{table}/version", table_routes.version),
-        web.get("/healthz", health.alive),
-        web.get("/readyz", health.ready),
-        _get(f"{prefix}/shares", discovery.list_shares),
-        _get(share, discovery.get_share),
-        _get(f"{share}/schemas", discovery.list_schemas),
-        _get(f"{share}/schemas/{{schema}}/tables", discovery.list_tables),
-        _get(f"{share}/all-tables", discovery.list_all_tables),
-        web.head(table, table_routes.version),
-        web.post(f"{table}/queries/{{id}}", table_routes.async_query),
-        web.get(f"{prefix}/files/{{root}}/{{key:.+}}", files.file),
+        Route("GET", shares, discovery.list_shares),
+        Route("GET", f"{shares}/{{share}}", discovery.get_share),
+        Route("GET", schemas, discovery.list_schemas),
+        Route("GET", tables, discovery.list_tables),
+        Route("GET", f"{shares}/{{share}}/all-tables", discovery.list_all_tables),
+        Route("HEAD", of_table, table.version),
+        Route("GET", f"{of_table}/version", table.version),
+        Route("GET", f"{of_table}/metadata", table.metadata),
+        Route("POST", f"{of_table}/query", query.query, is_long=True),
+        Route("POST", f"{of_table}/queries/{{id}}", table.async_query),
+        Route("GET", f"{of_table}/changes", changes.changes, is_long=True),
+        Route("GET", f"{prefix}/files/{{root}}/{{key:.+}}", files.file, is_open=True),
+        Route("GET", "/healthz", health.alive, is_open=True),
+        Route("GET", "/readyz", health.ready, is_open=True),
     ]
-
-
-def _get(path: str, handler: Handler) -> web.AbstractRouteDef:
-    return web.get(path, handler, allow_head=False)
-
-
-async def _tables(app: web.Application) -> AsyncIterator[None]:
-    yield
-    app[CURRENT].sharing.tables.close()

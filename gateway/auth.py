@@ -1,4 +1,4 @@
-"""From a bearer token to a Recipient: the look-up by SHA-256 and the middleware.
+"""From a bearer token to a Recipient: the look-up by SHA-256.
 
 A token is compared by its hash and in constant time; what is stored or configured opens nothing. Absent,
 malformed, unknown, expired and revoked tokens get one answer.
@@ -12,20 +12,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from aiohttp import web
-
 from gateway.catalog import EVERY_SHARE, Recipient
 from gateway.errors import Unauthenticated
 from gateway.networks import parse_networks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from aiohttp.typedefs import Handler, Middleware
+    from collections.abc import Iterable, Sequence
 
     from gateway.config import Config
 
-RECIPIENT = web.RequestKey("recipient", Recipient)
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL_NAME = "authorization.bearerToken"
 
@@ -96,30 +91,15 @@ def token_hash(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def authentication(
-    credentials_of: Callable[[web.Request], Credentials], *, prefix: str, now_ms: Callable[[], int]
-) -> Middleware:
-    """Make the middleware that sets `request[RECIPIENT]` for every route below `{prefix}/shares`.
+def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Recipient:
+    """Who the `Authorization` headers of a request speak for. Raises Unauthenticated.
 
-    `credentials_of` is asked on each request, so that they may be swapped while the server runs. Where anyone
-    may come without a token, one that is sent must still be known.
+    Where anyone may come without a token, one that is sent must still be known.
     """
-
-    @web.middleware
-    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-        resource = request.match_info.route.resource
-        if resource is not None and resource.canonical.startswith(f"{prefix}/shares"):
-            authorization = request.headers.getall("Authorization", [])
-            request[RECIPIENT] = identify(credentials_of(request), authorization)
-        return await handler(request)
-
-    def identify(credentials: Credentials, authorization: list[str]) -> Recipient:
-        if not authorization and credentials.anonymous is not None:
-            return credentials.anonymous
-        match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
-        recipient = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms())
-        if not recipient:
-            raise Unauthenticated("a valid bearer token is needed: Authorization: Bearer <token>")
-        return recipient
-
-    return authenticate
+    if not authorization and credentials.anonymous is not None:
+        return credentials.anonymous
+    match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+    recipient = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms)
+    if not recipient:
+        raise Unauthenticated
+    return recipient

@@ -1,4 +1,4 @@
-"""Errors as answers: our exceptions, one table from error to (status, errorCode), one middleware.
+"""Errors as answers: our exceptions, and one table from error to (status, errorCode).
 
 GatewayError              its text is for clients
 ├── InvalidParameter      a parameter outside of what is accepted
@@ -7,7 +7,9 @@ GatewayError              its text is for clients
 ├── Unauthenticated       no token that opens anything
 ├── PermissionDenied
 ├── NotFound              absent or not granted: one answer
-├── UnsupportedOperation  a format, feature or method
+│   └── NoSuchPath
+├── UnsupportedOperation  a format or feature
+│   └── MethodNotAllowed  with the methods that are
 ├── TooManyRequests       with the seconds to wait
 └── Unavailable           with the seconds to wait
 
@@ -18,20 +20,17 @@ id and whose traceback is in the log alone.
 from __future__ import annotations
 
 import logging
-import secrets
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 import orjson
 from aiohttp import web
 
 from gateway import _native
+from gateway.response import WholeResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from aiohttp.typedefs import Handler
 
 log = logging.getLogger("gateway.errors")
 
@@ -70,6 +69,11 @@ class BodyTooLarge(MalformedRequest):
 class Unauthenticated(GatewayError):
     """No token, or one that opens nothing."""
 
+    def __init__(
+        self, message: str = "a valid bearer token is needed: Authorization: Bearer <token>"
+    ) -> None:
+        super().__init__(message)
+
 
 class PermissionDenied(GatewayError):
     """Who asks is known, and may not."""
@@ -79,8 +83,23 @@ class NotFound(GatewayError):
     """Absent or not granted."""
 
 
+class NoSuchPath(NotFound):
+    """A path that no route has."""
+
+    def __init__(self) -> None:
+        super().__init__("no such path")
+
+
 class UnsupportedOperation(GatewayError):
     """A response format or reader feature that the client or the server lacks."""
+
+
+class MethodNotAllowed(UnsupportedOperation):
+    """A method that a path does not answer."""
+
+    def __init__(self, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.allow = allow
 
 
 class TooManyRequests(GatewayError):
@@ -107,6 +126,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     PermissionDenied: (403, "PERMISSION_DENIED"),
     NotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
     UnsupportedOperation: (400, "UNSUPPORTED_OPERATION"),
+    MethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
     TooManyRequests: (429, "RESOURCE_EXHAUSTED"),
     Unavailable: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
@@ -122,7 +142,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.InvalidArgument: (500, "INTERNAL_ERROR"),
-    # aiohttp's own: its router, its body reader.
+    # aiohttp's own: the admin API's router, the reader of bodies.
     web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
     web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
     web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST"),
@@ -142,11 +162,10 @@ class ErrorAnswer:
     message: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def response(self) -> web.Response:
+    def response(self) -> WholeResponse:
         """The JSON response."""
         body = orjson.dumps({"errorCode": self.error_code, "message": self.message})
-        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.headers}
-        return web.Response(status=self.status, body=body, headers=headers)
+        return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
 
 
 def answer(error: BaseException, request_id: str) -> ErrorAnswer:
@@ -162,34 +181,9 @@ def answer(error: BaseException, request_id: str) -> ErrorAnswer:
     return ErrorAnswer(status, code, _message(error), _headers(error))
 
 
-@web.middleware
-async def error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every exception in the protocol's shape."""
-    try:
-        return await handler(request)
-    except ConnectionError as error:
-        if request.transport is not None and not request.transport.is_closing():
-            return answer(error, request_id(request)).response()
-        # Nobody is there to read it; the status is for the log and the metrics.
-        return web.Response(status=CLIENT_CLOSED_REQUEST)
-    except Exception as error:
-        if isinstance(error, web.HTTPException) and error.status < 400:  # noqa: PLR2004 - redirects and the like
-            raise
-        return answer(error, request_id(request)).response()
-
-
-def request_id(request: web.BaseRequest) -> str:
-    """The id by which this request stands in the log; made when first asked for."""
-    identity: str | None = request.get(_REQUEST_ID)
-    if identity is None:
-        identity = request[_REQUEST_ID] = f"{_PROCESS}{next(_NUMBERS):08x}"
-    return identity
-
-
-# A request's id is its process and its number: no secret, and random bytes cost a call to the system each.
-_PROCESS = secrets.token_hex(4)
-_NUMBERS = count()
-_REQUEST_ID = web.RequestKey("request_id", str)
+def has_left(request: web.BaseRequest) -> bool:
+    """Whether nobody is there any more to read an answer."""
+    return request.transport is None or request.transport.is_closing()
 
 
 def _message(error: BaseException) -> str:
@@ -209,6 +203,8 @@ def _headers(error: BaseException) -> dict[str, str]:
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(error, _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded):
         return {"Retry-After": str(DEFAULT_RETRY_AFTER_SECONDS)}
+    if isinstance(error, MethodNotAllowed):
+        return {"Allow": error.allow}
     if isinstance(error, web.HTTPMethodNotAllowed):
         return {"Allow": ", ".join(sorted(error.allowed_methods))}
     return {}

@@ -4,20 +4,25 @@ In: events from the rooms that see them, each by a typed attribute. Out: one tex
 each process writes to files in a shared directory (`PROMETHEUS_MULTIPROC_DIR`, set before the process
 starts) and the page is the sum over them. Labels are routes, outcomes, storages and recipients of the
 configuration: bounded sets, never a path, a table or anything that a client wrote.
+
+What every request counts goes through a `Tally` or `Timings`: an addition on the event loop, of which
+Prometheus' own values, with their locks and buckets, learn when the page is made and every half second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from bisect import bisect_left
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
 PREFIX = "delta_gateway"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,12 +31,70 @@ LAG_PROBE_SECONDS = 0.5
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
 _LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
+Counted = TypeVar("Counted", "Tally", "Timings")
+
+
+class Tally:
+    """What the event loop alone counts up and down: `count` is simply added to."""
+
+    __slots__ = ("_told", "_value", "count")
+
+    def __init__(self, value: Counter | Gauge) -> None:
+        self._value = value
+        self.count = self._told = 0
+
+    def settle(self) -> None:
+        """Tell what is new."""
+        # The count only ever grows or shrinks by its owner: it is read once and never set back.
+        count = self.count
+        if count != self._told:
+            self._value.inc(count - self._told)
+            self._told = count
+
+
+class Timings:
+    """Seconds that the event loop alone observes."""
+
+    __slots__ = ("_bounds", "_counts", "_histogram", "_sum", "_told", "_told_sum")
+
+    def __init__(self, histogram: BulkHistogram, bounds: Sequence[float]) -> None:
+        self._histogram = histogram
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._told = list(self._counts)
+        self._sum = self._told_sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Observe one."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def settle(self) -> None:
+        """Tell what is new."""
+        counts, total = list(self._counts), self._sum
+        new = [count - told for count, told in zip(counts, self._told, strict=True)]
+        if any(new):
+            self._histogram.observe_all(new, total - self._told_sum)
+            self._told, self._told_sum = counts, total
+
+
+class BulkHistogram(Histogram):
+    """A histogram that takes many observations at once."""
+
+    def observe_all(self, counts: Sequence[int], total: float) -> None:
+        """Add so many to each bucket, the last being that without a bound; `total` is the sum of all."""
+        self._sum.inc(total)
+        for bucket, count in zip(self._buckets, counts, strict=True):
+            bucket.inc(count)
+
 
 class Metrics:
     """All metrics of one process, on a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._unsettled: list[Tally | Timings] = []
+        self._settling = threading.Lock()
         self.requests = self._counter("requests", "Requests answered.", "route", "status")
         self.request_seconds = self._histogram(
             "request_seconds", "From a request's head to its end.", "route"
@@ -102,15 +165,34 @@ class Metrics:
 
     def page(self) -> bytes:
         """This process alone, as Prometheus reads it."""
+        self.settle()
         return generate_latest(self.registry)
+
+    def tally(self, value: Counter | Gauge) -> Tally:
+        """A cheap way to count for a value, for the event loop."""
+        return self._to_settle(Tally(value))
+
+    def timings(self, histogram: BulkHistogram) -> Timings:
+        """A cheap way to observe for a histogram of requests, for the event loop."""
+        return self._to_settle(Timings(histogram, _SECONDS))
+
+    def settle(self) -> None:
+        """Tell Prometheus' values what was counted since. From any thread."""
+        with self._settling:
+            for counted in tuple(self._unsettled):
+                counted.settle()
+
+    def _to_settle(self, counted: Counted) -> Counted:
+        self._unsettled.append(counted)
+        return counted
 
     def _counter(self, name: str, told: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", told, labels, registry=self.registry)
 
     def _histogram(
         self, name: str, told: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
-    ) -> Histogram:
-        return Histogram(f"{PREFIX}_{name}", told, labels, registry=self.registry, buckets=buckets)
+    ) -> BulkHistogram:
+        return BulkHistogram(f"{PREFIX}_{name}", told, labels, registry=self.registry, buckets=buckets)
 
     def _gauge(self, name: str, told: str, *labels: str, mode: str = "livesum") -> Gauge:
         return Gauge(f"{PREFIX}_{name}", told, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
@@ -157,6 +239,7 @@ async def probes(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+        metrics.settle()
 
 
 async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Callable[[], None]) -> None:
@@ -168,6 +251,7 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Call
         metrics.resident_bytes.set(resident_bytes())
         metrics.open_files.set(_open_files())
         also()
+        metrics.settle()
 
 
 def _open_files() -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from aiohttp import web
-
-from gateway.access_log import FACTS
-from gateway.auth import RECIPIENT
 from gateway.catalog import SharedTable
+from gateway.exchange import Exchange
 from gateway.protocol import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
@@ -23,7 +20,7 @@ from gateway.protocol import (
     capabilities_header,
     file_id_scheme,
 )
-from gateway.sharing import SHARING, Sharing
+from gateway.sharing import Sharing
 from gateway.stream import Answer, ContentCoding, content_coding
 from gateway.tables import AnswerOptions, OpenTable, metadata_id_of, versions_of
 from gateway.tokens import InvalidToken, Page, digest
@@ -43,7 +40,7 @@ R = TypeVar("R")
 class TableRequest:
     """A request about one table, for a recipient who may read it."""
 
-    request: web.Request
+    exchange: Exchange
     sharing: Sharing
     recipient: str
     table: SharedTable
@@ -52,20 +49,20 @@ class TableRequest:
     file_id_scheme: ResponseFormat | None
 
     @staticmethod
-    def of(request: web.Request) -> TableRequest:
+    def of(exchange: Exchange) -> TableRequest:
         """Find the table and read the protocol's headers. Raises NotFound, InvalidParameter."""
-        sharing, recipient = request[SHARING], request[RECIPIENT]
-        names = request.match_info
+        sharing, recipient, names = exchange.sharing, exchange.recipient, exchange.names
+        headers = exchange.request.headers
         table = sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
-        request[FACTS]["table"] = table.full_name
+        exchange.facts["table"] = table.full_name
         return TableRequest(
-            request=request,
+            exchange=exchange,
             sharing=sharing,
             opened=sharing.tables.open(table),
             recipient=recipient.name,
             table=table,
-            capabilities=Capabilities.parse(_joined(request, CAPABILITIES_HEADER)),
-            file_id_scheme=file_id_scheme(request.headers.get(FILE_ID_HEADER)),
+            capabilities=Capabilities.parse(_joined(headers.getall(CAPABILITIES_HEADER, []))),
+            file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
         )
 
     async def reading(
@@ -88,8 +85,8 @@ class TableRequest:
         most = [count for count in (files, self.page_size(paging)) if count is not None]
         compression = self.sharing.config.gateway.compression
         return content_coding(
-            self.request.headers.get("Accept-Encoding", ""),
-            self.request.remote,
+            self.exchange.request.headers.get("Accept-Encoding", ""),
+            self.exchange.request.remote,
             compression,
             files=min(most, default=compression.minimum_files),
         )
@@ -191,11 +188,10 @@ class TableRequest:
         """What says so, when the answer is from a kept snapshot because the storage is down."""
         if not self.opened.stale:
             return {}
-        self.request[FACTS]["stale"] = True
+        self.exchange.facts["stale"] = True
         return {STALE_HEADER: "true"}
 
 
-def _joined(request: web.Request, name: str) -> str | None:
+def _joined(values: Sequence[str]) -> str | None:
     """Several headers of one name say the same as one with all of them."""
-    values = request.headers.getall(name, [])
     return ";".join(values) if values else None

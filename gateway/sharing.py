@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from gateway.auth import Credentials, CredentialTable
 from gateway.catalog import Catalog
 from gateway.config import Config
+from gateway.networks import Network, parse_networks
 from gateway.tables import FILES_USE, Tables
 from gateway.tokens import Sealer
 
@@ -32,6 +31,7 @@ class Sharing:
     credentials: Credentials
     sealer: Sealer
     tables: Tables
+    trusted_proxies: tuple[Network, ...]
     now_ms: Callable[[], int]
 
     @staticmethod
@@ -56,17 +56,6 @@ class Sharing:
                 url_keys=sealer.derived_keys(FILES_USE),
                 before=before.tables if before else None,
             ),
+            trusted_proxies=parse_networks(config.gateway.trusted_proxies),
             now_ms=now_ms,
         )
-
-
-@dataclass(slots=True)
-class Current:
-    """The sharing that new requests take; assign `sharing` to swap it. `draining` ends readiness."""
-
-    sharing: Sharing
-    draining: bool = False
-
-
-CURRENT = web.AppKey("current", Current)
-SHARING = web.RequestKey("sharing", Sharing)

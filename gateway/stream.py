@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -21,12 +22,12 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 
-from gateway.access_log import FACTS
 from gateway.config import Compression
 from gateway.errors import answer as error_answer
-from gateway.errors import request_id
+from gateway.exchange import Exchange
 from gateway.limits import DrainRate
 from gateway.protocol import NDJSON_CONTENT_TYPE, end_stream_action
+from gateway.response import SERVER, WholeResponse
 
 if TYPE_CHECKING:
     from gateway.tables import NdjsonChunks, PruneCounts, StreamSummary
@@ -44,10 +45,6 @@ SEND_BUFFER_BYTES = 512 * 1024
 
 # Best first: zstd costs half of gzip's time and is smaller.
 CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip")
-
-
-DRAIN_RATE = web.RequestKey("drain_rate", DrainRate)
-"""The slowest reader that a request's answer bears."""
 
 
 class SlowReader(Exception):
@@ -83,31 +80,33 @@ class Answer:
         return self.chunks.finish(line)
 
 
-async def answer(request: web.Request, sent: Answer) -> web.StreamResponse:
+async def answer(exchange: Exchange, sent: Answer) -> web.StreamResponse:
     """Send an answer. Raises what fails before the first byte; ends the native work if the client leaves."""
-    request[FACTS].update(sent.facts)
+    exchange.facts.update(sent.facts)
     chunks = sent.chunks
     try:
         first = await _next_chunk(sent)
-        return await pump(request, sent, first)
+        return await pump(exchange, sent, first)
     finally:
         chunks.cancel()
         summary = chunks.summary
-        request[FACTS].update(_counts(summary.pruning), file_bytes=summary.file_bytes)
+        exchange.facts.update(_counts(summary.pruning), file_bytes=summary.file_bytes)
 
 
-async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> web.StreamResponse:
+async def pump(exchange: Exchange, sent: Answer, first: memoryview | None) -> web.StreamResponse:
     """Write the first chunk, those that follow and the last line."""
     chunks, headers = sent.chunks, _headers(sent)
     if chunks.done:
         sent.ended(None)
         whole = b"".join((first or b"", sent.ending()))
         headers[PRUNING_HEADER] = _pruning(chunks.summary.pruning)
-        return web.Response(body=whole, headers=headers)
+        return WholeResponse(whole, headers)
     headers[PRUNING_HEADER] = _foreseen_pruning(sent)
+    headers["Server"] = SERVER
     response = web.StreamResponse(headers=headers)
-    body = Body(response, await response.prepare(request), request.get(DRAIN_RATE, DrainRate()))
-    _bound_kernel_buffers(request)
+    body = Body(response, await response.prepare(exchange.request), exchange.drain_rate)
+    exchange.first_byte_seconds = time.monotonic()
+    _bound_kernel_buffers(exchange.request)
     try:
         chunk: memoryview | None = first
         while chunk is not None:
@@ -117,15 +116,15 @@ async def pump(request: web.Request, sent: Answer, first: memoryview | None) -> 
             chunk = await _next_chunk(sent)
         tail = sent.ending()
     except ConnectionError:
-        request[FACTS]["outcome"] = "client left"
+        exchange.facts["outcome"] = "client left"
         raise
     except SlowReader:
-        log.info("request %s is cut off: a slow reader", request_id(request))
-        request[FACTS]["outcome"] = "slow reader"
-        _cut(request)
+        log.info("request %s is cut off: a slow reader", exchange.id)
+        exchange.facts["outcome"] = "slow reader"
+        _cut(exchange.request)
         return response
     except Exception as error:  # noqa: BLE001 - after the first byte every fault becomes the last line or a cut
-        tail_or_cut = _failure(request, sent, error)
+        tail_or_cut = _failure(exchange, sent, error)
         if tail_or_cut is None:
             return response
         tail = tail_or_cut
@@ -145,18 +144,18 @@ def content_coding(
     return next((coding for coding in CODINGS if weights.get(coding, weights.get("*", 0.0)) > 0), "identity")
 
 
-def _failure(request: web.Request, sent: Answer, error: Exception) -> bytes | None:
+def _failure(exchange: Exchange, sent: Answer, error: Exception) -> bytes | None:
     """The last line about a fault, or None when the connection was cut instead."""
-    said = error_answer(error, request_id(request))
-    request[FACTS].update(outcome="failed", error_code=said.error_code)
+    said = error_answer(error, exchange.id)
+    exchange.facts.update(outcome="failed", error_code=said.error_code)
     if sent.last_line is not None:
         fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
         return sent.chunks.finish(end_stream_action(fields))
-    _cut(request)
+    _cut(exchange.request)
     return None
 
 
-def _cut(request: web.Request) -> None:
+def _cut(request: web.BaseRequest) -> None:
     """End the connection without the final chunk."""
     if request.transport is not None:
         request.transport.abort()
@@ -262,7 +261,7 @@ def _counts(counts: PruneCounts) -> dict[str, int]:
     }
 
 
-def _bound_kernel_buffers(request: web.Request) -> None:
+def _bound_kernel_buffers(request: web.BaseRequest) -> None:
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from aiohttp.test_utils import TestClient, TestServer, unused_port
+from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 
 from gateway.app import create_app
 from gateway.auth import token_hash
 from gateway.config import Config, loads
+from gateway.door import Door
 
 TOKENS = {name: f"token-of-{name}" for name in ("alice", "bob", "nobody")}
 TOKEN_KEYS = "  tokenKeys: [{id: k1, secret: a secret for the tests}]\n"
@@ -26,6 +27,19 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now_ms
+
+
+class Served(RawTestServer):
+    """A door on a socket."""
+
+    def __init__(self, door: Door, **options: Any) -> None:
+        super().__init__(door, **options)
+        self.door = door
+
+    async def close(self) -> None:
+        """Close the socket, then the tables."""
+        await super().close()
+        self.door.sharing.tables.close()
 
 
 def recipients(**shares: str) -> str:
@@ -47,8 +61,8 @@ async def serve(
     """Start a gateway on a free port. The caller closes the client."""
     port = unused_port()
     config = loads(f"version: 1\nhost: 127.0.0.1\nport: {port}\n{text}")
-    app = create_app(config, **({"now_ms": clock} if clock else {}), **options)
-    client = TestClient(TestServer(app, host="127.0.0.1", port=port))
+    door = create_app(config, **({"now_ms": clock} if clock else {}), **options)
+    client = TestClient(Served(door, host="127.0.0.1", port=port))
     await client.start_server()
     return client, config
 

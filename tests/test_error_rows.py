@@ -14,7 +14,6 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
 from aiohttp.test_utils import TestClient, unused_port
 from served import PREFIX, Clock, bearer, error_of, serve
 from test_errors import FIRST_MS, SECRET_PLACE, configuration, lay_out
@@ -91,7 +90,6 @@ WELL = {
         bearer(),
     )
     for route in routes(PREFIX)
-    if isinstance(route, web.RouteDef)
 }
 OPEN = {"/healthz", "/readyz", f"{PREFIX}/files/{{root}}/{{key:.+}}"}
 NAMED = set(WELL) - OPEN

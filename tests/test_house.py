@@ -13,17 +13,18 @@ CORE = ROOT / "rust/core/src"
 # Only these may touch the web server, and only these the native code.
 AIOHTTP_ROOMS = {
     "__main__",
-    "app",
-    "auth",
+    "door",
+    "exchange",
+    "router",
+    "response",
     "errors",
     "stream",
     "routes",
     "admin",
     "monitoring",
     "serving",
-    "sharing",
     "access_log",
-    "requests",
+    "watch",
 }
 NATIVE_ROOMS = {"tables", "storages", "spark", "errors", "demo"}
 

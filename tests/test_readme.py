@@ -57,7 +57,7 @@ def test_every_configuration_key_is_told_and_every_told_key_is_known() -> None:
 
 def test_every_route_is_told_and_every_told_route_is_there() -> None:
     told = {found for cell in first_cells("Routes") for found in re.findall(r"`([A-Z]+ [^`]+)`", cell)}
-    there = {f"{route.method} {route.path.replace(':.+', '')}" for route in routes(PREFIX)}  # type: ignore[attr-defined]
+    there = {f"{route.method} {route.path.replace(':.+', '')}" for route in routes(PREFIX)}
     assert told == there
 
 

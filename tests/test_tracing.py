@@ -7,41 +7,55 @@ import sys
 from pathlib import Path
 
 import pytest
-from aiohttp import web
+from aiohttp.test_utils import TestClient
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from served import Served
 
 import gateway
 
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
-from gateway.access_log import access_log_middleware
-from gateway.config import Tracing
-from gateway.errors import error_middleware
+from gateway.config import Tracing, loads
+from gateway.door import Door
+from gateway.guard import Guards
+from gateway.metrics import Metrics
+from gateway.response import WholeResponse
+from gateway.router import Route, Router
 from gateway.serving.tracing import provider, tracing
+from gateway.sharing import Sharing, epoch_ms
+from gateway.watch import Watch
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture
-async def traced(aiohttp_client):
+async def traced():
     exporter = InMemorySpanExporter()
     tracers = provider(Tracing("http://collector.test", sample_ratio=1.0), exporter)
 
-    async def get_share(request):
-        if request.match_info["share"] == "broken":
+    async def get_share(exchange):
+        if exchange.names["share"] == "broken":
             raise RuntimeError("no")
-        return web.Response(text="ok")
+        return WholeResponse(b"ok")
 
-    app = web.Application(middlewares=[access_log_middleware, tracing(tracers), error_middleware])
-    app.router.add_get("/shares/{share}", get_share)
-    client = await aiohttp_client(app)
+    config = loads("version: 1\nhost: 127.0.0.1\nport: 80\nshares: []\ngateway: {anonymous: true}\n")
+    door = Door(
+        Router([Route("GET", "/shares/{share}", get_share, is_open=True)]),
+        Sharing.of(config),
+        Guards.of(config),
+        Watch(Metrics(), None, epoch_ms),
+        around=tracing(tracers),
+    )
+    client = TestClient(Served(door))
+    await client.start_server()
 
     def spans():
         tracers.force_flush()
         return exporter.get_finished_spans()
 
     yield client, spans
+    await client.close()
     tracers.shutdown()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gateway import stream
+from gateway.exchange import Exchange
 from gateway.protocol import ChangesQuery, ResponseFormat
 from gateway.requests import TableRequest
 from gateway.tables import Moment
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from gateway.tables import Changes, StreamSummary
 
 
-async def changes(request: web.Request) -> web.StreamResponse:
+async def changes(exchange: Exchange) -> web.StreamResponse:
     """Answer a range of changes."""
-    asked = TableRequest.of(request)
-    query = ChangesQuery.parse(request.query)
+    asked = TableRequest.of(exchange)
+    query = ChangesQuery.parse(exchange.request.query)
     page = asked.open_page(query.paging.page_token, query.parameters())
     sent = await asked.streaming(answer_changes, query, page)
-    return await stream.answer(request, sent)
+    return await stream.answer(exchange, sent)
 
 
 def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> stream.Answer:

@@ -6,61 +6,60 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import orjson
-from aiohttp import web
 
 from gateway import catalog as shared
-from gateway.auth import RECIPIENT
 from gateway.catalog import Schema, Share, SharedTable
 from gateway.errors import JSON_CONTENT_TYPE
+from gateway.exchange import Exchange
 from gateway.protocol import ListQuery
-from gateway.sharing import SHARING
+from gateway.response import WholeResponse
 from gateway.tokens import InvalidToken
 
 Item = TypeVar("Item", Share, Schema, SharedTable)
 
 
-async def list_shares(request: web.Request) -> web.Response:
+async def list_shares(exchange: Exchange) -> WholeResponse:
     """`GET {prefix}/shares`."""
-    shares = request[SHARING].catalog.shares_of(request[RECIPIENT])
-    return _page(request, shares, lambda share: share.name, _share)
+    shares = exchange.sharing.catalog.shares_of(exchange.recipient)
+    return _page(exchange, shares, lambda share: share.name, _share)
 
 
-async def get_share(request: web.Request) -> web.Response:
+async def get_share(exchange: Exchange) -> WholeResponse:
     """`GET {prefix}/shares/{share}`."""
-    share = request[SHARING].catalog.share(request[RECIPIENT], request.match_info["share"])
+    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
     return _json({"share": _share(share)})
 
 
-async def list_schemas(request: web.Request) -> web.Response:
+async def list_schemas(exchange: Exchange) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
-    share = request[SHARING].catalog.share(request[RECIPIENT], request.match_info["share"])
-    return _page(request, list(share.schemas), lambda schema: schema.name, _schema)
+    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
+    return _page(exchange, list(share.schemas), lambda schema: schema.name, _schema)
 
 
-async def list_tables(request: web.Request) -> web.Response:
+async def list_tables(exchange: Exchange) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
-    names = request.match_info
-    schema = request[SHARING].catalog.schema(request[RECIPIENT], names["share"], names["schema"])
-    return _page(request, list(schema.tables), lambda table: table.name, _table)
+    names = exchange.names
+    schema = exchange.sharing.catalog.schema(exchange.recipient, names["share"], names["schema"])
+    return _page(exchange, list(schema.tables), lambda table: table.name, _table)
 
 
-async def list_all_tables(request: web.Request) -> web.Response:
+async def list_all_tables(exchange: Exchange) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-tables`."""
-    share = request[SHARING].catalog.share(request[RECIPIENT], request.match_info["share"])
-    return _page(request, share.tables(), lambda table: f"{table.schema}/{table.name}", _table)
+    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
+    return _page(exchange, share.tables(), lambda table: f"{table.schema}/{table.name}", _table)
 
 
 def _page(
-    request: web.Request,
+    exchange: Exchange,
     items: Sequence[Item],
     name: Callable[[Item], str],
     body: Callable[[Item], dict[str, Any]],
-) -> web.Response:
+) -> WholeResponse:
     """Answer the asked page. A page token holds the listing's path and the last name that was given."""
-    query = ListQuery.parse(request.query)
-    recipient, sharing = request[RECIPIENT].name, request[SHARING]
+    query = ListQuery.parse(exchange.request.query)
+    recipient, sharing = exchange.recipient.name, exchange.sharing
     sealer, now_ms = sharing.sealer, sharing.now_ms()
-    listing = request.path.casefold()
+    listing = exchange.request.path.casefold()
     after: str | None = None
     if query.page_token is not None:
         place = sealer.open("list", recipient, query.page_token, now_ms=now_ms)
@@ -97,5 +96,5 @@ def _table(table: SharedTable) -> dict[str, Any]:
     }
 
 
-def _json(body: dict[str, Any]) -> web.Response:
-    return web.Response(body=orjson.dumps(body), headers={"Content-Type": JSON_CONTENT_TYPE})
+def _json(body: dict[str, Any]) -> WholeResponse:
+    return WholeResponse(orjson.dumps(body), {"Content-Type": JSON_CONTENT_TYPE})

@@ -16,7 +16,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from gateway.errors import NotFound, PermissionDenied
-from gateway.sharing import SHARING
+from gateway.exchange import Exchange
+from gateway.response import SERVER
 
 
 class DataFile(web.FileResponse):
@@ -32,9 +33,9 @@ class DataFile(web.FileResponse):
         return await super().prepare(request.clone(headers=headers))
 
 
-async def file(request: web.Request) -> web.StreamResponse:
+async def file(exchange: Exchange) -> web.StreamResponse:
     """Answer GET and HEAD, whole or by a range."""
-    sharing = request[SHARING]
+    sharing, request = exchange.sharing, exchange.request
     identity, key = split(request.rel_url.raw_path, f"{sharing.config.prefix}/files/")
     signed = sharing.tables.verify_local_url(
         urlsplit(sharing.config.public_url).path + spelling(sharing.config.prefix, identity, key),
@@ -48,7 +49,7 @@ async def file(request: web.Request) -> web.StreamResponse:
     path = await sharing.tables.blocking(inside, root, key) if root is not None else None
     if path is None:
         raise NotFound("no such file")
-    return DataFile(path, headers={"Content-Type": "application/octet-stream"})
+    return DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})
 
 
 def split(raw_path: str, prefix: str) -> tuple[str, bytes]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-
 from gateway.errors import Unavailable
-from gateway.sharing import CURRENT
+from gateway.exchange import Exchange
+from gateway.response import WholeResponse
+
+TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
-async def alive(_request: web.Request) -> web.Response:
+async def alive(_exchange: Exchange) -> WholeResponse:
     """`GET /healthz`: the event loop answers."""
-    return web.Response(text="ok\n")
+    return WholeResponse(b"ok\n", TEXT)
 
 
-async def ready(request: web.Request) -> web.Response:
+async def ready(exchange: Exchange) -> WholeResponse:
     """`GET /readyz`: new requests are welcome; not so while the server drains."""
-    if request.app[CURRENT].draining:
+    if exchange.draining:
         raise Unavailable("the server is shutting down")
-    return web.Response(text="ok\n")
+    return WholeResponse(b"ok\n", TEXT)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gateway import stream
+from gateway.exchange import Exchange
 from gateway.protocol import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
 from gateway.requests import TableRequest
 from gateway.tables import Moment, metadata_id_of, versions_of
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from gateway.tables import Changes, Snapshot, StreamSummary
 
 
-async def query(request: web.Request) -> web.StreamResponse:
+async def query(exchange: Exchange) -> web.StreamResponse:
     """Answer a query."""
-    asked = TableRequest.of(request)
-    body = TableQuery.parse(await request.read())
+    asked = TableRequest.of(exchange)
+    body = TableQuery.parse(exchange.body)
     page = asked.open_page(body.paging.page_token, body.parameters())
     if body.starting_version is not None:
         sent = await asked.streaming(answer_changes, body, page)
@@ -32,7 +33,7 @@ async def query(request: web.Request) -> web.StreamResponse:
         sent = answer_snapshot(asked, body, page, latest)
     else:
         sent = await asked.streaming(answer_snapshot, body, page)
-    return await stream.answer(request, sent)
+    return await stream.answer(exchange, sent)
 
 
 def latest_in_memory(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot | None:

@@ -5,29 +5,31 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.exchange import Exchange
 from gateway.protocol import NDJSON_CONTENT_TYPE, VERSION_HEADER, TimeTravel, timestamp_parameter
 from gateway.requests import TableRequest
+from gateway.response import WholeResponse
 
 
-async def version(request: web.Request) -> web.Response:
+async def version(exchange: Exchange) -> web.StreamResponse:
     """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
-    asked = TableRequest.of(request)
-    timestamp_ms = timestamp_parameter(request.query, "startingTimestamp")
+    asked = TableRequest.of(exchange)
+    timestamp_ms = timestamp_parameter(exchange.request.query, "startingTimestamp")
 
-    def read(asked: TableRequest) -> web.Response:
+    def read(asked: TableRequest) -> WholeResponse:
         opened = asked.opened
         found = (
             opened.snapshot().version if timestamp_ms is None else opened.version_at_or_after(timestamp_ms)
         )
-        return web.Response(headers={VERSION_HEADER: str(found), **asked.stale_header()})
+        return WholeResponse(headers={VERSION_HEADER: str(found), **asked.stale_header()})
 
     return await asked.reading(read)
 
 
-async def metadata(request: web.Request) -> web.Response:
+async def metadata(exchange: Exchange) -> web.StreamResponse:
     """`GET .../metadata[?version=|timestamp=]`: the two lines that head every answer of that version."""
-    asked = TableRequest.of(request)
-    at = TimeTravel.parse(request.query)
+    asked = TableRequest.of(exchange)
+    at = TimeTravel.parse(exchange.request.query)
 
     def read(asked: TableRequest) -> tuple[bytes, dict[str, str]]:
         snapshot = asked.opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
@@ -38,10 +40,10 @@ async def metadata(request: web.Request) -> web.Response:
         return snapshot.header(chosen, with_version=bool(at)), asked.headers(snapshot.version, chosen)
 
     lines, headers = await asked.reading(read)
-    return web.Response(body=lines, headers={"Content-Type": NDJSON_CONTENT_TYPE, **headers})
+    return WholeResponse(lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
 
 
-async def async_query(request: web.Request) -> web.Response:
+async def async_query(exchange: Exchange) -> web.StreamResponse:
     """`POST .../queries/{id}`: every query is answered at once, so there is none to ask for."""
-    TableRequest.of(request)
+    TableRequest.of(exchange)
     raise NotFound("no such query: queries are answered at once")

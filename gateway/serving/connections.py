@@ -1,7 +1,7 @@
 """Connections whose every answer is the protocol's and arrives whole.
 
-In: an application. Out: a runner like aiohttp's own, but for two things. A head that cannot be parsed never
-reaches the application: it is answered by the JSON of all errors, and logged by the kind of its fault alone,
+In: what answers requests. Out: a runner like aiohttp's own, but for two things. A head that cannot be parsed
+never reaches the door: it is answered by the JSON of all errors, and logged by the kind of its fault alone,
 because such a head may hold a token. And at the end one can wait for bytes that were written and have not
 left yet.
 """
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 
-from gateway.errors import MalformedRequest, answer, request_id
+from gateway.errors import SERVER_FAULT, MalformedRequest, answer
+from gateway.exchange import next_id
 
 log = logging.getLogger("gateway.serving")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
-SERVER_FAULT = 500
+    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Unsent:
@@ -50,12 +51,14 @@ class Unsent:
         await self._none.wait()
 
 
-class Runner(web.AppRunner):
-    """Runs an application."""
+class Runner(web.ServerRunner):
+    """Runs what answers requests."""
 
-    def __init__(self, app: web.Application, **options: Any) -> None:
-        super().__init__(app, **options)
+    def __init__(self, handler: Handler, *, shutdown_timeout: float, **options: Any) -> None:
+        """`options` are those of aiohttp's connections. On the event loop."""
         self._unsent = Unsent()
+        server = _Server(self._unsent, handler, access_log=None, **options)
+        super().__init__(server, shutdown_timeout=shutdown_timeout)
 
     async def sent(self, seconds: float) -> None:
         """Wait for so long at most until the last bytes of all answers have left.
@@ -67,19 +70,22 @@ class Runner(web.AppRunner):
             async with asyncio.timeout(seconds):
                 await self._unsent.none()
 
+
+class AppRunner(web.AppRunner):
+    """Runs an application of aiohttp, over connections of this kind."""
+
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         return _Server(
-            self._unsent,
+            Unsent(),
             made.request_handler,
             request_factory=made.request_factory,
-            handler_cancellation=made.handler_cancellation,
             **made._kwargs,  # noqa: SLF001 - what an application hands to its connections has no other name
         )
 
 
 class _Server(web.Server):
-    def __init__(self, unsent: Unsent, handler: Callable[..., Any], **options: Any) -> None:
+    def __init__(self, unsent: Unsent, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
         self.unsent = unsent
 
@@ -116,7 +122,7 @@ class _Connection(web.RequestHandler):
         else:
             log.info("request refused: %s from %s", type(exc).__name__, request.remote)
             error = MalformedRequest(_fault(exc))
-        response = answer(error, request_id(request)).response()
+        response = answer(error, next_id()).response()
         response.force_close()
         return response
 

@@ -1,4 +1,4 @@
-"""One serving process: the application with its watch and guards, from the first socket to the last stream.
+"""One serving process: the door and all that lives with it, from the first socket to the last stream.
 
 In: a configuration file and either a host and port or a worker's slot. Out: it serves until SIGTERM or
 SIGINT (or until its supervisor is gone), then drains: readiness fails first, running streams finish up to
@@ -9,50 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.app import create_app
 from gateway.config import Config, load
-from gateway.limits import (
-    DrainRate,
-    MemoryGate,
-    RecipientGates,
-    machine_bytes,
-    remembered,
-    resident_bytes,
-    return_memory,
-    share_of,
-)
+from gateway.guard import Guards
+from gateway.limits import resident_bytes, return_memory
 from gateway.metrics import Metrics, probes
-from gateway.networks import Address, client_address, parse_networks
 from gateway.reload import Reloader
 from gateway.serving.administration import open_audit, open_database
 from gateway.serving.book import RecipientBook
-from gateway.serving.guard import Guards, allow_listing, guarding
-from gateway.serving.watch import audit_counter, first_byte_signal, recording_first, watching
-from gateway.sharing import CURRENT, Current, Sharing
+from gateway.sharing import Sharing
 from gateway.storages import Storages
 from gateway.storages import renew as renew_keys
 from gateway.tables import cache_bytes, configure
 from gateway.tls import renew, server_context
+from gateway.watch import audit_counter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from aiohttp import web
-    from aiohttp.typedefs import Middleware
-
     from gateway.auth import CredentialTable
+    from gateway.door import Around
 
 log = logging.getLogger("gateway.serving")
-
-MEMORY_LOOK_SECONDS = 0.05
-MEMORY_SHARE = 0.8
-"""The part of the machine's memory that streams may need, where the configuration says nothing."""
 
 
 class NeedsRestart(ValueError):
@@ -68,7 +51,6 @@ class Served:
         self._now_ms = now_ms
         self.metrics = Metrics()
         self.audit = open_audit(config)
-        self.guards = self._make_guards(config)
         self._returned_after = 0
         self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
@@ -84,21 +66,22 @@ class Served:
             now_ms,
         )
         self.book.look()
-        self.app = create_app(config, now_ms=now_ms, outer=self._outer(config), inner=self._inner(config))
-        self.app.on_response_prepare.append(first_byte_signal(self.metrics))
+        self.door = create_app(
+            config,
+            now_ms=now_ms,
+            workers=workers,
+            metrics=self.metrics,
+            audit=self.audit,
+            around=_traces(config),
+        )
         self._take(self.book.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._told)
 
     @property
-    def current(self) -> Current:
-        """The sharing in force."""
-        return self.app[CURRENT]
-
-    @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.current.sharing.config
+        return self.door.sharing.config
 
     def files(self) -> list[Path]:
         """What a change of which is a change of the configuration."""
@@ -107,18 +90,11 @@ class Served:
         found = [*certificates, *self.config.secret_files]
         return [self._path, *(file for file in found if file is not None)]
 
-    def address(self, request: web.Request) -> Address | None:
-        """Who really asks."""
-        return client_address(
-            request.remote,
-            request.headers.getall("X-Forwarded-For", []),
-            parse_networks(self.config.gateway.trusted_proxies),
-        )
-
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
         """Probe, follow the database and the files for as long as the context lives."""
         async with AsyncExitStack() as lives:
+            lives.callback(self._close_tables)
             await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
             await lives.enter_async_context(self.book.watching(lambda: self.config))
             await lives.enter_async_context(self.reloader.watching())
@@ -126,41 +102,9 @@ class Served:
         if self.audit is not None:
             await asyncio.to_thread(self.audit.close)
 
-    def _outer(self, config: Config) -> Sequence[Middleware]:
-        outer = [watching(self.metrics, self.audit, now_ms=self._now_ms, address=self.address)]
-        if config.gateway.tracing is not None:
-            # The extra need not be installed by those who do not trace.
-            from gateway.serving.tracing import provider, tracing  # noqa: PLC0415
-
-            outer.insert(0, tracing(provider(config.gateway.tracing)))
-        return outer
-
-    def _inner(self, config: Config) -> Sequence[Middleware]:
-        inner = [allow_listing(self.address), guarding(lambda: self.guards, self.metrics)]
-        if self.audit is not None and config.gateway.audit and config.gateway.audit.fail_closed:
-            inner.insert(1, recording_first(self.audit, now_ms=self._now_ms, address=self.address))
-        return inner
-
-    def _make_guards(self, config: Config) -> Guards:
-        limits = config.gateway.limits
-        memory_bytes = limits.memory_bytes or int((machine_bytes() or 2**33) * MEMORY_SHARE)
-        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
-        return Guards(
-            recipients=RecipientGates(
-                share_of(limits.recipient, self._workers),
-                {name: share_of(own, self._workers) for name, own in named.items()},
-                time.monotonic,
-            ),
-            memory=MemoryGate(
-                memory_bytes // self._workers,
-                stream_bytes=limits.stream_bytes,
-                queue_length=limits.queued_streams,
-                queue_seconds=limits.queue_seconds,
-                resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
-            ),
-            body_seconds=limits.body_seconds,
-            drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
-        )
+    def _close_tables(self) -> None:
+        # Not those of the start: a reload swaps them.
+        self.door.sharing.tables.close()
 
     def _probe(self) -> Callable[[], None]:
         count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
@@ -169,7 +113,7 @@ class Served:
             count_audit()
             self._return_memory()
             self.metrics.cache_bytes.set(cache_bytes())
-            storages = self.current.sharing.tables.storages
+            storages = self.door.sharing.tables.storages
             self._renew(storages)
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
@@ -187,17 +131,17 @@ class Served:
     def _return_memory(self) -> None:
         # glibc keeps what streams have freed: after a storm the process would stay as large as amid it.
         # Streams are counted, not seen: a short storm begins and ends between two looks.
-        memory = self.guards.memory
+        memory = self.door.guards.memory
         if memory.admitted != self._returned_after and not memory.used_bytes:
             self._returned_after = memory.admitted
             self._returning = asyncio.get_running_loop().run_in_executor(None, return_memory)
 
     def _take(self, credentials: CredentialTable) -> None:
-        self._swap(replace(self.current.sharing, credentials=credentials))
+        self._swap(replace(self.door.sharing, credentials=credentials))
 
     def _swap(self, sharing: Sharing) -> None:
         sharing.tables.storages.observe_by(self._observe_storage)
-        self.current.sharing = sharing
+        self.door.sharing = sharing
 
     def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
         self.metrics.storage_calls.labels(storage, outcome).inc()
@@ -208,19 +152,28 @@ class Served:
         return accepted(self._path, self.config)
 
     async def _apply(self, loaded: Config) -> None:
-        sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.current.sharing)
-        guards = self._make_guards(loaded)
+        sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.door.sharing)
+        guards = Guards.of(loaded, workers=self._workers)
         if self.tls is not None and loaded.ssl is not None:
             renew(self.tls, loaded.ssl)
         credentials = self.book.table(loaded)
         # From here on nothing can fail: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))
-        self.guards = guards
+        self.door.guards = guards
 
     def _told(self, accepted: bool) -> None:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
         if accepted:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
+
+
+def _traces(config: Config) -> Around | None:
+    if config.gateway.tracing is None:
+        return None
+    # The extra need not be installed by those who do not trace.
+    from gateway.serving.tracing import provider, tracing  # noqa: PLC0415
+
+    return tracing(provider(config.gateway.tracing))
 
 
 def accepted(path: Path, running: Config) -> Config:

@@ -26,7 +26,7 @@ from gateway.config import Config, load
 from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
-from gateway.serving.connections import Runner
+from gateway.serving.connections import AppRunner, Runner
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
 from gateway.workers import Slot, Supervisor, bind
@@ -139,9 +139,7 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
 async def _listen(served: Served, listener: socket.socket, config: Config) -> Runner:
     limits = config.gateway.limits
     runner = Runner(
-        served.app,
-        access_log=None,
-        handle_signals=False,
+        served.door,
         # A client that leaves while its answer is being found stops the work at once.
         handler_cancellation=True,
         keepalive_timeout=limits.idle_connection_seconds,
@@ -157,7 +155,7 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> Ru
 
 async def _drain(served: Served, runner: Runner, config: Config) -> None:
     log.info("draining")
-    served.current.draining = True
+    served.door.draining = True
     await asyncio.sleep(config.gateway.drain_delay_seconds)
     end_seconds = time.monotonic() + config.gateway.drain_seconds
     await runner.cleanup()
@@ -179,7 +177,7 @@ async def _administration(
         yield
         return
     administration = administer(admin, config, audit=audit, metrics_page=page, reload=reload, now_ms=epoch_ms)
-    runner = Runner(create_admin_app(administration), access_log=None, handle_signals=False)
+    runner = AppRunner(create_admin_app(administration), access_log=None)
     await runner.setup()
     try:
         await web.TCPSite(runner, admin.host, admin.port).start()

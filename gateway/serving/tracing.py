@@ -1,7 +1,7 @@
 """OpenTelemetry traces, for those who install the extra `tracing` and configure an endpoint.
 
-In: the `tracing` section. Out: a middleware that makes one span a request, a child of the caller's when it
-sent a `traceparent`. Without the section nothing here is imported and nothing is paid.
+In: the `tracing` section. Out: one span a request, put around the door's work, a child of the caller's when
+it sent a `traceparent`. Without the section nothing here is imported and nothing is paid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -18,11 +17,10 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.access_log import FACTS
-from gateway.auth import RECIPIENT
 from gateway.config import Tracing
-from gateway.errors import request_id
-from gateway.serving.guard import handler_name
+from gateway.door import Answering, Around
+from gateway.errors import SERVER_FAULT
+from gateway.exchange import Exchange
 
 SERVICE = "delta-sharing-gateway"
 NAMES = ("share", "schema", "table")
@@ -42,33 +40,30 @@ def provider(settings: Tracing, exporter: SpanExporter | None = None) -> TracerP
     return made
 
 
-def tracing(tracers: TracerProvider) -> Middleware:
-    """Make the outermost middleware: a span from a request's head to the end of its answer."""
+def tracing(tracers: TracerProvider) -> Around:
+    """Make what goes around each exchange: a span from a request's head to the end of its answer."""
     tracer = tracers.get_tracer(SERVICE)
     propagator = TraceContextTextMapPropagator()
 
-    @web.middleware
-    async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
-        context = propagator.extract(request.headers)
-        route = handler_name(request)
-        with tracer.start_as_current_span(route, context, SpanKind.SERVER) as span:
-            response = await handler(request)
-            span.set_attributes(_attributes(request, response))
-            if response.status >= web.HTTPInternalServerError.status_code:
+    async def trace(exchange: Exchange, answering: Answering) -> web.StreamResponse:
+        context = propagator.extract(exchange.request.headers)
+        with tracer.start_as_current_span(exchange.route.name, context, SpanKind.SERVER) as span:
+            response = await answering(exchange)
+            span.set_attributes(_attributes(exchange, response))
+            if response.status >= SERVER_FAULT:
                 span.set_status(Status(StatusCode.ERROR))
             return response
 
     return trace
 
 
-def _attributes(request: web.Request, response: web.StreamResponse) -> Mapping[str, Any]:
-    recipient = request.get(RECIPIENT)
+def _attributes(exchange: Exchange, response: web.StreamResponse) -> Mapping[str, Any]:
     found: dict[str, Any] = {
-        "http.request.method": request.method,
+        "http.request.method": exchange.request.method,
         "http.response.status_code": response.status,
-        "delta_sharing.request_id": request_id(request),
-        "delta_sharing.recipient": recipient.name if recipient else None,
-        **{f"delta_sharing.{name}": request.match_info.get(name) for name in NAMES},
-        **{f"delta_sharing.{name}": value for name, value in request[FACTS].items()},
+        "delta_sharing.request_id": exchange.id,
+        "delta_sharing.recipient": exchange.asking.name if exchange.asking else None,
+        **{f"delta_sharing.{name}": exchange.names.get(name) for name in NAMES},
+        **{f"delta_sharing.{name}": value for name, value in exchange.facts.items()},
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,160 @@
+"""The whole way of a request, from its head to the end of its answer.
+
+In: requests as aiohttp's server has parsed them. Out: their answers. The way is the same for all and stands
+in `Door`, top-down: the route is found, the recipient made out by its token and let in within its limits, the
+handler answers, whatever fails becomes the protocol's error, and in the end the exchange is counted, audited
+and logged. A request is answered to its end by the configuration that was in force when it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.access_log import AccessLog
+from gateway.auth import identify
+from gateway.errors import (
+    CLIENT_CLOSED_REQUEST,
+    BodyTooLarge,
+    MalformedRequest,
+    PermissionDenied,
+    answer,
+    has_left,
+)
+from gateway.exchange import Exchange, next_id
+from gateway.guard import refusal
+from gateway.limits import Exceeded
+from gateway.networks import allowed
+from gateway.response import WholeResponse
+
+if TYPE_CHECKING:
+    from gateway.guard import Guards
+    from gateway.router import Router
+    from gateway.sharing import Sharing
+    from gateway.watch import Watch
+
+Answering = Callable[[Exchange], Awaitable[web.StreamResponse]]
+Around = Callable[[Exchange, Answering], Awaitable[web.StreamResponse]]
+
+MAX_BODY_BYTES = 1024 * 1024
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Door:
+    """Answers requests. `sharing` and `guards` may be swapped at any time; `draining` ends readiness."""
+
+    def __init__(
+        self,
+        router: Router,
+        sharing: Sharing,
+        guards: Guards,
+        watch: Watch,
+        *,
+        records_first: bool = False,
+        around: Around | None = None,
+    ) -> None:
+        """`records_first`: nothing is done for a recipient before it is in the audit log.
+
+        `around` sees each exchange as a whole, errors included (traces).
+        """
+        self.sharing = sharing
+        self.guards = guards
+        self.draining = False
+        self._router = router
+        self._watch = watch
+        self._log = AccessLog()
+        self._records_first = records_first
+        self._around = around
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request."""
+        route, names = self._router.find(request.method, request.rel_url.path_safe)
+        exchange = Exchange(
+            next_id(), request, route, names, self.sharing, time.monotonic(), draining=self.draining
+        )
+        if self._around is not None:
+            return await self._around(exchange, self._watched)
+        return await self._watched(exchange)
+
+    async def _watched(self, exchange: Exchange) -> web.StreamResponse:
+        """Answer, and tell how it ended; without a response, its client has left."""
+        response: web.StreamResponse | None = None
+        self._watch.begun(exchange)
+        try:
+            response = await self._answered(exchange)
+            return response
+        finally:
+            seconds = time.monotonic() - exchange.begun_seconds
+            self._watch.ended(exchange, response, seconds)
+            self._log.ended(exchange, response, seconds)
+
+    async def _answered(self, exchange: Exchange) -> web.StreamResponse:
+        """Answer; every exception becomes an answer in the protocol's shape."""
+        try:
+            if exchange.route.is_open:
+                return await exchange.route.handler(exchange)
+            return await self._admitted(exchange)
+        except ConnectionError as error:
+            if has_left(exchange.request):
+                # Nobody is there to read it; the status is for the log and the metrics.
+                return WholeResponse(status=CLIENT_CLOSED_REQUEST)
+            return self._refused(exchange, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has an answer
+            return self._refused(exchange, error)
+
+    async def _admitted(self, exchange: Exchange) -> web.StreamResponse:
+        """Answer a recipient who is known, comes from where it may, and is within its limits."""
+        sharing, guards = exchange.sharing, self.guards
+        authorization = exchange.request.headers.getall("Authorization", [])
+        recipient = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
+        exchange.asking = recipient
+        if recipient.networks and not allowed(recipient.networks, exchange.address):
+            self._watch.refused_address()
+            raise PermissionDenied("this address is not on the recipient's allow-list")
+        if self._records_first:
+            await self._watch.record_first(exchange)
+        exchange.body = await _body(exchange.request, guards.body_seconds)
+        exchange.drain_rate = guards.drain_rate
+        gate = guards.recipients.gate(recipient.name)
+        await gate.request()
+        if not exchange.route.is_long:
+            return await exchange.route.handler(exchange)
+        async with gate.stream(), guards.memory.stream():
+            self._watch.stream_begun()
+            try:
+                return await exchange.route.handler(exchange)
+            finally:
+                self._watch.stream_ended()
+                gate.signed(exchange.facts.get("returned", 0))
+
+    def _refused(self, exchange: Exchange, error: Exception) -> web.StreamResponse:
+        if isinstance(error, Exceeded):
+            self._watch.limited(error.excess)
+            error = refusal(error)
+        said = answer(error, exchange.id)
+        exchange.facts["error_code"] = said.error_code
+        return said.response()
+
+
+async def _body(request: web.BaseRequest, seconds: float) -> bytes:
+    """A request's body, read to its end within its time before anything else is taken."""
+    if not request.body_exists:
+        return b""
+    if request.content.is_eof():
+        # It came with the head: nothing has to be waited for.
+        body = request.content.read_nowait()
+        if len(body) > MAX_BODY_BYTES:
+            raise BodyTooLarge(f"a body is at most {MAX_BODY_BYTES} bytes")
+        return body
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(CONTINUE)
+        request.writer.output_size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except TimeoutError:
+        raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None

@@ -1,0 +1,76 @@
+"""One request on its way through the house, with what the rooms have found out about it."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from gateway.errors import Unauthenticated
+from gateway.limits import DrainRate
+from gateway.networks import Address, client_address
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+    from gateway.catalog import Recipient
+    from gateway.router import Route
+    from gateway.sharing import Sharing
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request and what belongs to it from its head to the end of its answer.
+
+    Attributes:
+        id: by which it stands in the logs.
+        request: as aiohttp has parsed it.
+        route, names: what answers it, and what its path names.
+        sharing: what the configuration made that was in force when it came.
+        begun_seconds: when it came, by the clock that only goes forward.
+        draining: the server is about to end.
+        asking: the recipient, once a token has told it; see `recipient`.
+        body: the whole of it, for routes that are not open.
+        drain_rate: the slowest reader that its answer bears.
+        first_byte_seconds: when the head of a stream left; None for an answer that leaves whole.
+        facts: what is told of it in the log, by name.
+
+    """
+
+    id: str
+    request: web.BaseRequest
+    route: Route
+    names: Mapping[str, str]
+    sharing: Sharing
+    begun_seconds: float
+    draining: bool = False
+    asking: Recipient | None = None
+    body: bytes = b""
+    drain_rate: DrainRate = DrainRate()  # noqa: RUF009 - it is frozen
+    first_byte_seconds: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def recipient(self) -> Recipient:
+        """Who asks. Raises Unauthenticated where nobody was made out: no route can forget it."""
+        if self.asking is None:
+            raise Unauthenticated
+        return self.asking
+
+    @property
+    def address(self) -> Address | None:
+        """Where it really comes from, as far as proxies are believed."""
+        forwarded_for = self.request.headers.getall("X-Forwarded-For", [])
+        return client_address(self.request.remote, forwarded_for, self.sharing.trusted_proxies)
+
+
+def next_id() -> str:
+    """An id for a request: its process and its number. No secret: random bytes are a call to the system."""
+    return f"{_PROCESS}{next(_NUMBERS):08x}"
+
+
+_PROCESS = secrets.token_hex(4)
+_NUMBERS = count()

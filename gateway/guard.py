@@ -1,0 +1,74 @@
+"""The limits in force: what one recipient and all together may take, as the door asks for it.
+
+In: a configuration and how many workers share it. Out: `Guards`, a value that a reload swaps, while those
+inside leave the gates that they entered; and what a refusal is to a client: TooManyRequests or Unavailable,
+with seconds that clients survive.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gateway.errors import GatewayError, TooManyRequests, Unavailable
+from gateway.limits import (
+    DrainRate,
+    Exceeded,
+    Excess,
+    MemoryGate,
+    RecipientGates,
+    machine_bytes,
+    remembered,
+    resident_bytes,
+    share_of,
+)
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+
+MEMORY_LOOK_SECONDS = 0.05
+MEMORY_SHARE = 0.8
+"""The part of the machine's memory that streams may need, where the configuration says nothing."""
+UNKNOWN_MACHINE_BYTES = 2**33
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """All limits of one configuration."""
+
+    recipients: RecipientGates
+    memory: MemoryGate
+    body_seconds: float
+    drain_rate: DrainRate
+
+    @staticmethod
+    def of(config: Config, *, workers: int = 1) -> Guards:
+        """Make them for one of several workers."""
+        limits = config.gateway.limits
+        memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
+        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
+        return Guards(
+            recipients=RecipientGates(
+                share_of(limits.recipient, workers),
+                {name: share_of(own, workers) for name, own in named.items()},
+                time.monotonic,
+            ),
+            memory=MemoryGate(
+                memory_bytes // workers,
+                stream_bytes=limits.stream_bytes,
+                queue_length=limits.queued_streams,
+                queue_seconds=limits.queue_seconds,
+                resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
+            ),
+            body_seconds=limits.body_seconds,
+            drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
+        )
+
+
+def refusal(exceeded: Exceeded) -> GatewayError:
+    """What a client is told who met a limit."""
+    seconds = exceeded.retry_after_seconds
+    if exceeded.excess is Excess.MEMORY:
+        return Unavailable("the server is busy", retry_after_seconds=seconds)
+    return TooManyRequests(f"over the limit of {exceeded.excess}", retry_after_seconds=seconds)
