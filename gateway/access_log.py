@@ -47,17 +47,20 @@ class AccessLog:
 
 def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> bytes:
     """The line, without its end."""
-    request, asking = exchange.request, exchange.asking
+    request = exchange.request
     fields = {
         "time_ms": time.time_ns() // 1_000_000,
         "request": exchange.id,
         "method": request.method,
         "path": request.path,
         "status": CLIENT_CLOSED_REQUEST if response is None else response.status,
-        "recipient": asking.name if asking else None,
-        "remote": request.remote,
-        "duration_ms": round(seconds * 1000, 3),
-        "bytes": (response.body_length or None) if response is not None else None,
     }
+    if exchange.asking is not None:
+        fields["recipient"] = exchange.asking.name
+    if request.remote is not None:
+        fields["remote"] = request.remote
+    fields["duration_ms"] = round(seconds * 1000, 3)
+    if response is not None and response.body_length:
+        fields["bytes"] = response.body_length
     fields |= exchange.facts
-    return orjson.dumps({key: value for key, value in fields.items() if value is not None})
+    return orjson.dumps(fields)

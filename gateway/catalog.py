@@ -63,6 +63,10 @@ class SharedTable:
     history_shared: bool
     start_version: int
 
+    def __hash__(self) -> int:
+        # That of all values would be made anew for each request.
+        return hash(self.id)
+
     @property
     def full_name(self) -> str:
         """`share.schema.table`."""

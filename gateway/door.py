@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.exchange import Exchange, next_id
 from gateway.guard import refusal
-from gateway.limits import Exceeded
+from gateway.limits import Exceeded, MemoryGate
 from gateway.networks import allowed
 from gateway.response import WholeResponse
 
@@ -123,13 +123,22 @@ class Door:
         await gate.request()
         if not exchange.route.is_long:
             return await exchange.route.handler(exchange)
-        async with gate.stream(), guards.memory.stream():
-            self._watch.stream_begun()
-            try:
-                return await exchange.route.handler(exchange)
-            finally:
-                self._watch.stream_ended()
-                gate.signed(exchange.facts.get("returned", 0))
+        await gate.enter_stream()
+        try:
+            return await self._streamed(exchange, guards.memory)
+        finally:
+            gate.leave_stream()
+            gate.signed(exchange.facts.get("returned", 0))
+
+    async def _streamed(self, exchange: Exchange, memory: MemoryGate) -> web.StreamResponse:
+        """Answer by what may be a stream, within the memory of all of them."""
+        await memory.enter_stream()
+        self._watch.stream_begun()
+        try:
+            return await exchange.route.handler(exchange)
+        finally:
+            self._watch.stream_ended()
+            memory.leave_stream()
 
     def _refused(self, exchange: Exchange, error: Exception) -> web.StreamResponse:
         if isinstance(error, Exceeded):

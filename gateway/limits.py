@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from gateway.config.operation import CLIENT_PATIENCE_SECONDS, RecipientLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 PAGE_BYTES = 4096
@@ -161,21 +161,6 @@ class Admission:
             turn.set_result(None)
 
 
-class Place:
-    """A place that is held for as long as the context lives; no generator, since each request takes two."""
-
-    __slots__ = ("_enter", "_leave")
-
-    def __init__(self, enter: Callable[[], Awaitable[None]], leave: Callable[[], None]) -> None:
-        self._enter, self._leave = enter, leave
-
-    async def __aenter__(self) -> None:
-        await self._enter()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._leave()
-
-
 class RecipientGate:
     """One recipient's buckets and slots."""
 
@@ -220,16 +205,13 @@ class RecipientGate:
             finally:
                 self._queued -= 1
 
-    def stream(self) -> Place:
-        """Hold a stream's place. Entering raises Exceeded: none free in time, or earlier files not paid."""
-        return Place(self._enter_stream, self._leave_stream)
-
     def signed(self, files: int) -> None:
         """Charge the files that a stream signed; a stream that began is never cut for it."""
         if self._files is not None:
             self._files.take(files, self._now_seconds())
 
-    async def _enter_stream(self) -> None:
+    async def enter_stream(self) -> None:
+        """Take a stream's place. Raises Exceeded: none is free in time, or earlier files are not paid."""
         if self._files is not None:
             wait_seconds = self._files.wait_seconds(0, self._now_seconds())
             if wait_seconds > 0:
@@ -237,7 +219,8 @@ class RecipientGate:
         if self._streams is not None and not await self._streams.enter():
             raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
 
-    def _leave_stream(self) -> None:
+    def leave_stream(self) -> None:
+        """Give the place back."""
         if self._streams is not None:
             self._streams.leave()
 
@@ -258,11 +241,13 @@ class RecipientGates:
 
     def gate(self, recipient: str) -> RecipientGate:
         """The gate of a recipient that was let in by its token (so their number is bounded)."""
-        key = recipient.lower()
-        gate = self._gates.get(key)
+        gate = self._gates.get(recipient)
         if gate is None:
-            gate = RecipientGate(self._named.get(key, self._default), self._now_seconds)
-            self._gates[key] = gate
+            key = recipient.lower()
+            gate = self._gates.get(key) or RecipientGate(
+                self._named.get(key, self._default), self._now_seconds
+            )
+            self._gates[key] = self._gates[recipient] = gate
         return gate
 
 
@@ -295,16 +280,14 @@ class MemoryGate:
         """What is promised to running streams."""
         return self._admission.used
 
-    def stream(self) -> Place:
-        """Hold a stream's memory. Entering raises Exceeded when there is none in time."""
-        return Place(self._enter, self._leave)
-
-    async def _enter(self) -> None:
+    async def enter_stream(self) -> None:
+        """Take a stream's memory. Raises Exceeded when there is none in time."""
         if self._resident_bytes() > self.limit_bytes or not await self._admission.enter(self._stream_bytes):
             raise Exceeded(Excess.MEMORY, self._queue_seconds)
         self.admitted += 1
 
-    def _leave(self) -> None:
+    def leave_stream(self) -> None:
+        """Give the memory back."""
         self._admission.leave(self._stream_bytes)
 
 

@@ -75,9 +75,9 @@ class Capabilities:
     def negotiate(self, *, needs_delta_format: bool, client_reader_features: Sequence[str]) -> ResponseFormat:
         """Choose the response format for a table. Raises UnsupportedOperation, which says what to send."""
         formats = self.formats or ("parquet",)
-        features = ",".join(feature.lower() for feature in client_reader_features)
         if not needs_delta_format:
             return formats[0]
+        features = ",".join(feature.lower() for feature in client_reader_features)
         if "delta" not in formats:
             also = f";readerfeatures={features}" if features else ""
             raise UnsupportedOperation(

@@ -12,7 +12,7 @@ from aiohttp.http import HttpVersion10
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import HttpVersion
 
 SERVER = "delta-sharing-gateway"
 """What answers say of who made them; versions are nobody's business."""
@@ -29,32 +29,49 @@ class WholeResponse(web.StreamResponse):
         self, body: bytes = b"", headers: Mapping[str, str] | None = None, *, status: int = 200
     ) -> None:
         """`headers` name the body's type, if there is a body."""
-        super().__init__(status=status, headers=headers)
+        super().__init__(status=status)
         self.body = body
+        self._fields = headers or {}
 
     @property
     def body_length(self) -> int:
         """The body's bytes, whether they have left or not."""
         return len(self.body)
 
-    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+    async def prepare(self, request: web.BaseRequest) -> None:
         """Send it. Raises ConnectionError."""
-        writer, headers, version = request.writer, self.headers, request.version
         if self._keep_alive is None:
             self._keep_alive = request.keep_alive
-        headers["Content-Length"] = str(len(self.body))
-        headers["Date"] = _date()
-        headers["Server"] = SERVER
-        if version == HttpVersion10 and self._keep_alive:
-            headers["Connection"] = "keep-alive"
-        elif version != HttpVersion10 and not self._keep_alive:
-            headers["Connection"] = "close"
-        await writer.write_headers(f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}", headers)
-        await writer.write_eof(b"" if request.method == "HEAD" else self.body)
-        return None
+        transport, writer = request.transport, request.writer
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
+        transport.write(sent)
+        writer.output_size += len(sent)
+        await writer.drain()
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to be sent."""
+
+    def _head(self, version: HttpVersion) -> bytes:
+        fields = [f"{name}: {value}" for name, value in self._fields.items()]
+        if self._keep_alive and version == HttpVersion10:
+            fields.append("Connection: keep-alive")
+        elif not self._keep_alive and version != HttpVersion10:
+            fields.append("Connection: close")
+        lines = [
+            f"HTTP/{version.major}.{version.minor} {self.status} {self.reason}",
+            *fields,
+            f"Content-Length: {len(self.body)}",
+            f"Date: {_date()}",
+            f"Server: {SERVER}",
+            "",
+            "",
+        ]
+        head = "\r\n".join(lines)
+        if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
+            raise ValueError("a header holds a line break")
+        return head.encode()
 
 
 def _date() -> str:

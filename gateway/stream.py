@@ -90,7 +90,8 @@ async def answer(exchange: Exchange, sent: Answer) -> web.StreamResponse:
     finally:
         chunks.cancel()
         summary = chunks.summary
-        exchange.facts.update(_counts(summary.pruning), file_bytes=summary.file_bytes)
+        exchange.facts |= _counts(summary.pruning)
+        exchange.facts["file_bytes"] = summary.file_bytes
 
 
 async def pump(exchange: Exchange, sent: Answer, first: memoryview | None) -> web.StreamResponse:
@@ -239,7 +240,11 @@ def _headers(sent: Answer) -> dict[str, str]:
 
 def _pruning(counts: PruneCounts) -> str:
     """How files are chosen, told before them."""
-    return ", ".join([f"{name}={count}" for name, count in _counts(counts).items()])
+    return (
+        f"considered={counts.considered}, pruned_by_partition={counts.pruned_by_partition}, "
+        f"pruned_by_stats={counts.pruned_by_stats}, pruned_by_limit={counts.pruned_by_limit}, "
+        f"returned={counts.returned}"
+    )
 
 
 def _foreseen_pruning(sent: Answer) -> str:

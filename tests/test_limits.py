@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,15 @@ from gateway.limits import (
     return_memory,
     share_of,
 )
+
+
+@asynccontextmanager
+async def inside(gate):
+    await gate.enter_stream()
+    try:
+        yield
+    finally:
+        gate.leave_stream()
 
 
 class Clock:
@@ -100,7 +110,7 @@ async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
     order, gates = [], [asyncio.Event() for _ in range(3)]
 
     async def one(number):
-        async with gate.stream():
+        async with inside(gate):
             order.append(number)
             await gates[number].wait()
 
@@ -114,29 +124,29 @@ async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
 
 async def test_a_stream_that_finds_no_place_in_time_is_refused():
     gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
-    async with gate.stream():
+    async with inside(gate):
         with pytest.raises(Exceeded) as refused:
-            async with gate.stream():
+            async with inside(gate):
                 pytest.fail("let in")
     assert refused.value.excess is Excess.STREAMS
-    async with gate.stream():
+    async with inside(gate):
         pass
 
 
 async def test_files_are_paid_after_they_were_signed():
     clock = Clock()
     gate = RecipientGate(RecipientLimits(files_per_minute=60), clock)
-    async with gate.stream():
+    async with inside(gate):
         gate.signed(63)
     with pytest.raises(Exceeded) as refused:
-        async with gate.stream():
+        async with inside(gate):
             pytest.fail("let in")
     assert (refused.value.excess, refused.value.retry_after_seconds) == (Excess.FILES, 3)
     clock.now += 3
-    async with gate.stream():
+    async with inside(gate):
         gate.signed(1_000_000)
     with pytest.raises(Exceeded) as refused:
-        async with gate.stream():
+        async with inside(gate):
             pytest.fail("let in")
     assert refused.value.retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
 
@@ -212,18 +222,18 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
     gate = MemoryGate(
         100, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
     )
-    async with gate.stream():
+    async with inside(gate):
         assert gate.used_bytes == 60
         with pytest.raises(Exceeded) as refused:
-            async with gate.stream():
+            async with inside(gate):
                 pytest.fail("let in")
         assert refused.value.excess is Excess.MEMORY
     resident[0] = 101
     with pytest.raises(Exceeded):
-        async with gate.stream():
+        async with inside(gate):
             pytest.fail("let in")
     resident[0] = 99
-    async with gate.stream():
+    async with inside(gate):
         pass
     # The refused are not counted: what was let in may have left memory behind.
     assert (gate.used_bytes, gate.admitted) == (0, 2)

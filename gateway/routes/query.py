@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from gateway.tables import Changes, Snapshot, StreamSummary
 
 
+NO_HINTS = Hints()
+
+
 async def query(exchange: Exchange) -> web.StreamResponse:
     """Answer a query."""
     asked = TableRequest.of(exchange)
@@ -113,6 +116,8 @@ def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> S
 def applied_hints(asked: TableRequest, body: TableQuery) -> Hints:
     """The hints that the configuration lets count."""
     config, hints = asked.sharing.config, body.hints
+    if hints == NO_HINTS:
+        return hints
     json_counts = config.evaluate_json_predicate_hints or config.evaluate_json_predicate_hints_v2
     return Hints(
         predicates=hints.predicates if config.evaluate_predicate_hints else (),

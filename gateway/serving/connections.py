@@ -108,6 +108,11 @@ class _Connection(web.RequestHandler):
         self._unsent.lost(self)
         super().connection_lost(exc)
 
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # aiohttp resumes after each body that was read, and parses again, whether reading was paused or not.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def handle_error(
         self,
         request: web.BaseRequest,

@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, StringViewArray};
 
-use crate::digest::{Engine, GROUP, SHA256_INITIAL, blocks, pad_md5, pad_sha256, write_hex};
+use crate::digest::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, pad_md5, pad_sha256, write_hex};
 
 /// How ids are made. These are the schemes of the reference server, so that clients' caches stay good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,7 @@ impl IdHasher {
         let mut count = 0;
         for (message, name) in self.messages.iter_mut().zip(names) {
             message.clear();
+            message.reserve(name.len() + 2 * BLOCK_BYTES);
             message.extend_from_slice(name.as_bytes());
             match self.scheme {
                 IdScheme::Parquet => pad_md5(message),

@@ -3,6 +3,9 @@
 //! A log names a file by a relative path, which lies under the table's root, or by an absolute one, which must
 //! lie under the root or under a location that the configuration allows.
 
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use super::Signer;
 use super::location::append_canonical;
 use super::percent;
@@ -48,10 +51,18 @@ fn s3_key_prefix(location: &[u8], bucket: &str) -> Result<String> {
     }
 }
 
-/// The table's root and the other locations that absolute paths may point to. Cheap to clone.
-#[derive(Debug, Clone)]
+/// The table's root and the other locations that absolute paths may point to.
 pub struct SignerSet {
     roots: Vec<SigningRoot>,
+    /// What the streams of one second share: its URLs say the same time.
+    prepared: Mutex<Option<Prepared>>,
+}
+
+/// What URLs of a second and a lifetime have in common.
+struct Prepared {
+    now_seconds: i64,
+    lifetime_seconds: i64,
+    roots: Arc<[StreamRoot]>,
 }
 
 impl SignerSet {
@@ -60,23 +71,43 @@ impl SignerSet {
     pub fn new(root: SigningRoot, others: Vec<SigningRoot>) -> Self {
         let mut roots = vec![root];
         roots.extend(others);
-        Self { roots }
+        Self { roots, prepared: Mutex::new(None) }
     }
 
     /// Prepares what all URLs of a stream share. `now_ms` is the clock of all of them.
     ///
     /// Fails if the root's signer cannot sign; another location's signer fails only when it is needed.
     pub fn stream(&self, now_ms: i64, lifetime_seconds: i64) -> Result<UrlStream> {
-        let template = |root: &SigningRoot| root.signer.template(&root.key_prefix, now_ms, lifetime_seconds);
-        let roots: Vec<StreamRoot> = self
+        let roots = self.prepare(now_ms.div_euclid(1000), lifetime_seconds);
+        if let Some(StreamRoot { template: Err(error), .. }) = roots.first() {
+            return Err(error.clone());
+        }
+        Ok(UrlStream::over(roots))
+    }
+
+    fn prepare(&self, now_seconds: i64, lifetime_seconds: i64) -> Arc<[StreamRoot]> {
+        let mut last = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(prepared) = &*last
+            && (prepared.now_seconds, prepared.lifetime_seconds) == (now_seconds, lifetime_seconds)
+        {
+            return Arc::clone(&prepared.roots);
+        }
+        let template = |root: &SigningRoot| {
+            root.signer.template(&root.key_prefix, now_seconds.saturating_mul(1000), lifetime_seconds)
+        };
+        let roots: Arc<[StreamRoot]> = self
             .roots
             .iter()
             .map(|root| StreamRoot { location: root.location.clone(), template: template(root) })
             .collect();
-        if let Some(StreamRoot { template: Err(error), .. }) = roots.first() {
-            return Err(error.clone());
-        }
-        Ok(UrlStream::new(roots))
+        *last = Some(Prepared { now_seconds, lifetime_seconds, roots: Arc::clone(&roots) });
+        roots
+    }
+}
+
+impl fmt::Debug for SignerSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignerSet").field("roots", &self.roots).finish_non_exhaustive()
     }
 }
 

@@ -25,11 +25,7 @@ pub struct UrlStream {
 }
 
 impl UrlStream {
-    pub(super) fn new(roots: Vec<StreamRoot>) -> Self {
-        Self::over(roots.into())
-    }
-
-    fn over(roots: Arc<[StreamRoot]>) -> Self {
+    pub(super) fn over(roots: Arc<[StreamRoot]>) -> Self {
         let groups = roots.iter().map(|_| Group::default()).collect();
         Self { roots, groups, location: Vec::new(), decoded: Vec::new() }
     }

@@ -61,6 +61,8 @@ impl PathText {
         }
         message.path_bytes = Some(path.len());
         message.padded.clear();
+        // Grown at once: step by step it would cost a small answer as much as its signatures.
+        message.padded.reserve(path_at + path.len() + self.tail.len() + 2 * BLOCK_BYTES);
         message.padded.extend_from_slice(&self.head);
         message.padded.extend_from_slice(path);
         message.padded.extend_from_slice(&self.tail);
