@@ -14,9 +14,11 @@ from gateway.protocol import (
     FILE_ID_HEADER,
     VERSION_HEADER,
     Capabilities,
+    ChangesQuery,
     Hints,
     Paging,
     ResponseFormat,
+    TableQuery,
     capabilities_header,
     file_id_scheme,
 )
@@ -45,6 +47,8 @@ class TableRequest:
     recipient: str
     table: SharedTable
     opened: OpenTable
+    capabilities_text: str | None
+    """As the client wrote them."""
     capabilities: Capabilities
     file_id_scheme: ResponseFormat | None
 
@@ -55,13 +59,15 @@ class TableRequest:
         headers = exchange.request.headers
         table = sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
         exchange.facts["table"] = table.full_name
+        capabilities_text = _joined(headers.getall(CAPABILITIES_HEADER, []))
         return TableRequest(
             exchange=exchange,
             sharing=sharing,
             opened=sharing.tables.open(table),
             recipient=recipient.name,
             table=table,
-            capabilities=Capabilities.parse(_joined(headers.getall(CAPABILITIES_HEADER, []))),
+            capabilities_text=capabilities_text,
+            capabilities=Capabilities.parse(capabilities_text),
             file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
         )
 
@@ -132,11 +138,12 @@ class TableRequest:
         ceiling = self.sharing.config.query_table_page_size_limit
         return ceiling if paging.max_files is None else min(paging.max_files, ceiling)
 
-    def open_page(self, token: str | None, parameters: list[Any]) -> Page | None:
+    def open_page(self, asked: TableQuery | ChangesQuery) -> Page | None:
         """The place where a following page goes on; None for the first page."""
+        token = asked.paging.page_token
         if token is None:
             return None
-        bound, now_ms = self._bound(parameters), self.sharing.now_ms()
+        bound, now_ms = self._bound(asked.parameters()), self.sharing.now_ms()
         return Page.open(
             self.sharing.sealer, self.recipient, token, table=self.table.id, parameters=bound, now_ms=now_ms
         )

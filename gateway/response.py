@@ -26,12 +26,12 @@ class WholeResponse(web.StreamResponse):
     """
 
     def __init__(
-        self, body: bytes = b"", headers: Mapping[str, str] | None = None, *, status: int = 200
+        self, body: bytes = b"", headers: Mapping[str, str] | str = "", *, status: int = 200
     ) -> None:
-        """`headers` name the body's type, if there is a body."""
+        """`headers` name the body's type, if there is a body; or the `field_lines` of an earlier answer."""
         super().__init__(status=status)
         self.body = body
-        self._fields = headers or {}
+        self.field_lines = headers if isinstance(headers, str) else _field_lines(headers)
 
     @property
     def body_length(self) -> int:
@@ -54,24 +54,22 @@ class WholeResponse(web.StreamResponse):
         """Nothing is left to be sent."""
 
     def _head(self, version: HttpVersion) -> bytes:
-        fields = [f"{name}: {value}" for name, value in self._fields.items()]
+        connection = ""
         if self._keep_alive and version == HttpVersion10:
-            fields.append("Connection: keep-alive")
+            connection = "Connection: keep-alive\r\n"
         elif not self._keep_alive and version != HttpVersion10:
-            fields.append("Connection: close")
-        lines = [
-            f"HTTP/{version.major}.{version.minor} {self.status} {self.reason}",
-            *fields,
-            f"Content-Length: {len(self.body)}",
-            f"Date: {_date()}",
-            f"Server: {SERVER}",
-            "",
-            "",
-        ]
-        head = "\r\n".join(lines)
-        if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1:
-            raise ValueError("a header holds a line break")
-        return head.encode()
+            connection = "Connection: close\r\n"
+        return (
+            f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
+            f"Content-Length: {len(self.body)}\r\nDate: {_date()}\r\nServer: {SERVER}\r\n\r\n"
+        ).encode()
+
+
+def _field_lines(headers: Mapping[str, str]) -> str:
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if not lines.count("\r") == lines.count("\n") == len(headers) or "\0" in lines:
+        raise ValueError("a header holds a line break")
+    return lines
 
 
 def _date() -> str:

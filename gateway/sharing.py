@@ -13,6 +13,7 @@ from gateway.auth import Credentials, CredentialTable
 from gateway.catalog import Catalog
 from gateway.config import Config
 from gateway.networks import Network, parse_networks
+from gateway.repeats import Repeats
 from gateway.tables import FILES_USE, Tables
 from gateway.tokens import Sealer
 
@@ -31,6 +32,7 @@ class Sharing:
     credentials: Credentials
     sealer: Sealer
     tables: Tables
+    repeats: Repeats
     trusted_proxies: tuple[Network, ...]
     now_ms: Callable[[], int]
 
@@ -56,6 +58,7 @@ class Sharing:
                 url_keys=sealer.derived_keys(FILES_USE),
                 before=before.tables if before else None,
             ),
+            repeats=Repeats(),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
             now_ms=now_ms,
         )

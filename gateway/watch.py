@@ -61,9 +61,9 @@ class Watch:
         self._audit = audit
         self._now_ms = now_ms
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
-        self._files = {
-            fact: metrics.tally(metrics.files.labels(outcome)) for fact, outcome in OUTCOMES.items()
-        }
+        self._files = [
+            (fact, metrics.tally(metrics.files.labels(outcome))) for fact, outcome in OUTCOMES.items()
+        ]
         self._listings = cache(lambda source: metrics.tally(metrics.listings.labels(source)))
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
@@ -116,8 +116,9 @@ class Watch:
 
     def _streamed(self, exchange: Exchange, response: web.StreamResponse | None) -> None:
         facts = exchange.facts
-        for fact, tally in self._files.items():
-            tally.count += facts.get(fact, 0)
+        for fact, tally in self._files:
+            if fact in facts:
+                tally.count += facts[fact]
         if response is not None:
             self._stream_bytes.count += response.body_length
         if "files_from" in facts:

@@ -22,7 +22,7 @@ async def changes(exchange: Exchange) -> web.StreamResponse:
     """Answer a range of changes."""
     asked = TableRequest.of(exchange)
     query = ChangesQuery.parse(exchange.request.query)
-    page = asked.open_page(query.paging.page_token, query.parameters())
+    page = asked.open_page(query)
     sent = await asked.streaming(answer_changes, query, page)
     return await stream.answer(exchange, sent)
 

@@ -6,7 +6,7 @@ it finds the snapshot, negotiates the format and starts the stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -14,7 +14,9 @@ from aiohttp import web
 from gateway import stream
 from gateway.exchange import Exchange
 from gateway.protocol import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
+from gateway.repeats import Repeated
 from gateway.requests import TableRequest
+from gateway.response import WholeResponse
 from gateway.tables import Moment, metadata_id_of, versions_of
 from gateway.tokens import InvalidToken, Page, Refresh
 
@@ -29,14 +31,49 @@ async def query(exchange: Exchange) -> web.StreamResponse:
     """Answer a query."""
     asked = TableRequest.of(exchange)
     body = TableQuery.parse(exchange.body)
-    page = asked.open_page(body.paging.page_token, body.parameters())
+    page = asked.open_page(body)
     if body.starting_version is not None:
-        sent = await asked.streaming(answer_changes, body, page)
-    elif (latest := latest_in_memory(asked, body, page)) is not None:
-        sent = answer_snapshot(asked, body, page, latest)
-    else:
-        sent = await asked.streaming(answer_snapshot, body, page)
-    return await stream.answer(exchange, sent)
+        return await stream.answer(exchange, await asked.streaming(answer_changes, body, page))
+    latest = latest_in_memory(asked, body, page)
+    if latest is None:
+        return await stream.answer(exchange, await asked.streaming(answer_snapshot, body, page))
+    return await answer_latest(asked, body, latest)
+
+
+async def answer_latest(asked: TableRequest, body: TableQuery, latest: Snapshot) -> web.StreamResponse:
+    """Answer by the latest version, which is in memory; again, if the same was asked within this second."""
+    exchange, repeats = asked.exchange, asked.sharing.repeats
+    now_ms, question = asked.sharing.now_ms(), question_of(asked, latest)
+    known = repeats.find(question, now_ms=now_ms)
+    if known is not None:
+        exchange.facts |= known.facts
+        return WholeResponse(known.body, known.field_lines)
+    sent = answer_snapshot(asked, body, None, latest)
+    response = await stream.answer(exchange, sent)
+    if isinstance(response, WholeResponse) and is_same_for_all(asked, body, sent):
+        made = Repeated(response.body, response.field_lines, dict(exchange.facts))
+        repeats.keep(question, made, now_ms=now_ms)
+    return response
+
+
+def question_of(asked: TableRequest, latest: Snapshot) -> Hashable:
+    """All that the answer depends on, beside the configuration and the second."""
+    return (
+        asked.table,
+        latest.table_id,
+        latest.identity,
+        asked.opened.signers,
+        asked.capabilities_text,
+        asked.file_id_scheme,
+        asked.exchange.body,
+    )
+
+
+def is_same_for_all(asked: TableRequest, body: TableQuery, sent: stream.Answer) -> bool:
+    """Whether an answer holds no token, which is one recipient's, and no client would have it coded."""
+    compression = asked.sharing.config.gateway.compression
+    is_uncoded = not compression.enabled or (sent.considered or 0) < compression.minimum_files
+    return is_uncoded and not body.paging and not body.refreshes
 
 
 def latest_in_memory(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot | None:
