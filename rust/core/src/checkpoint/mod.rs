@@ -41,7 +41,7 @@ use parquet_file::ParquetFile;
 use top_file::{Sidecar, TopFile};
 
 /// Rows a batch has at most: its columns stay in the second-level cache until its lines are written.
-const BATCH_ROWS: usize = 8192;
+const BATCH_ROWS: usize = 4096;
 
 /// What of an add is read beside its path, size, modification time, deletion vector and partition values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

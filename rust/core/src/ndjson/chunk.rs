@@ -140,6 +140,8 @@ struct Inner {
     cancelled: AtomicBool,
     options: StreamOptions,
     buffers: Arc<Buffers>,
+    /// None where the answer is made at its start.
+    signal: Option<PipeWriter>,
 }
 
 #[derive(Default)]
@@ -160,9 +162,8 @@ struct State {
     parked: bool,
     /// The reader waits on the pipe.
     reader_waits: bool,
-    /// A byte is in the pipe.
+    /// A byte is in the pipe, or on its way there.
     signalled: bool,
-    signal: Option<PipeWriter>,
 }
 
 struct Made {
@@ -190,15 +191,16 @@ impl NdjsonStream {
             (None, None)
         } else {
             let (wakeups, signal) =
-                std::io::pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+                quiet_pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
             (Some(wakeups), Some(signal))
         };
         let inner = Arc::new(Inner {
             source: Mutex::new(source),
-            state: Mutex::new(State { signal, ..State::default() }),
+            state: Mutex::default(),
             cancelled: AtomicBool::new(false),
             options,
             buffers: Arc::clone(buffers),
+            signal,
         });
         if options.here {
             inner.make_all().unwrap_or_else(|error| inner.fail(error));
@@ -220,9 +222,9 @@ impl NdjsonStream {
     pub fn take(&mut self) -> Result<Next> {
         let mut state = lock(&self.inner.state);
         if state.signalled {
-            state.signalled = false;
-            // The byte is there, so this does not block; which byte it is says nothing.
-            let _ = self.wakeups.as_mut().map(|wakeups| wakeups.read(&mut [0]));
+            // A byte that is still on its way wakes the reader once more, for nothing.
+            let taken = self.wakeups.as_mut().is_some_and(|wakeups| wakeups.read(&mut [0]).is_ok());
+            state.signalled = !taken;
         }
         if let Some(bytes) = state.ready.pop_front() {
             let resume = state.parked && state.has_room();
@@ -315,15 +317,16 @@ impl State {
         }
     }
 
-    fn wake_reader(&mut self) {
+    /// Whether the reader has to be told that there is something for it, which is said once.
+    #[must_use]
+    fn wakes_reader(&mut self) -> bool {
         let something_to_say = !self.ready.is_empty() || self.failure.is_some() || self.is_done();
-        if self.reader_waits && something_to_say {
+        let wakes = self.reader_waits && something_to_say && !self.signalled;
+        if wakes {
             self.reader_waits = false;
-            if let Some(signal) = &mut self.signal {
-                // At most one byte is ever in the pipe, so this never blocks; a reader that has gone hears nothing.
-                self.signalled = signal.write(&[1]).is_ok();
-            }
+            self.signalled = true;
         }
+        wakes
     }
 }
 
@@ -337,7 +340,17 @@ impl Inner {
                 state.ready.clear();
             }
         }
-        state.wake_reader();
+        self.release(state);
+    }
+
+    /// Lets the state go, then wakes the reader: awake before that, it would only wait for the state.
+    fn release(&self, mut state: MutexGuard<'_, State>) {
+        let wakes = state.wakes_reader();
+        drop(state);
+        if let Some(mut signal) = self.signal.as_ref().filter(|_| wakes) {
+            // At most one byte is ever in the pipe, so it has room; a reader that has gone hears nothing.
+            let _ = signal.write(&[1]);
+        }
     }
 
     fn stopped(&self) -> Result<()> {
@@ -369,7 +382,7 @@ impl Inner {
             (None, outcome) => {
                 state.end = Some(number);
                 state.summary.outcome = outcome.unwrap_or_default();
-                state.wake_reader();
+                self.release(state);
                 Ok(None)
             }
         }
@@ -417,8 +430,7 @@ impl Inner {
         }
         let resume = state.parked && state.has_room();
         state.parked &= !resume;
-        state.wake_reader();
-        drop(state);
+        self.release(state);
         if resume {
             pool.submit(Arc::clone(self) as Arc<dyn Task>);
         }
@@ -432,6 +444,13 @@ impl Task for Inner {
             self.fail(error);
         }
     }
+}
+
+/// A pipe that never blocks its reader.
+fn quiet_pipe() -> std::io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = std::io::pipe()?;
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    Ok((reader, writer))
 }
 
 /// A defect in one stream must not take a thread of the pool, and with it all other streams, along.

@@ -63,8 +63,10 @@ fn drain(stream: &mut NdjsonStream) -> (Vec<u8>, Result<()>) {
             Ok(Next::Chunk(chunk)) => body.extend_from_slice(chunk.bytes()),
             Ok(Next::Done) => return (body, Ok(())),
             Ok(Next::NotYet) => {
-                let mut wakeups = stream.wakeups.as_ref().unwrap().try_clone().unwrap();
-                wakeups.read_exact(&mut [0]).unwrap();
+                let mut wakeups = stream.wakeups.as_ref().unwrap();
+                while wakeups.read(&mut [0]).is_err() {
+                    thread::yield_now();
+                }
                 lock(&stream.inner.state).signalled = false;
             }
             Err(error) => return (body, Err(error)),
