@@ -1,9 +1,9 @@
 """One storage's calls: bounded, and stopped for a while once it fails again and again.
 
 In: blocking native calls, and how streams ended that such a call began. Out: the calls' results, or
-`StorageDown` at once while the storage is known to be down. Each storage has threads and a queue of its own,
-so one that hangs holds nobody else's. Which errors speak of the storage (and not of one table) is decided by
-the caller's `is_fault`.
+`StorageDown` at once while the storage is known to be down, and in the end when a call hangs. Each storage has
+threads and a queue of its own, so one that hangs holds nobody else's. Which errors speak of the storage (and
+not of one table) is decided by the caller's `is_fault`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gateway.limits import Admission
 
@@ -110,14 +110,21 @@ class StorageCalls:
         *,
         now_seconds: Callable[[], float],
         is_fault: Callable[[BaseException], bool],
+        call_seconds: float | None = None,
         observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
     ) -> None:
-        """`observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds."""
+        """`call_seconds` is when a caller stops waiting for a call that hangs; None: never.
+
+        `observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds.
+        """
         self.name = name
         self.observe = observe
         self.breaker = Breaker(settings)
         self._now_seconds = now_seconds
         self._is_fault = is_fault
+        self._call_seconds = call_seconds
+        self._hanging: set[asyncio.Future[Any]] = set()
+        """Calls that nobody waits for any more; they were counted as failed."""
         self._admission = Admission(
             settings.concurrent_calls,
             queue_length=settings.queued_calls,
@@ -151,14 +158,26 @@ class StorageCalls:
         # The thread's place is given back when the thread is done, not when its caller stops waiting.
         begun = self._now_seconds()
         running.add_done_callback(lambda ended: self._ended(ended, begun))
-        return await asyncio.shield(running)
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                return await asyncio.shield(running)
+        except TimeoutError:
+            if running.done():
+                raise
+            self._hanging.add(running)
+            self._count(begun, failed=True)
+            raise StorageDown(BUSY_SECONDS) from None
 
     def _ended(self, running: asyncio.Future[T], begun: float) -> None:
         self._admission.leave()
-        if running.cancelled():
-            return
-        error, now_seconds = running.exception(), self._now_seconds()
-        failed = error is not None and self._is_fault(error)
+        error = None if running.cancelled() else running.exception()
+        if running in self._hanging:
+            self._hanging.remove(running)
+        elif not running.cancelled():
+            self._count(begun, failed=error is not None and self._is_fault(error))
+
+    def _count(self, begun: float, *, failed: bool) -> None:
+        now_seconds = self._now_seconds()
         self.observe(self.name, "failed" if failed else "answered", now_seconds - begun)
         if failed:
             self.breaker.failed(now_seconds)

@@ -1,8 +1,8 @@
 """The storages of a configuration: how each is read, signed for, and kept from holding others up.
 
 In: a location. Out: its `Store`, whose native storage and signers have keys that are renewed before they
-end, and the bounded calls of its bucket. What a new configuration leaves as it was is taken over from the
-one before: native storages, and what is known of a bucket's health.
+end, and the bounded calls of its bucket or mount. What a new configuration leaves as it was is taken over
+from the one before: native storages, and what is known of a storage's health.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway import _native
 from gateway.breaker import State, StorageCalls
 from gateway.config.credentials import SUPPORTED, S3Credentials, default_credentials, default_region
 from gateway.config.roles import NoRole, role_of
+from gateway.mounts import mount_of, mount_points
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
@@ -191,6 +192,7 @@ class Storages:
         self._environment = environment
         self._stores: dict[tuple[str, str], Store] = {}
         self._calls: dict[str, StorageCalls] = {}
+        self._names: dict[Location, str] = {}
         self._natives: dict[tuple[object, ...], _native.Storage] = {}
         self._observe: Observe = lambda _storage, _outcome, _seconds: None
         if before is not None:
@@ -205,14 +207,15 @@ class Storages:
         return self._stores[key]
 
     def calls(self, location: Location) -> StorageCalls:
-        """The bounded calls of a location's bucket; all directories have one."""
-        name = name_of(location)
+        """The bounded calls of a location's bucket, or of the mount that a directory lies on."""
+        name = self._name(location)
         if name not in self._calls:
             self._calls[name] = StorageCalls(
                 name,
                 self._config.gateway.storage_faults,
                 now_seconds=time.monotonic,
                 is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                call_seconds=self._config.request_timeout_seconds or None,
                 observe=self._observe,
             )
         return self._calls[name]
@@ -248,8 +251,15 @@ class Storages:
     def _take_over(self, before: Storages) -> None:
         used = {id(store.native) for store in before._stores.values()}
         self._natives = {key: native for key, native in before._natives.items() if id(native) in used}
-        if before._config.gateway.storage_faults == self._config.gateway.storage_faults:
+        if before._config.gateway.storage_faults == self._config.gateway.storage_faults and (
+            before._config.request_timeout_seconds == self._config.request_timeout_seconds
+        ):
             self._calls = dict(before._calls)
+
+    def _name(self, location: Location) -> str:
+        if location not in self._names:
+            self._names[location] = name_of(location)
+        return self._names[location]
 
     def _make(self, location: Location, entry: StorageEntry | None) -> Store:
         if location.kind == "file":
@@ -306,8 +316,10 @@ def renew(stores: Iterable[Store]) -> None:
 
 
 def name_of(location: Location) -> str:
-    """By which a location's storage is counted, and given up."""
-    return f"s3://{location.bucket}" if location.kind == "s3" else "file"
+    """By which a location's storage is counted, and given up: what fails together has one name."""
+    if location.kind == "s3":
+        return f"s3://{location.bucket}"
+    return f"file://{mount_of(location.key, mount_points())}"
 
 
 def _reached(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:

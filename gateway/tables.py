@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from gateway import _native
 from gateway._native import (
@@ -298,17 +298,33 @@ class Tables:
         """
         opened = self.open(table)
         try:
-            read = await self.storages.calls(table.location).run(call, opened)
-        except (StorageDown, _native.StorageUnavailable) as down:
+            read = await self._on_storage(table.location, call, opened)
+        except (Unavailable, _native.StorageUnavailable):
             kept = self._kept(opened)
-            if kept is None and isinstance(down, StorageDown):
-                seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
-                raise Unavailable(str(down), retry_after_seconds=seconds) from None
             if kept is None:
                 raise
             return await self.blocking(call, kept)
         self._read_at_seconds[table] = time.monotonic()
         return read
+
+    async def in_local_root(
+        self, identity: str, call: Callable[Concatenate[str, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R | None:
+        """Run a call that looks into the directory that a signed URL names by an id; None: there is none."""
+        root = self._local_roots.get(identity)
+        if root is None:
+            return None
+        return await self._on_storage(root, call, root.key, *args, **kwargs)
+
+    async def _on_storage(
+        self, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a call on a thread of a storage. Raises Unavailable while that is down."""
+        try:
+            return await self.storages.calls(location).run(call, *args, **kwargs)
+        except StorageDown as down:
+            seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
+            raise Unavailable(str(down), retry_after_seconds=seconds) from None
 
     def stream_ended(self, table: SharedTable, error: BaseException | None) -> None:
         """Count for a table's storage how a stream ended that was read from it; None: whole."""
@@ -324,7 +340,8 @@ class Tables:
 
     def local_root(self, identity: str) -> str | None:
         """The directory that a signed URL of the files route names by an id."""
-        return self._local_roots.get(identity)
+        root = self._local_roots.get(identity)
+        return None if root is None else root.key
 
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
@@ -372,7 +389,7 @@ def root_id(root: Location) -> str:
     return str(uuid.uuid5(ID_NAMESPACE, root.url))
 
 
-def _local_roots(config: Config, catalog: Catalog) -> dict[str, str]:
+def _local_roots(config: Config, catalog: Catalog) -> dict[str, Location]:
     allowed = {root_id(root): root for root in config.gateway.allowed_roots}
     tables = {table.id: table.location for table in catalog.tables()}
-    return {identity: root.key for identity, root in (allowed | tables).items() if root.kind == "file"}
+    return {identity: root for identity, root in (allowed | tables).items() if root.kind == "file"}

@@ -45,8 +45,7 @@ async def file(exchange: Exchange) -> web.StreamResponse:
     )
     if not signed:
         raise PermissionDenied("the URL is not valid, or no longer")
-    root = sharing.tables.local_root(identity)
-    path = await sharing.tables.blocking(inside, root, key) if root is not None else None
+    path = await sharing.tables.in_local_root(identity, inside, key)
     if path is None:
         raise NotFound("no such file")
     return DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})

@@ -5,6 +5,7 @@
 //! without its directory; the store's own words travel in `detail`.
 
 mod keys;
+mod local;
 mod pending;
 mod remote;
 mod runtime;
@@ -12,9 +13,7 @@ mod stored_file;
 mod window;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
@@ -74,7 +73,7 @@ impl Storage {
     pub fn list_log(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let directory = log_path::join(root, LOG_DIRECTORY);
         let mut entries = match &self.0 {
-            Inner::Local => list_local(&directory, from_name)?,
+            Inner::Local => local::list(&directory, from_name)?,
             Inner::Remote(remote) => remote.list(&directory, from_name)?,
         };
         entries.sort_unstable_by(|left, right| left.name.cmp(&right.name));
@@ -84,7 +83,7 @@ impl Storage {
     /// A whole file.
     pub fn read(&self, path: &str) -> Result<Bytes> {
         match &self.0 {
-            Inner::Local => read_local(path),
+            Inner::Local => local::read(path),
             Inner::Remote(remote) => remote.read(path),
         }
     }
@@ -93,7 +92,7 @@ impl Storage {
     #[must_use]
     pub fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
         match &self.0 {
-            Inner::Local => paths.iter().map(|path| read_local(path)).collect(),
+            Inner::Local => paths.iter().map(|path| local::read(path)).collect(),
             Inner::Remote(remote) => remote.read_many(paths),
         }
     }
@@ -125,56 +124,6 @@ impl fmt::Debug for Storage {
     }
 }
 
-fn list_local(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
-    let failed = |error: &std::io::Error| local_error(directory, error);
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error)
-            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
-        {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(failed(&error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| failed(&error))?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if name.as_str() < from_name {
-            continue;
-        }
-        // Follows links, as a read would. A file deleted since it was listed is not there.
-        let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
-        if metadata.is_file() {
-            found.push(LogFileEntry { name, size: metadata.len(), modified_ms: modified_ms(&metadata) });
-        }
-    }
-    Ok(found)
-}
-
-fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
-    let Ok(modified) = metadata.modified() else { return 0 };
-    match modified.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
-        Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
-    }
-}
-
-fn read_local(path: &str) -> Result<Bytes> {
-    check_whole_file_size(path, local_size(path)?)?;
-    std::fs::read(path).map(Bytes::from).map_err(|error| local_error(path, &error))
-}
-
-/// The size of a regular file. Nothing else is a file of a log: opening a pipe would wait for its writer.
-fn local_size(path: &str) -> Result<u64> {
-    let metadata = std::fs::metadata(Path::new(path)).map_err(|error| local_error(path, &error))?;
-    if metadata.is_file() {
-        Ok(metadata.len())
-    } else {
-        Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() })
-    }
-}
-
 fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
     if size > MAX_WHOLE_FILE_BYTES {
         return Err(Error::corrupt(log_path::file_name(path), "the file is too large to be part of a log"));
@@ -182,19 +131,10 @@ fn check_whole_file_size(path: &str, size: u64) -> Result<()> {
     Ok(())
 }
 
-fn local_error(path: &str, error: &std::io::Error) -> Error {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            Error::FileNotFound { file: log_path::file_name(path).to_owned() }
-        }
-        ErrorKind::PermissionDenied => Error::StorageDenied { detail: format!("{path}: {error}") },
-        _ => Error::StorageUnavailable { detail: format!("{path}: {error}") },
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn text(path: &Path) -> String {

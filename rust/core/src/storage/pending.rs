@@ -4,6 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use bytes::Bytes;
 
+use super::local;
 use crate::error::{Error, Result};
 use crate::pool;
 
@@ -34,7 +35,7 @@ impl PendingReads {
     #[must_use]
     pub fn wait(self) -> Vec<Result<Bytes>> {
         match self.0 {
-            Reads::Local(paths) => paths.iter().map(|path| super::read_local(path)).collect(),
+            Reads::Local(paths) => paths.iter().map(|path| local::read(path)).collect(),
             Reads::Remote { results, count } => pool::waiting(|| results.recv()).unwrap_or_else(|_| {
                 let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };
                 vec![Err(lost); count]

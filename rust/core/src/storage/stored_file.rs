@@ -6,16 +6,15 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::local;
 use super::remote::Remote;
 use super::window::Windows;
-use super::{local_error, local_size};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -38,11 +37,7 @@ enum Source {
 
 impl StoredFile {
     pub(super) fn local(path: &str) -> Result<Self> {
-        local_size(path)?;
-        let failed = |error: std::io::Error| local_error(path, &error);
-        let file = File::open(path).map_err(failed)?;
-        // Of the file that was opened: the path may name another one by now.
-        let size = file.metadata().map_err(failed)?.len();
+        let (file, size) = local::open(path)?;
         Ok(Self { source: Source::Local(Arc::new(file)), size, name: log_path::file_name(path).into() })
     }
 
@@ -76,7 +71,8 @@ impl StoredFile {
         match &self.source {
             Source::Local(file) => {
                 let mut buffer = vec![0; length];
-                file.read_exact_at(&mut buffer, start).map_err(|error| local_error(&self.name, &error))?;
+                local::read_exact_at(file, &mut buffer, start)
+                    .map_err(|error| local::store_error(&self.name, &error))?;
                 Ok(buffer.into())
             }
             Source::Remote(windows) => windows.read(start, length),
@@ -115,7 +111,10 @@ impl Read for StoredFileReader {
         let left = self.file.size.saturating_sub(self.position);
         let length = (buffer.len() as u64).min(left) as usize;
         let read = match &self.file.source {
-            Source::Local(file) => file.read_at(&mut buffer[..length], self.position)?,
+            Source::Local(file) => {
+                local::read_exact_at(file, &mut buffer[..length], self.position)?;
+                length
+            }
             Source::Remote(windows) => {
                 let bytes = windows.read(self.position, length).map_err(std::io::Error::other)?;
                 buffer[..bytes.len()].copy_from_slice(&bytes);

@@ -1,0 +1,121 @@
+//! The local file system.
+//!
+//! A directory may be a mount of something far away that hangs. What may wait for it does so inside of
+//! [`pool::waiting`]: a mount that hangs holds up the streams of its own tables alone.
+
+use std::fs::File;
+use std::io::Result as IoResult;
+use std::os::unix::fs::FileExt;
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+
+use super::{LogFileEntry, check_whole_file_size};
+use crate::error::{Error, Result};
+use crate::{log_path, pool};
+
+/// The regular files of a directory whose names are not before `from_name`, in any order. A directory that is not
+/// there is empty.
+pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+    pool::waiting(|| list_here(directory, from_name))
+}
+
+/// A whole file.
+pub(super) fn read(path: &str) -> Result<Bytes> {
+    pool::waiting(|| {
+        check_whole_file_size(path, size(path)?)?;
+        std::fs::read(path).map(Bytes::from).map_err(|error| store_error(path, &error))
+    })
+}
+
+/// A file to be read in pieces, and its size.
+pub(super) fn open(path: &str) -> Result<(File, u64)> {
+    let failed = |error: std::io::Error| store_error(path, &error);
+    pool::waiting(|| {
+        size(path)?;
+        let file = File::open(path).map_err(failed)?;
+        // Of the file that was opened: the path may name another one by now.
+        let size = file.metadata().map_err(failed)?.len();
+        Ok((file, size))
+    })
+}
+
+/// Fills a buffer from a position on. What is in the system's memory is copied at once: to let another step run
+/// meanwhile would cost more.
+pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], start: u64) -> IoResult<()> {
+    let at_hand = read_at_hand(file, buffer, start);
+    let rest = &mut buffer[at_hand..];
+    if rest.is_empty() {
+        return Ok(());
+    }
+    pool::waiting(|| file.read_exact_at(rest, start + at_hand as u64))
+}
+
+/// How many bytes could be had without waiting; none where the file system cannot tell.
+#[cfg(target_os = "linux")]
+fn read_at_hand(file: &File, buffer: &mut [u8], start: u64) -> usize {
+    use rustix::io::{ReadWriteFlags, preadv2};
+    preadv2(file, &mut [std::io::IoSliceMut::new(buffer)], start, ReadWriteFlags::NOWAIT).unwrap_or(0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_at_hand(_: &File, _: &mut [u8], _: u64) -> usize {
+    0
+}
+
+fn list_here(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+    let failed = |error: &std::io::Error| store_error(directory, error);
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failed(&error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| failed(&error))?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if name.as_str() < from_name {
+            continue;
+        }
+        // Follows links, as a read would. A file deleted since it was listed is not there.
+        let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
+        if metadata.is_file() {
+            found.push(LogFileEntry { name, size: metadata.len(), modified_ms: modified_ms(&metadata) });
+        }
+    }
+    Ok(found)
+}
+
+fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
+    let Ok(modified) = metadata.modified() else { return 0 };
+    match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_millis()).unwrap_or(i64::MAX),
+    }
+}
+
+/// The size of a regular file. Nothing else is a file of a log: opening a pipe would wait for its writer.
+fn size(path: &str) -> Result<u64> {
+    let metadata = std::fs::metadata(path).map_err(|error| store_error(path, &error))?;
+    if metadata.is_file() {
+        Ok(metadata.len())
+    } else {
+        Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() })
+    }
+}
+
+/// What an error of the file system is to a reader of logs.
+pub(super) fn store_error(path: &str, error: &std::io::Error) -> Error {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            Error::FileNotFound { file: log_path::file_name(path).to_owned() }
+        }
+        ErrorKind::PermissionDenied => Error::StorageDenied { detail: format!("{path}: {error}") },
+        _ => Error::StorageUnavailable { detail: format!("{path}: {error}") },
+    }
+}
