@@ -160,6 +160,9 @@ class NdjsonChunks:
     def next_chunk(self) -> Chunk | None:
         """The next piece, or None: then `done` tells the end from "not yet" (wait for `fileno`). Raises LogError."""
     @property
+    def seconds_left(self) -> float | None:
+        """Until the deadline, after which `next_chunk` raises DeadlineExceeded whatever the work waits for."""
+    @property
     def done(self) -> bool: ...
     @property
     def summary(self) -> StreamSummary: ...

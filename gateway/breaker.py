@@ -1,9 +1,9 @@
 """One storage's calls: bounded, and stopped for a while once it fails again and again.
 
 In: blocking native calls, and how streams ended that such a call began. Out: the calls' results, or
-`StorageDown` at once while the storage is known to be down, and in the end when a call hangs. Each storage has
-threads and a queue of its own, so one that hangs holds nobody else's. Which errors speak of the storage (and
-not of one table) is decided by the caller's `is_fault`.
+`StorageDown`: at once while the storage is known to be down, and in the end when a call hangs. Each storage
+has threads and a queue of its own, so one that hangs holds nobody else's. Which errors speak of the storage
+(and not of one table) is decided by the caller's `is_fault`.
 """
 
 from __future__ import annotations

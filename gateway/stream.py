@@ -14,6 +14,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
@@ -213,7 +214,9 @@ async def _next_chunk(sent: Answer) -> memoryview | None:
         if chunks.done:
             sent.ended(None)
             return None
-        await _readable(chunks.fileno())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(chunks.seconds_left):
+                await _readable(chunks.fileno())
 
 
 async def _readable(descriptor: int) -> None:

@@ -74,10 +74,11 @@ def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
     assert one.refused_for(20) == 0
 
 
-def calls(name="s", **settings):
+def calls(name="s", call_seconds=None, **settings):
     return StorageCalls(
         name,
         StorageFaults(**settings),
+        call_seconds=call_seconds,
         now_seconds=asyncio.get_running_loop().time,
         is_fault=lambda error: isinstance(error, Unreachable),
     )
@@ -116,6 +117,24 @@ async def test_a_storage_that_hangs_refuses_its_own_callers_and_no_others():
     assert await hanging.run(divmod, 7, 2) == (3, 1)
     hanging.close()
     healthy.close()
+
+
+async def test_whoever_waits_for_a_call_that_hangs_is_told_in_time_and_the_storage_is_given_up():
+    release = threading.Event()
+    told = []
+    hanging = calls(failures=2, open_seconds=60, concurrent_calls=2, call_seconds=0.05)
+    hanging.observe = lambda _name, outcome, _seconds: told.append(outcome)
+    stuck = await asyncio.gather(*(hanging.run(release.wait, 20) for _ in range(2)), return_exceptions=True)
+    assert all(isinstance(error, StorageDown) for error in stuck)
+    with pytest.raises(StorageDown) as refused:
+        await hanging.run(divmod, 7, 2)
+    assert refused.value.retry_after_seconds > 40
+    release.set()
+    await asyncio.sleep(0.2)
+    # What comes when nobody waits any more speaks for nothing.
+    assert told == ["failed", "failed", "refused"]
+    assert hanging.breaker.state is State.OPEN
+    hanging.close()
 
 
 async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():

@@ -105,6 +105,11 @@ impl NdjsonChunks {
     }
 
     #[getter]
+    fn seconds_left(&self) -> Option<f64> {
+        self.with(|stream| stream.time_left()).map(|left| left.as_secs_f64())
+    }
+
+    #[getter]
     fn done(&self) -> bool {
         self.with(|stream| stream.is_done())
     }

@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::coding::{Checksum, ContentCoding, Trailer, encode};
 use super::line::LineCounts;
@@ -241,8 +241,21 @@ impl NdjsonStream {
         if state.is_done() {
             return Ok(Next::Done);
         }
+        // Whose work waits for a mount that hangs cannot say so itself.
+        if let Err(late) = self.inner.stopped() {
+            drop(state);
+            self.inner.fail(late.clone());
+            return Err(late);
+        }
         state.reader_waits = true;
         Ok(Next::NotYet)
+    }
+
+    /// How long the work may still take; after that [`Self::take`] has something new to say in any case.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let deadline = self.inner.options.deadline?;
+        Some(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Whether every chunk was made and taken, with no failure.

@@ -1,4 +1,5 @@
 use std::io::Read as _;
+use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -160,6 +161,35 @@ fn a_dropped_reader_stops_the_work() {
     let mut busy = start(&pool, Numbers::to(50), ContentCoding::Identity);
     drain(&mut busy).1.unwrap();
     assert!(inner.upgrade().is_none());
+}
+
+/// Waits for as long as its sender lives.
+struct Hanging(Mutex<mpsc::Receiver<()>>);
+
+impl LineSource for Hanging {
+    fn next_work(&mut self) -> Result<Option<Work>> {
+        let _ = self.0.get_mut().unwrap().recv();
+        Ok(None)
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::default()
+    }
+}
+
+#[test]
+fn a_deadline_is_told_though_the_work_itself_hangs() {
+    let pool = Pool::new(1).unwrap();
+    let (_hold, held) = mpsc::channel();
+    let deadline = Some(Instant::now() + Duration::from_millis(200));
+    let options = StreamOptions { deadline, ..StreamOptions::default() };
+    let source = Box::new(Hanging(Mutex::new(held)));
+    let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    assert!(matches!(stream.take(), Ok(Next::NotYet)));
+    thread::sleep(stream.time_left().unwrap());
+    for _ in 0..2 {
+        assert!(matches!(stream.take(), Err(Error::DeadlineExceeded)));
+    }
 }
 
 #[test]

@@ -1,0 +1,42 @@
+"""Mounts: told from the system's list, without touching what hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import Location
+from gateway.mounts import mount_of, mount_points, parse
+from gateway.storages import name_of
+
+ROWS = r"""
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+31 22 0:30 / /data rw,relatime - nfs4 server:/export rw,hard
+32 31 0:31 / /data/warm rw,relatime - fuse.s3 s3 rw
+33 22 0:32 / /mnt/two\040words\134 rw - nfs4 server:/other rw
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("directory", "mount"),
+    [
+        ("/data/tables/orders", "/data"),
+        ("/data/warm/orders", "/data/warm"),
+        ("/data/warmer/orders", "/data"),
+        ("/data", "/data"),
+        ("/database/orders", "/"),
+        ("/mnt/two words\\/orders", "/mnt/two words\\"),
+        ("/", "/"),
+    ],
+)
+def test_a_directory_lies_on_the_innermost_mount_that_holds_it(directory, mount):
+    assert mount_of(directory, parse(ROWS)) == mount
+    assert mount_of(directory, []) == "/"
+
+
+def test_the_machine_knows_its_mounts():
+    assert "/proc" in mount_points()
+
+
+def test_what_fails_together_has_one_name():
+    names = [name_of(Location.parse(text)) for text in ("s3://b/x", "s3a://b/y", "/proc/a", "/proc/b")]
+    assert names == ["s3://b", "s3://b", "file:///proc", "file:///proc"]
