@@ -32,6 +32,7 @@ class HasName(Protocol):
 
 
 Named = TypeVar("Named", bound=HasName)
+Default = TypeVar("Default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,13 @@ class Names(Generic[Named]):
     def __len__(self) -> int:
         return len(self._items)
 
-    def find(self, name: str) -> Named | None:
-        """The item of that name, or None."""
-        return self._exact.get(name.casefold()) or self._spoken.get(_spoken(name))
+    def find(self, name: str, absent: Default) -> Named | Default:
+        """The item of that name, or `absent`: both look-ups are made in any case."""
+        return self._exact.get(name.casefold(), self._spoken.get(_spoken(name), absent))
+
+
+NO_SHARE = Share("", "", Names(()))
+"""Stands where none was found."""
 
 
 class Catalog:
@@ -136,27 +141,34 @@ class Catalog:
 
     def share(self, recipient: Recipient, share: str) -> Share:
         """Find a granted share. Raises NotFound."""
-        found = self._shares.find(share)
-        if found is None or not recipient.may_read(found):
+        found = self._granted(recipient, share)
+        if found is None:
             raise NotFound("no such share, or it is not shared with you")
         return found
 
     def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
         """Find a schema of a granted share. Raises NotFound."""
-        found = self._shares.find(share)
-        inner = found.schemas.find(schema) if found else None
-        if found is None or inner is None or not recipient.may_read(found):
+        found = self._granted(recipient, share)
+        inner = found.schemas.find(schema, None) if found else None
+        if inner is None:
             raise NotFound("no such schema, or it is not shared with you")
         return inner
 
     def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
         """Find a table of a granted share. Raises NotFound."""
-        found = self._shares.find(share)
-        inner = found.schemas.find(schema) if found else None
-        innermost = inner.tables.find(table) if inner else None
-        if found is None or innermost is None or not recipient.may_read(found):
+        found = self._granted(recipient, share)
+        inner = found.schemas.find(schema, None) if found else None
+        innermost = inner.tables.find(table, None) if inner else None
+        if innermost is None:
             raise NotFound("no such table, or it is not shared with you")
         return innermost
+
+    def _granted(self, recipient: Recipient, share: str) -> Share | None:
+        """A granted share. Step by step, one that is absent is found out as one that is not granted."""
+        found = self._shares.find(share, NO_SHARE)
+        if not recipient.may_read(found) or found is NO_SHARE:
+            return None
+        return found
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:
