@@ -122,6 +122,17 @@ pub struct Selected {
     pub rows: Rows,
 }
 
+/// What a look for the next files has found.
+#[derive(Debug)]
+pub enum Look {
+    /// At least one.
+    Files(Selected),
+    /// None yet.
+    Later,
+    /// None any more.
+    End,
+}
+
 /// Fewer of a batch's files than this leave it.
 const FEW_FILES: usize = 128;
 
@@ -210,7 +221,18 @@ impl Scan {
 
     /// The next files of the answer; `None` at its end. Never empty.
     pub fn next_files(&mut self) -> Result<Option<Selected>> {
-        self.next_selected().map_err(|error| self.explained(error))
+        loop {
+            match self.look(&mut { usize::MAX })? {
+                Look::Files(found) => return Ok(Some(found)),
+                Look::Later => {}
+                Look::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Looks for the next files of the answer in as many batches at most, and counts them down.
+    pub fn look(&mut self, batches: &mut usize) -> Result<Look> {
+        self.look_within(batches).map_err(|error| self.explained(error))
     }
 
     fn explained(&self, error: Error) -> Error {
@@ -219,16 +241,19 @@ impl Scan {
         if self.options.after.is_some() { self.snapshot.why_lost(error) } else { error }
     }
 
-    fn next_selected(&mut self) -> Result<Option<Selected>> {
+    fn look_within(&mut self, batches: &mut usize) -> Result<Look> {
         if let Some(found) = self.ahead.pop_front() {
-            return Ok(Some(found));
+            return Ok(Look::Files(found));
         }
-        while let Some(selected) = self.next_batch()? {
-            if !selected.rows.is_empty() {
-                return Ok(Some(selected));
+        while let Some(left) = batches.checked_sub(1) {
+            *batches = left;
+            match self.next_batch()? {
+                Some(selected) if selected.rows.is_empty() => {}
+                Some(selected) => return Ok(Look::Files(selected)),
+                None => return Ok(Look::End),
             }
         }
-        Ok(None)
+        Ok(Look::Later)
     }
 
     /// The next batch with those of its files that belong to the answer, if any.

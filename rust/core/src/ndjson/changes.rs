@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::chunk::{LineSource, Work};
+use super::chunk::{LineSource, Turn};
 use super::files::Writers;
 use super::header::{MetadataFacts, append_metadata, append_protocol};
 use super::line::{LineCounts, LineWriter, ResponseFormat, Stamp};
@@ -241,14 +241,14 @@ impl ChangeLines {
 }
 
 impl LineSource for ChangeLines {
-    fn next_work(&mut self) -> Result<Option<Work>> {
+    fn next_turn(&mut self) -> Result<Turn> {
         let head = self.head.take();
         let pieces = self.next_pieces(CHUNK_LINES)?;
         if head.is_none() && pieces.is_empty() {
-            return Ok(None);
+            return Ok(Turn::End);
         }
         let writers = self.writers.clone();
-        Ok(Some(Box::new(move |out| {
+        Ok(Turn::Lines(Box::new(move |out| {
             out.extend_from_slice(&head.unwrap_or_default());
             writers.with(|writer| {
                 pieces.iter().try_fold(LineCounts::default(), |counts, piece| {

@@ -30,17 +30,27 @@ const SPARE_BUFFERS: usize = 24;
 /// Lines to be written: does its work on some thread, appends whole lines.
 pub type Work = Box<dyn FnOnce(&mut Vec<u8>) -> Result<LineCounts> + Send>;
 
-/// The pieces of an answer, in order. Each should make a chunk of 64 to 256 KiB.
+/// What a turn of a source brings.
+pub enum Turn {
+    /// Lines, which should make a chunk of 64 to 256 KiB.
+    Lines(Work),
+    /// Nothing yet, after as much work as a chunk may cost: other streams have their turn first.
+    Later,
+    /// Nothing more.
+    End,
+}
+
+/// The pieces of an answer, in order.
 pub trait LineSource: Send {
-    /// The next piece; `None` at the end.
-    fn next_work(&mut self) -> Result<Option<Work>>;
+    /// The next piece, if this turn is enough for it.
+    fn next_turn(&mut self) -> Result<Turn>;
 
     /// What is known, once the first piece is out, of how all of them will end.
     fn foreseen(&mut self) -> Option<Foreseen> {
         None
     }
 
-    /// What is known once `next_work` has returned `None`.
+    /// What is known at the end.
     fn outcome(&self) -> Outcome;
 }
 
@@ -164,6 +174,12 @@ struct State {
     reader_waits: bool,
     /// A byte is in the pipe, or on its way there.
     signalled: bool,
+}
+
+enum Begun {
+    Lines(u64, Work),
+    Later,
+    End,
 }
 
 struct Made {
@@ -376,29 +392,30 @@ impl Inner {
         }
     }
 
-    /// The next piece and its number; `None` at the end.
-    fn begin(&self) -> Result<Option<(u64, Work)>> {
+    /// The next piece, by its number.
+    fn begin(&self) -> Result<Begun> {
         self.stopped()?;
         let mut source = lock(&self.source);
-        let work = catch(|| source.next_work())?;
-        let outcome = work.is_none().then(|| source.outcome());
+        let turn = catch(|| source.next_turn())?;
+        let outcome = matches!(turn, Turn::End).then(|| source.outcome());
         let foreseen = source.foreseen();
         drop(source);
         let mut state = lock(&self.state);
         state.summary.foreseen = state.summary.foreseen.take().or(foreseen);
         let number = state.begun;
-        match (work, outcome) {
-            (Some(work), _) => {
+        Ok(match turn {
+            Turn::Lines(work) => {
                 state.begun += 1;
-                Ok(Some((number, work)))
+                Begun::Lines(number, work)
             }
-            (None, outcome) => {
+            Turn::Later => Begun::Later,
+            Turn::End => {
                 state.end = Some(number);
                 state.summary.outcome = outcome.unwrap_or_default();
                 self.release(state);
-                Ok(None)
+                Begun::End
             }
-        }
+        })
     }
 
     fn make(&self, work: Work) -> Result<Made> {
@@ -418,15 +435,27 @@ impl Inner {
     }
 
     fn make_all(&self) -> Result<()> {
-        while let Some((number, work)) = self.begin()? {
-            let made = self.make(work)?;
-            lock(&self.state).emit(number, made, self.options.coding);
+        loop {
+            match self.begin()? {
+                Begun::Lines(number, work) => {
+                    let made = self.make(work)?;
+                    lock(&self.state).emit(number, made, self.options.coding);
+                }
+                Begun::Later => {}
+                Begun::End => return Ok(()),
+            }
         }
-        Ok(())
     }
 
     fn try_step(self: &Arc<Self>, pool: &Pool) -> Result<()> {
-        let Some((number, work)) = self.begin()? else { return Ok(()) };
+        let (number, work) = match self.begin()? {
+            Begun::Lines(number, work) => (number, work),
+            Begun::Later => {
+                pool.submit(Arc::clone(self) as Arc<dyn Task>);
+                return Ok(());
+            }
+            Begun::End => return Ok(()),
+        };
         {
             let mut state = lock(&self.state);
             if state.has_room() {

@@ -3,15 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::chunk::{LineSource, Work};
+use super::chunk::{LineSource, Turn};
 use super::line::{LineCounts, LineWriter};
 use crate::Result;
-use crate::scan::{Foreseen, Outcome, Scan, Selected};
+use crate::scan::{Foreseen, Look, Outcome, Scan, Selected};
 
 /// Files of the first chunk: the first byte should not wait for the work of a whole one.
 const FIRST_CHUNK_FILES: usize = 64;
 /// Files of a chunk, about 220 KB of lines with statistics.
 const CHUNK_FILES: usize = 256;
+/// Batches that are looked at in one turn, where few of their files are wanted. To decode and look at them costs
+/// about as much as to write a few chunks.
+const BATCHES_A_TURN: usize = 4;
 /// How long the first byte may wait for the counts that the answer's header tells. A predicate over the hot
 /// columns of a million files is done by then.
 const FORESIGHT: Duration = Duration::from_millis(50);
@@ -22,6 +25,11 @@ pub struct FileLines {
     head: Option<Vec<u8>>,
     scan: Scan,
     foreseen: Option<Foreseen>,
+    /// The scan has looked ahead, as it does once.
+    foresaw: bool,
+    /// Files for the next chunk, and how many it still wants.
+    gathered: Vec<Selected>,
+    wanted: usize,
     /// Files of the last batch that have not been handed out, and how many of its rows have.
     rest: Option<(Selected, usize)>,
     writers: Writers,
@@ -31,44 +39,57 @@ impl FileLines {
     /// `head` is written before the first file; `writer` is prepared for the stream's format and signer.
     #[must_use]
     pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter) -> Self {
-        Self { head: Some(head), scan, foreseen: None, rest: None, writers: Writers::new(writer) }
+        Self {
+            head: Some(head),
+            scan,
+            foreseen: None,
+            foresaw: false,
+            gathered: Vec::new(),
+            wanted: FIRST_CHUNK_FILES,
+            rest: None,
+            writers: Writers::new(writer),
+        }
     }
 
-    /// Up to `count` files, from as many batches as that takes.
-    fn next_files(&mut self, count: usize) -> Result<Vec<Selected>> {
-        let (mut pieces, mut wanted) = (Vec::new(), count);
-        while wanted > 0 {
+    /// Gathers files until there are enough for a chunk, or no more. False: there may be more, in another turn.
+    fn gather(&mut self) -> Result<bool> {
+        let mut batches = BATCHES_A_TURN;
+        while self.wanted > 0 {
             let (selected, begin) = match self.rest.take() {
                 Some(rest) => rest,
-                None => match self.scan.next_files()? {
-                    Some(selected) => (selected, 0),
-                    None => break,
+                None => match self.scan.look(&mut batches)? {
+                    Look::Files(selected) => (selected, 0),
+                    Look::Later => return Ok(false),
+                    Look::End => break,
                 },
             };
-            let end = selected.rows.len().min(begin + wanted);
-            wanted -= end - begin;
+            let end = selected.rows.len().min(begin + self.wanted);
+            self.wanted -= end - begin;
             let rows = selected.rows[begin..end].to_vec();
-            pieces.push(Selected { batch: Arc::clone(&selected.batch), rows });
+            self.gathered.push(Selected { batch: Arc::clone(&selected.batch), rows });
             if end < selected.rows.len() {
                 self.rest = Some((selected, end));
             }
         }
-        Ok(pieces)
+        Ok(true)
     }
 }
 
 impl LineSource for FileLines {
-    fn next_work(&mut self) -> Result<Option<Work>> {
-        let head = self.head.take();
-        if head.is_some() {
+    fn next_turn(&mut self) -> Result<Turn> {
+        if !std::mem::replace(&mut self.foresaw, true) {
             self.foreseen = self.scan.foresee(Instant::now() + FORESIGHT)?;
         }
-        let files = self.next_files(if head.is_some() { FIRST_CHUNK_FILES } else { CHUNK_FILES })?;
+        if !self.gather()? {
+            return Ok(Turn::Later);
+        }
+        self.wanted = CHUNK_FILES;
+        let (head, files) = (self.head.take(), std::mem::take(&mut self.gathered));
         if head.is_none() && files.is_empty() {
-            return Ok(None);
+            return Ok(Turn::End);
         }
         let writers = self.writers.clone();
-        Ok(Some(Box::new(move |out| {
+        Ok(Turn::Lines(Box::new(move |out| {
             out.extend_from_slice(&head.unwrap_or_default());
             writers.with(|writer| {
                 files.iter().try_fold(LineCounts::default(), |counts, piece| {

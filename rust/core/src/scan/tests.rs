@@ -183,6 +183,30 @@ fn few_files_of_a_batch_keep_nothing_of_the_others_in_memory() {
 }
 
 #[test]
+fn a_look_at_one_batch_finds_the_files_of_that_batch_or_says_that_there_may_be_more() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    run(&table, everything());
+    for (sql, most) in [("city IS NULL AND city IS NOT NULL", 0), ("day = DATE '2024-01-01'", 60)] {
+        let options = ScanOptions { predicate: by_sql(&table, sql), ..everything() };
+        let mut scan = Scan::new(snapshot(&table), table.hot(&snapshot(&table)), options.clone()).unwrap();
+        let (mut paths, mut looks) = (Vec::new(), 0);
+        loop {
+            looks += 1;
+            match scan.look(&mut 1).unwrap() {
+                Look::Files(Selected { batch, rows }) => {
+                    paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
+                }
+                Look::Later => {}
+                Look::End => break,
+            }
+        }
+        assert!(paths.len() <= most && looks > CHECKPOINT_FILES / 16, "{sql}: {looks}");
+        assert_eq!(paths, run(&table, options).0);
+    }
+}
+
+#[test]
 fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
     let log = Log::new();
     let table = table(&log, 64 << 20);

@@ -21,14 +21,17 @@ impl Numbers {
 }
 
 impl LineSource for Numbers {
-    fn next_work(&mut self) -> Result<Option<Work>> {
+    fn next_turn(&mut self) -> Result<Turn> {
         let number = self.next;
         self.next += 1;
         if Some(number) == self.fails_at {
             return Err(Error::corrupt("part.parquet", "torn"));
         }
         let (panics, slow) = (Some(number) == self.panics_at, self.slow);
-        Ok((number < self.count).then(|| -> Work {
+        if number >= self.count {
+            return Ok(Turn::End);
+        }
+        Ok(Turn::Lines({
             Box::new(move |out| {
                 assert!(!panics);
                 if slow && number.is_multiple_of(2) {
@@ -167,9 +170,9 @@ fn a_dropped_reader_stops_the_work() {
 struct Hanging(Mutex<mpsc::Receiver<()>>);
 
 impl LineSource for Hanging {
-    fn next_work(&mut self) -> Result<Option<Work>> {
+    fn next_turn(&mut self) -> Result<Turn> {
         let _ = self.0.get_mut().unwrap().recv();
-        Ok(None)
+        Ok(Turn::End)
     }
 
     fn outcome(&self) -> Outcome {
@@ -192,6 +195,36 @@ fn a_deadline_is_told_though_the_work_itself_hangs() {
     }
 }
 
+/// Says again and again that it needs another turn.
+struct Endless;
+
+impl LineSource for Endless {
+    fn next_turn(&mut self) -> Result<Turn> {
+        Ok(Turn::Later)
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::default()
+    }
+}
+
+#[test]
+fn work_that_finds_nothing_lets_others_have_their_turn_and_ends_at_its_deadline() {
+    let pool = Pool::new(1).unwrap();
+    let deadline = Some(Instant::now() + Duration::from_millis(300));
+    let options = StreamOptions { deadline, ..StreamOptions::default() };
+    let mut endless = NdjsonStream::start(&pool, &Arc::default(), Box::new(Endless), options).unwrap();
+    let mut other = start(&pool, Numbers::to(50), ContentCoding::Identity);
+    drain(&mut other).1.unwrap();
+    assert!(!endless.is_done());
+    assert!(matches!(drain(&mut endless), (body, Err(Error::DeadlineExceeded)) if body.is_empty()));
+    let inner = Arc::downgrade(&endless.inner);
+    drop(endless);
+    while inner.upgrade().is_some() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_deadline_that_has_passed_ends_the_stream() {
     let pool = Pool::new(1).unwrap();
@@ -205,10 +238,13 @@ fn a_deadline_that_has_passed_ends_the_stream() {
 fn pieces_of_one_answer_are_written_on_several_threads() {
     struct Threads(Arc<Mutex<Vec<ThreadId>>>, u64);
     impl LineSource for Threads {
-        fn next_work(&mut self) -> Result<Option<Work>> {
+        fn next_turn(&mut self) -> Result<Turn> {
             self.1 += 1;
             let seen = Arc::clone(&self.0);
-            Ok((self.1 < 40).then(|| -> Work {
+            if self.1 >= 40 {
+                return Ok(Turn::End);
+            }
+            Ok(Turn::Lines({
                 Box::new(move |out| {
                     lock(&seen).push(thread::current().id());
                     thread::sleep(Duration::from_millis(1));
