@@ -6,9 +6,10 @@
 //! recently used columns leave first; scans that still walk them hold them until they end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::actions::{FileBatch, Rows};
+use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
 
@@ -26,14 +27,22 @@ pub struct HotKey {
     pub checkpoint: Arc<str>,
 }
 
-/// A batch, and the typed statistics that predicates have asked of it.
+/// A batch, and what scans have asked of it.
 #[derive(Debug)]
 pub struct HotBatch {
     /// The files.
     pub files: Arc<FileBatch>,
     /// Built as predicates need them.
     pub stats: StatsCache,
+    ids: Option<Ids>,
     tombstones: Mutex<Tombstones>,
+}
+
+/// The files' ids by either scheme, made when they are first asked for.
+#[derive(Debug, Default)]
+struct Ids {
+    parquet: OnceLock<FileIds>,
+    delta: OnceLock<FileIds>,
 }
 
 /// Which files of a batch are dead in the version that asked last.
@@ -46,16 +55,16 @@ struct Tombstones {
 }
 
 impl HotBatch {
-    /// A batch that stays: typed statistics are built once.
+    /// A batch that stays: typed statistics and ids are made once.
     #[must_use]
     pub fn kept(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::kept(), tombstones: Mutex::default() }
+        Self { files, stats: StatsCache::kept(), ids: Some(Ids::default()), tombstones: Mutex::default() }
     }
 
     /// A batch that passes by.
     #[must_use]
     pub fn passing(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::passing(), tombstones: Mutex::default() }
+        Self { files, stats: StatsCache::passing(), ids: None, tombstones: Mutex::default() }
     }
 
     /// The files that nothing in `decided` speaks of. For the same set as before they are not looked up again.
@@ -69,8 +78,32 @@ impl HotBatch {
         all_but(&tombstones.dead, self.files.len() as u32)
     }
 
+    /// The ids of all files, for an answer that holds `wanted` of them. `None` where to make them all costs more
+    /// than these few, and in a batch that passes by.
+    #[must_use]
+    pub fn ids(&self, scheme: IdScheme, wanted: usize) -> Option<&FileIds> {
+        let ids = self.ids.as_ref()?.of(scheme);
+        if wanted * 8 < self.files.len() {
+            return ids.get();
+        }
+        Some(ids.get_or_init(|| FileIds::of(scheme, &self.files.path)))
+    }
+
     fn bytes(&self) -> usize {
-        self.files.memory_bytes() + self.stats.memory_bytes()
+        self.files.memory_bytes() + self.stats.memory_bytes() + self.ids.as_ref().map_or(0, Ids::memory_bytes)
+    }
+}
+
+impl Ids {
+    fn of(&self, scheme: IdScheme) -> &OnceLock<FileIds> {
+        match scheme {
+            IdScheme::Parquet => &self.parquet,
+            IdScheme::Delta => &self.delta,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        [&self.parquet, &self.delta].into_iter().filter_map(OnceLock::get).map(FileIds::memory_bytes).sum()
     }
 }
 
@@ -184,7 +217,7 @@ impl HotCache {
         *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
     }
 
-    /// Takes account of statistics that were built since; may drop columns to stay within the budget.
+    /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget.
     pub fn recount(&self, key: &HotKey) {
         let mut state = self.lock();
         if let Some(Slot::Ready { columns, bytes, .. }) = state.slots.get_mut(key) {
@@ -347,6 +380,18 @@ mod tests {
             let set = decided(&[dead]);
             assert_eq!(batch.live_rows(&set), set.live(&batch.files));
         }
+    }
+
+    #[test]
+    fn ids_are_made_for_many_files_and_then_serve_few() {
+        let batch = batch(80);
+        let bytes = batch.bytes();
+        assert!(batch.ids(IdScheme::Delta, 9).is_none());
+        let ids = batch.ids(IdScheme::Delta, 10).unwrap();
+        assert_eq!(ids.get(79), FileIds::of(IdScheme::Delta, &batch.files.path).get(79));
+        assert!(batch.ids(IdScheme::Delta, 1).is_some() && batch.ids(IdScheme::Parquet, 1).is_none());
+        assert_eq!(batch.bytes(), bytes + 80 * 32);
+        assert!(HotBatch::passing(Arc::clone(&batch.files)).ids(IdScheme::Delta, 80).is_none());
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod error;
 mod escape;
 pub mod explain;
 mod features;
+mod file_id;
 pub mod history;
 pub mod hot;
 pub mod log_path;

@@ -368,9 +368,7 @@ impl Scan {
                 self.count_unseen();
             }
             Stage::Hot { .. } => {
-                if let Some((cache, key)) = &self.hot
-                    && self.options.predicate.needs_stats()
-                {
+                if let Some((cache, key)) = &self.hot {
                     cache.recount(key);
                 }
             }

@@ -4,11 +4,11 @@
 
 use arrow_array::{Array, Int64Array};
 
-use super::id::append_id;
 use super::row::{FileAction, FileNames, FileRow, append_member};
 use crate::actions::DeletionVectorDescriptor;
 use crate::deletion_vector::append_relative_path;
 use crate::escape::append_string;
+use crate::file_id::append_id;
 use crate::{Error, Result};
 
 /// Appends a file but for the stamp and expiry that end its line; says when the first of its URLs expires.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use super::chunk::{LineSource, Turn};
 use super::line::{LineCounts, LineWriter};
 use crate::Result;
+use crate::actions::Rows;
+use crate::hot::HotBatch;
 use crate::scan::{Foreseen, Look, Outcome, Scan, Selected};
 
 /// Files of the first chunk: the first byte should not wait for the work of a whole one.
@@ -28,7 +30,7 @@ pub struct FileLines {
     /// The scan has looked ahead, as it does once.
     foresaw: bool,
     /// Files for the next chunk, and how many it still wants.
-    gathered: Vec<Selected>,
+    gathered: Vec<Piece>,
     wanted: usize,
     /// Files of the last batch that have not been handed out, and how many of its rows have.
     rest: Option<(Selected, usize)>,
@@ -66,12 +68,29 @@ impl FileLines {
             let end = selected.rows.len().min(begin + self.wanted);
             self.wanted -= end - begin;
             let rows = selected.rows[begin..end].to_vec();
-            self.gathered.push(Selected { batch: Arc::clone(&selected.batch), rows });
+            let of_files = selected.rows.len();
+            self.gathered.push(Piece { batch: Arc::clone(&selected.batch), rows, of_files });
             if end < selected.rows.len() {
                 self.rest = Some((selected, end));
             }
         }
         Ok(true)
+    }
+}
+
+/// Files of one batch, part of those that a scan has selected.
+#[derive(Debug)]
+struct Piece {
+    batch: Arc<HotBatch>,
+    rows: Rows,
+    /// So many were selected.
+    of_files: usize,
+}
+
+impl Piece {
+    fn write(&self, writer: &mut LineWriter, out: &mut Vec<u8>) -> Result<LineCounts> {
+        let ids = self.batch.ids(writer.id_scheme(), self.of_files);
+        writer.write_with_ids(&self.batch.files, ids, &self.rows, out)
     }
 }
 
@@ -93,7 +112,7 @@ impl LineSource for FileLines {
             out.extend_from_slice(&head.unwrap_or_default());
             writers.with(|writer| {
                 files.iter().try_fold(LineCounts::default(), |counts, piece| {
-                    Ok(counts.plus(writer.write(&piece.batch.files, &piece.rows, out)?))
+                    Ok(counts.plus(piece.write(writer, out)?))
                 })
             })
         })))

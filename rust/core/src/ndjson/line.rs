@@ -4,12 +4,12 @@
 //! What the lines of a stream share is prepared once, ids and signatures are hashed in groups, and nothing is
 //! allocated per file.
 
-use super::id::{Digest, FileIds, IdHasher, IdScheme};
 use super::row::{FileAction, FileNames, FileRow, append_member};
 use super::{delta, parquet};
 use crate::Result;
 use crate::actions::FileBatch;
 use crate::digest::GROUP;
+use crate::file_id::{Digest, FileIds, IdHasher, IdScheme};
 use crate::sign::UrlStream;
 
 /// The two response formats of Delta Sharing.
@@ -105,27 +105,24 @@ impl LineWriter {
     ///
     /// After an error `out` holds the whole lines that were written before it.
     pub fn write(&mut self, batch: &FileBatch, rows: &[u32], out: &mut Vec<u8>) -> Result<LineCounts> {
-        self.write_rows(batch, None, rows, out)
+        self.write_with_ids(batch, None, rows, out)
     }
 
-    /// As [`Self::write`], with ids that were made earlier. Those of another scheme are not used.
+    /// The scheme of the lines' ids.
+    #[must_use]
+    pub fn id_scheme(&self) -> IdScheme {
+        self.names.ids.scheme()
+    }
+
+    /// As [`Self::write`], with the batch's ids if somebody has them. Those of another scheme are not used.
     pub fn write_with_ids(
-        &mut self,
-        batch: &FileBatch,
-        ids: &FileIds,
-        rows: &[u32],
-        out: &mut Vec<u8>,
-    ) -> Result<LineCounts> {
-        self.write_rows(batch, Some(ids).filter(|ids| ids.scheme() == self.names.ids.scheme()), rows, out)
-    }
-
-    fn write_rows(
         &mut self,
         batch: &FileBatch,
         ids: Option<&FileIds>,
         rows: &[u32],
         out: &mut Vec<u8>,
     ) -> Result<LineCounts> {
+        let ids = ids.filter(|ids| ids.scheme() == self.id_scheme());
         let mut counts = LineCounts::default();
         let mut written = Ok(());
         'groups: for group in rows.chunks(GROUP) {

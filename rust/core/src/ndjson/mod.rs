@@ -6,12 +6,11 @@ pub mod coding;
 mod delta;
 pub mod files;
 mod header;
-mod id;
 mod line;
 mod parquet;
 mod row;
 
+pub use crate::file_id::{FileIds, IdScheme};
 pub use header::{MetadataFacts, append_metadata, append_protocol};
-pub use id::{FileIds, IdScheme};
 pub use line::{LineCounts, LineWriter, ResponseFormat, Stamp};
 pub use row::FileAction;

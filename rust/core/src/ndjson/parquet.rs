@@ -1,7 +1,7 @@
 //! Lines of the parquet response format: `file`, `add`, `cdf` and `remove`.
 
-use super::id::append_id;
 use super::row::{FileAction, FileRow, append_member};
+use crate::file_id::append_id;
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 

@@ -1,7 +1,7 @@
 //! One file as both formats write it: its columns, its ids and its URLs.
 
-use super::id::{IdHasher, append_id};
 use crate::actions::{FileBatch, StatsText};
+use crate::file_id::{IdHasher, append_id};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 

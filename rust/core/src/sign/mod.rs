@@ -4,6 +4,7 @@
 //! location, and refuses whatever lies outside of all of them. A [`UrlStream`] is what a stream works with: it
 //! appends URLs for the paths of a log to an output and fills in their signatures in groups.
 
+mod group;
 mod local;
 mod location;
 mod percent;
@@ -21,9 +22,10 @@ pub use sigv4::S3Options;
 pub use stream::UrlStream;
 
 use crate::{Error, Result};
+use group::Group;
 use local::LocalSigner;
 use sigv4::S3Signer;
-use template::{Group, UrlTemplate};
+use template::UrlTemplate;
 
 /// Signs for one bucket or one local table. Cheap to clone; `Debug` shows no secret.
 #[derive(Clone)]

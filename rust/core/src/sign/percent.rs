@@ -58,10 +58,16 @@ pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
 
 /// Whether one of the segments of a decoded or URL path is `..`.
 pub(crate) fn has_parent_segment(path: &[u8]) -> bool {
-    // Most names have no two dots in a row: this loop has no early exit so that it becomes vector code.
-    let pairs = path.iter().zip(path.iter().skip(1));
-    let two_dots = pairs.fold(0, |found, (a, b)| found | (u8::from(*a == b'.') & u8::from(*b == b'.')));
-    two_dots != 0 && path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+    // Most names have no two dots in a row.
+    has_two_dots(path) && path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
+}
+
+fn has_two_dots(path: &[u8]) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    let found = crate::wide::has_two_dots(path);
+    #[cfg(not(target_arch = "x86_64"))]
+    let found = path.windows(2).any(|pair| pair == b"..");
+    found
 }
 
 /// Appends what stands for itself at the beginning of `text`; gives the byte that does not, and what follows.

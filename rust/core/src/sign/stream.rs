@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::group::Group;
 use super::location::{append_canonical, is_absolute};
 use super::percent;
-use super::template::{Group, UrlTemplate};
+use super::template::UrlTemplate;
 use crate::{Error, Result};
 
 /// A location as a stream needs it.

@@ -6,8 +6,8 @@ use std::arch::x86_64::{
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
-use super::hash::{MD5_K, NO_BLOCK, SHA256_K, ended_after, ends_after, longest};
-use crate::digest::block::{Block, MD5_INITIAL, Sha256State};
+use super::hash::{MD5_K, NO_BLOCK, ended_after, ends_after, longest};
+use crate::digest::block::{Block, MD5_INITIAL, SHA256_K, Schedule, Sha256State};
 
 type V = __m512i;
 const LANES: usize = 16;

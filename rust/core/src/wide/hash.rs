@@ -9,19 +9,6 @@ use crate::digest::block::{BLOCK_BYTES, Block};
 /// What a lane hashes that has nothing to hash.
 pub(super) static NO_BLOCK: Block = [0; BLOCK_BYTES];
 
-/// Constants of FIPS 180-4, section 4.2.2.
-#[rustfmt::skip]
-pub(super) const SHA256_K: [u32; 64] = [
-    0x428a_2f98, 0x7137_4491, 0xb5c0_fbcf, 0xe9b5_dba5, 0x3956_c25b, 0x59f1_11f1, 0x923f_82a4, 0xab1c_5ed5,
-    0xd807_aa98, 0x1283_5b01, 0x2431_85be, 0x550c_7dc3, 0x72be_5d74, 0x80de_b1fe, 0x9bdc_06a7, 0xc19b_f174,
-    0xe49b_69c1, 0xefbe_4786, 0x0fc1_9dc6, 0x240c_a1cc, 0x2de9_2c6f, 0x4a74_84aa, 0x5cb0_a9dc, 0x76f9_88da,
-    0x983e_5152, 0xa831_c66d, 0xb003_27c8, 0xbf59_7fc7, 0xc6e0_0bf3, 0xd5a7_9147, 0x06ca_6351, 0x1429_2967,
-    0x27b7_0a85, 0x2e1b_2138, 0x4d2c_6dfc, 0x5338_0d13, 0x650a_7354, 0x766a_0abb, 0x81c2_c92e, 0x9272_2c85,
-    0xa2bf_e8a1, 0xa81a_664b, 0xc24b_8b70, 0xc76c_51a3, 0xd192_e819, 0xd699_0624, 0xf40e_3585, 0x106a_a070,
-    0x19a4_c116, 0x1e37_6c08, 0x2748_774c, 0x34b0_bcb5, 0x391c_0cb3, 0x4ed8_aa4a, 0x5b9c_ca4f, 0x682e_6ff3,
-    0x748f_82ee, 0x78a5_636f, 0x84c8_7814, 0x8cc7_0208, 0x90be_fffa, 0xa450_6ceb, 0xbef9_a3f7, 0xc671_78f2,
-];
-
 /// Constants of RFC 1321, section 3.4.
 #[rustfmt::skip]
 pub(super) const MD5_K: [u32; 64] = [
@@ -35,14 +22,37 @@ pub(super) const MD5_K: [u32; 64] = [
     0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1, 0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391,
 ];
 
-/// One round of SHA-256; the names of the state's words turn by one each time.
+/// One round of SHA-256, which takes a word of the schedule and its constant together; the names of the state's
+/// words turn by one each time.
 macro_rules! sha256_round {
-    ($k:expr, $w:expr; $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
+    ($text:expr; $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         let sigma1 = xor3(rotate_right::<6, 26>($e), rotate_right::<11, 21>($e), rotate_right::<25, 7>($e));
-        let t1 = add(add($h, sigma1), add(choose($e, $f, $g), add(splat($k), $w)));
+        let t1 = add(add($h, sigma1), add(choose($e, $f, $g), $text));
         let sigma0 = xor3(rotate_right::<2, 30>($a), rotate_right::<13, 19>($a), rotate_right::<22, 10>($a));
         $d = add($d, t1);
         $h = add(t1, add(sigma0, majority($a, $b, $c)));
+    };
+}
+
+/// Sixteen rounds of SHA-256; the macro `$text` gives what each of them takes.
+macro_rules! sha256_sixteen_rounds {
+    ($text:ident; $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
+        sha256_round!($text!(0); $a $b $c $d $e $f $g $h);
+        sha256_round!($text!(1); $h $a $b $c $d $e $f $g);
+        sha256_round!($text!(2); $g $h $a $b $c $d $e $f);
+        sha256_round!($text!(3); $f $g $h $a $b $c $d $e);
+        sha256_round!($text!(4); $e $f $g $h $a $b $c $d);
+        sha256_round!($text!(5); $d $e $f $g $h $a $b $c);
+        sha256_round!($text!(6); $c $d $e $f $g $h $a $b);
+        sha256_round!($text!(7); $b $c $d $e $f $g $h $a);
+        sha256_round!($text!(8); $a $b $c $d $e $f $g $h);
+        sha256_round!($text!(9); $h $a $b $c $d $e $f $g);
+        sha256_round!($text!(10); $g $h $a $b $c $d $e $f);
+        sha256_round!($text!(11); $f $g $h $a $b $c $d $e);
+        sha256_round!($text!(12); $e $f $g $h $a $b $c $d);
+        sha256_round!($text!(13); $d $e $f $g $h $a $b $c);
+        sha256_round!($text!(14); $c $d $e $f $g $h $a $b);
+        sha256_round!($text!(15); $b $c $d $e $f $g $h $a);
     };
 }
 
@@ -86,9 +96,15 @@ macro_rules! md5_four {
 
 macro_rules! hash_functions {
     ($features:literal) => {
-        /// The digests of padded `messages`, hashed on from `initial`.
+        /// The digests of padded `messages`, hashed on from `initial`. An `ending` goes behind each of them, which
+        /// must be equally long then.
         #[target_feature(enable = $features)]
-        pub(super) fn sha256(initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+        pub(super) fn sha256(
+            initial: &Sha256State,
+            messages: &[&[Block]],
+            ending: &[Schedule],
+            digests: &mut [[u8; 32]],
+        ) {
             for (messages, digests) in messages.chunks(LANES).zip(digests.chunks_mut(LANES)) {
                 let mut state = [splat(0); 8];
                 for (vector, word) in state.iter_mut().zip(initial) {
@@ -97,15 +113,33 @@ macro_rules! hash_functions {
                 let lanes = lanes(messages);
                 for index in 0..longest(messages) {
                     sha256_block(&mut state, big_endian_words(rows(&lanes, index)));
-                    if ends_after(messages, index) {
-                        let words: [[u32; LANES]; 8] = bytemuck::cast(state);
-                        for (lane, digest) in ended_after(messages, digests, index) {
-                            for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(&words) {
-                                *bytes = word[lane].to_be_bytes();
-                            }
-                        }
+                    if ending.is_empty() && ends_after(messages, index) {
+                        write_sha256(&state, ended_after(messages, digests, index));
                     }
                 }
+                for schedule in ending {
+                    sha256_known_block(&mut state, schedule);
+                }
+                if !ending.is_empty() {
+                    write_sha256(&state, digests.iter_mut().enumerate());
+                }
+            }
+        }
+
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn write_sha256<'digest>(
+            state: &[V; 8],
+            digests: impl Iterator<Item = (usize, &'digest mut [u8; 32])>,
+        ) {
+            let mut rows = [NO_BLOCK; LANES];
+            for (row, words) in rows.iter_mut().zip(state) {
+                row[..size_of::<V>()].copy_from_slice(bytemuck::bytes_of(&swap_bytes(*words)));
+            }
+            // A vector of words for each lane.
+            let lanes = transposed(rows.each_ref());
+            for (lane, digest) in digests {
+                digest.copy_from_slice(&bytemuck::bytes_of(&lanes[lane])[..32]);
             }
         }
 
@@ -150,22 +184,30 @@ macro_rules! hash_functions {
                 if group > 0 {
                     sha256_expand!(w; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
                 }
-                sha256_round!(k[0], w[0]; a b c d e f g h);
-                sha256_round!(k[1], w[1]; h a b c d e f g);
-                sha256_round!(k[2], w[2]; g h a b c d e f);
-                sha256_round!(k[3], w[3]; f g h a b c d e);
-                sha256_round!(k[4], w[4]; e f g h a b c d);
-                sha256_round!(k[5], w[5]; d e f g h a b c);
-                sha256_round!(k[6], w[6]; c d e f g h a b);
-                sha256_round!(k[7], w[7]; b c d e f g h a);
-                sha256_round!(k[8], w[8]; a b c d e f g h);
-                sha256_round!(k[9], w[9]; h a b c d e f g);
-                sha256_round!(k[10], w[10]; g h a b c d e f);
-                sha256_round!(k[11], w[11]; f g h a b c d e);
-                sha256_round!(k[12], w[12]; e f g h a b c d);
-                sha256_round!(k[13], w[13]; d e f g h a b c);
-                sha256_round!(k[14], w[14]; c d e f g h a b);
-                sha256_round!(k[15], w[15]; b c d e f g h a);
+                macro_rules! text {
+                    ($at:literal) => {
+                        add(splat(k[$at]), w[$at])
+                    };
+                }
+                sha256_sixteen_rounds!(text; a b c d e f g h);
+            }
+            for (vector, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+                *vector = add(*vector, word);
+            }
+        }
+
+        /// A block that is the same in each lane.
+        #[target_feature(enable = $features)]
+        #[inline]
+        fn sha256_known_block(state: &mut [V; 8], schedule: &Schedule) {
+            let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
+            for words in schedule.as_chunks::<16>().0 {
+                macro_rules! text {
+                    ($at:literal) => {
+                        splat(words[$at])
+                    };
+                }
+                sha256_sixteen_rounds!(text; a b c d e f g h);
             }
             for (vector, word) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
                 *vector = add(*vector, word);

@@ -16,7 +16,7 @@ mod sha_ni;
 mod sse2;
 mod ssse3;
 
-use crate::digest::block::{Block, Sha256State};
+use crate::digest::block::{Block, Schedule, Sha256State};
 
 /// How many messages are hashed side by side. A value means that this CPU can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +53,20 @@ impl Lanes {
         self.0 == Width::Sixteen || !is_x86_feature_detected!("sha")
     }
 
-    /// Hashes padded `messages` on from `initial`.
+    /// Hashes padded `messages` on from `initial`. An `ending` goes behind each of them, which must be equally
+    /// long then.
     #[inline(never)]
-    pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+    pub(crate) fn sha256(
+        self,
+        initial: &Sha256State,
+        messages: &[&[Block]],
+        ending: &[Schedule],
+        digests: &mut [[u8; 32]],
+    ) {
         // SAFETY: a value of this type is only made where the CPU's features were seen.
         match self.0 {
-            Width::Sixteen => unsafe { avx512::sha256(initial, messages, digests) },
-            Width::Eight => unsafe { avx2::sha256(initial, messages, digests) },
+            Width::Sixteen => unsafe { avx512::sha256(initial, messages, ending, digests) },
+            Width::Eight => unsafe { avx2::sha256(initial, messages, ending, digests) },
         }
     }
 
@@ -74,11 +81,13 @@ impl Lanes {
     }
 }
 
-/// Hashes padded `messages` on from `initial` by the CPU's own instructions; false if it has none.
+/// Hashes padded `messages`, an `ending` behind each, on from `initial` by the CPU's own instructions; false if it
+/// has none.
 #[inline(never)]
 pub(crate) fn sha256_by_instructions(
     initial: &Sha256State,
     messages: &[&[Block]],
+    ending: &[Schedule],
     digests: &mut [[u8; 32]],
 ) -> bool {
     let can = is_x86_feature_detected!("sha")
@@ -86,7 +95,7 @@ pub(crate) fn sha256_by_instructions(
         && is_x86_feature_detected!("ssse3");
     if can {
         // SAFETY: the CPU's features were seen on the lines before.
-        unsafe { sha_ni::sha256(initial, messages, digests) };
+        unsafe { sha_ni::sha256(initial, messages, ending, digests) };
     }
     can
 }
@@ -106,6 +115,12 @@ pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<us
 pub(crate) fn url_plain_blocks(text: &[u8]) -> usize {
     // SAFETY: there is no CPU of this architecture without SSE2.
     unsafe { sse2::url_plain_blocks(text) }
+}
+
+/// Whether two dots stand in a row anywhere in `text`.
+pub(crate) fn has_two_dots(text: &[u8]) -> bool {
+    // SAFETY: there is no CPU of this architecture without SSE2.
+    unsafe { sse2::has_two_dots(text) }
 }
 
 #[cfg(test)]
@@ -133,7 +148,7 @@ mod tests {
             let for_md5: Vec<&[Block]> = for_md5.iter().map(|message| blocks(message)).collect();
             for lanes in Lanes::available() {
                 let mut sha256 = vec![[0; 32]; messages.len()];
-                lanes.sha256(&SHA256_INITIAL, &for_sha256, &mut sha256);
+                lanes.sha256(&SHA256_INITIAL, &for_sha256, &[], &mut sha256);
                 let mut md5 = vec![[0; 16]; messages.len()];
                 lanes.md5(&for_md5, &mut md5);
                 for (index, message) in messages.iter().enumerate() {
@@ -142,11 +157,16 @@ mod tests {
                 }
             }
             let mut sha256 = vec![[0; 32]; messages.len()];
-            if sha256_by_instructions(&SHA256_INITIAL, &for_sha256, &mut sha256) {
+            if sha256_by_instructions(&SHA256_INITIAL, &for_sha256, &[], &mut sha256) {
                 for (digest, message) in sha256.iter().zip(&messages) {
                     prop_assert_eq!(&digest[..], &sha2::Sha256::digest(message)[..]);
                 }
             }
+        }
+
+        #[test]
+        fn two_dots_are_found_wherever_they_stand(text in "[.a]{0,3}[a/]{0,40}[.a]{0,2}[a/]{0,40}[.a]{0,3}") {
+            prop_assert_eq!(has_two_dots(text.as_bytes()), text.contains(".."));
         }
 
         #[test]

@@ -6,15 +6,19 @@ use std::arch::x86_64::{
     _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8, _mm_shuffle_epi32,
 };
 
-use super::hash::SHA256_K;
-use crate::digest::block::{Block, Sha256State};
+use crate::digest::block::{Block, SHA256_K, Schedule, Sha256State};
 
 /// Words a, b, e, f of a state and words c, d, g, h, in the order of the instructions.
 type State = [__m128i; 2];
 
-/// The digests of padded `messages`, hashed on from `initial`.
+/// The digests of padded `messages`, hashed on from `initial`, an `ending` behind each of them.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
-pub(super) fn sha256(initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+pub(super) fn sha256(
+    initial: &Sha256State,
+    messages: &[&[Block]],
+    ending: &[Schedule],
+    digests: &mut [[u8; 32]],
+) {
     let initial = packed(initial);
     for (messages, digests) in messages.chunks(2).zip(digests.chunks_mut(2)) {
         let mut states = [initial; 2];
@@ -27,6 +31,9 @@ pub(super) fn sha256(initial: &Sha256State, messages: &[&[Block]], digests: &mut
             finish(&mut states[1], &second[together..]);
         } else if let [message] = *messages {
             finish(&mut states[0], message);
+        }
+        for schedule in ending {
+            compress_known(&mut states, schedule);
         }
         for (digest, state) in digests.iter_mut().zip(states) {
             *digest = unpacked(state);
@@ -75,6 +82,28 @@ fn compress<const LANES: usize>(states: &mut [State; LANES], blocks: [&Block; LA
         for half in 0..2 {
             states[lane][half] = _mm_add_epi32(states[lane][half], before[lane][half]);
         }
+    }
+}
+
+/// Groups of four rounds of a block whose schedule is known.
+macro_rules! four_known_rounds {
+    ($states:ident, $schedule:ident; $($group:literal)*) => { $(
+        let text: __m128i = bytemuck::cast($schedule.as_chunks::<4>().0[$group]);
+        for [abef, cdgh] in &mut $states {
+            *cdgh = _mm_sha256rnds2_epu32(*cdgh, *abef, text);
+            *abef = _mm_sha256rnds2_epu32(*abef, *cdgh, _mm_shuffle_epi32::<0x0e>(text));
+        }
+    )* };
+}
+
+/// One block that is the same in both messages.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+#[inline]
+fn compress_known(before: &mut [State; 2], schedule: &Schedule) {
+    let mut states = *before;
+    four_known_rounds!(states, schedule; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    for (before, state) in before.as_flattened_mut().iter_mut().zip(states.as_flattened()) {
+        *before = _mm_add_epi32(*before, *state);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Sixteen bytes looked at in one step, with what every CPU of this architecture has.
 
 use std::arch::x86_64::{
-    __m128i, _mm_add_epi8, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
+    __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128,
+    _mm_set1_epi8,
 };
 
 /// How many bytes at the beginning of `text` stand for themselves in a URL's path, looked at in whole blocks of
@@ -17,6 +18,31 @@ pub(super) fn url_plain_blocks(text: &[u8]) -> usize {
         }
     }
     blocks.len() * 16
+}
+
+/// Whether two dots stand in a row anywhere in `text`.
+#[target_feature(enable = "sse2")]
+#[inline]
+pub(super) fn has_two_dots(text: &[u8]) -> bool {
+    let (Some(first), Some(second)) =
+        (text.last_chunk::<17>().and_then(|last| last.first_chunk()), text.last_chunk())
+    else {
+        return text.windows(2).any(|pair| pair == b"..");
+    };
+    // The last pairs overlap those of the whole blocks before them.
+    let mut found = two_dots(*first, *second);
+    for (first, second) in text.as_chunks().0.iter().zip(text[1..].as_chunks().0) {
+        found = _mm_or_si128(found, two_dots(*first, *second));
+    }
+    _mm_movemask_epi8(found) != 0
+}
+
+/// Where bytes of both blocks are dots.
+#[target_feature(enable = "sse2")]
+#[inline]
+fn two_dots(first: [u8; 16], second: [u8; 16]) -> __m128i {
+    let is_dot = |block: [u8; 16]| _mm_cmpeq_epi8(bytemuck::cast(block), splat(b'.'));
+    _mm_and_si128(is_dot(first), is_dot(second))
 }
 
 /// Unreserved characters (RFC 3986, section 2.3) and `/`.

@@ -326,7 +326,7 @@ proptest! {
         let counts = writer.write(&batch, &rows, &mut out).unwrap();
         prop_assert_eq!(counts.files as usize, files.len());
         let ids = FileIds::of(format.id_scheme(), &batch.path);
-        writer.clone().write_with_ids(&batch, &ids, &rows, &mut again).unwrap();
+        writer.clone().write_with_ids(&batch, Some(&ids), &rows, &mut again).unwrap();
         prop_assert_eq!(&out, &again);
         batch.settle();
         again.clear();

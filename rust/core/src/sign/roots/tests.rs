@@ -140,6 +140,31 @@ fn another_location_whose_credentials_expired_fails_only_when_it_is_needed() {
 }
 
 #[test]
+fn many_urls_are_signed_as_each_by_itself() {
+    let path =
+        |index: usize| format!("d{}/{index:05}", "x".repeat(index * 7 % 13 * (index / 100) + index % 2));
+    for mut stream in [s3_stream(), local_stream()] {
+        let (mut out, mut expected) = (Vec::new(), Vec::new());
+        for index in 0..600 {
+            stream.append(&path(index), &mut out).unwrap();
+            if index % 5 == 0 {
+                let length = out.len();
+                stream.append("taken/back", &mut out).unwrap();
+                stream.truncate(length, &mut out);
+            }
+            if index == 300 {
+                stream.finish(&mut out);
+            }
+            let mut twin = stream.clone();
+            twin.append(&path(index), &mut expected).unwrap();
+            twin.finish(&mut expected);
+        }
+        stream.finish(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), String::from_utf8(expected).unwrap());
+    }
+}
+
+#[test]
 fn a_url_taken_back_leaves_the_others_signed() {
     let mut stream = s3_stream();
     let mut expected = Vec::new();

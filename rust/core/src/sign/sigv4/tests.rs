@@ -216,7 +216,12 @@ proptest! {
 
     #[test]
     fn a_stream_of_any_paths_is_signed_as_the_documents_say(
-        paths in prop::collection::vec("[a-z0-9=%/é -]{1,200}", 1..60),
+        paths in prop_oneof![
+            prop::collection::vec("[a-z0-9=%/é -]{1,200}", 1..60),
+            // Groups of paths of one length: of few lengths, and of more than have a place of their own.
+            prop::collection::vec("[a-z]{100}|[a-z=]{37}|[a-z]{150}", 1..100),
+            prop::collection::vec("[a-z]{1,12}", 1..300),
+        ],
         region in "[a-z]{2}-[a-z]{4,40}-[1-3]",
         prefix in "[a-z]{0,90}",
         portable in any::<bool>(),

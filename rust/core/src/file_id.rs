@@ -24,8 +24,8 @@ impl IdScheme {
     }
 }
 
-/// The ids of a batch, for those who keep them beside hot columns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The ids of all files of a batch.
+#[derive(Debug)]
 pub struct FileIds {
     scheme: IdScheme,
     bytes: Vec<u8>,
@@ -60,7 +60,7 @@ impl FileIds {
         self.bytes.get(index * size..(index + 1) * size)
     }
 
-    /// What they take of memory.
+    /// Memory held, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()

@@ -1,0 +1,175 @@
+//! URLs that stand in an output without their signatures, which are made together.
+//!
+//! The more the texts of a group are alike, the less there is to hash: paths of one length have everything behind
+//! them in common. So URLs wait beside those of their length, and what is left over at the end is signed as it
+//! comes. Nothing is allocated per URL once the buffers have grown to the longest path.
+
+use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
+use crate::digest::{Block, Ending, GROUP, outer_block, write_hex};
+
+/// So many lengths of paths have a place of their own; a table with more has few files of each.
+const LENGTHS: usize = 8;
+
+/// URLs of one template, always the same, that still wait for their signatures.
+#[derive(Default)]
+pub(super) struct Group {
+    of_one_length: Vec<Waiting>,
+    others: Waiting,
+    steps: Steps,
+}
+
+#[derive(Default)]
+struct Waiting {
+    urls: [Url; GROUP],
+    count: usize,
+    /// The length of their paths, where it is one.
+    path_bytes: Option<usize>,
+    /// The texts' last blocks, made for the first full group.
+    ending: Option<Ending>,
+}
+
+#[derive(Default)]
+struct Url {
+    text: PathMessage,
+    signature_at: usize,
+}
+
+impl Group {
+    /// Appends a URL to `out`, whose encoded path `append_path` writes; its signature may come later.
+    pub(super) fn append(
+        &mut self,
+        template: &UrlTemplate,
+        out: &mut Vec<u8>,
+        append_path: impl FnOnce(&mut Vec<u8>),
+    ) {
+        out.extend_from_slice(&template.head);
+        let path_at = out.len();
+        append_path(out);
+        let path_end = out.len();
+        out.extend_from_slice(&template.tail);
+        let (waiting, steps) = self.waiting(path_end - path_at);
+        let url = &mut waiting.urls[waiting.count];
+        template.text.write(&out[path_at..path_end], &mut url.text);
+        url.signature_at = out.len() - SIGNATURE_BYTES;
+        waiting.count += 1;
+        if waiting.count == GROUP {
+            waiting.sign_all(template, steps, out);
+        }
+    }
+
+    /// Fills in the signatures that are missing in `out`.
+    pub(super) fn sign(&mut self, template: &UrlTemplate, out: &mut [u8]) {
+        let mut left = self.of_one_length.iter().chain([&self.others]).flat_map(Waiting::urls).peekable();
+        while left.peek().is_some() {
+            let mut some = Unsigned::default();
+            while some.count < GROUP
+                && let Some(url) = left.next()
+            {
+                some.push(url, url.text.blocks());
+            }
+            some.sign(template, &Ending::default(), &mut self.steps, out);
+        }
+        drop(left);
+        for waiting in &mut self.of_one_length {
+            waiting.count = 0;
+        }
+        self.others.count = 0;
+    }
+
+    /// Forgets the URLs at and after `length` in the output.
+    pub(super) fn truncate(&mut self, length: usize) {
+        for waiting in self.of_one_length.iter_mut().chain([&mut self.others]) {
+            while waiting.urls().last().is_some_and(|url| url.signature_at >= length) {
+                waiting.count -= 1;
+            }
+        }
+    }
+
+    /// Where URLs wait whose paths are of this length.
+    fn waiting(&mut self, path_bytes: usize) -> (&mut Waiting, &mut Steps) {
+        let found = self.of_one_length.iter().position(|waiting| waiting.path_bytes == Some(path_bytes));
+        let index = found.unwrap_or(self.of_one_length.len());
+        if found.is_none() && index < LENGTHS {
+            self.of_one_length.push(Waiting { path_bytes: Some(path_bytes), ..Waiting::default() });
+        }
+        (self.of_one_length.get_mut(index).unwrap_or(&mut self.others), &mut self.steps)
+    }
+}
+
+impl Waiting {
+    fn urls(&self) -> &[Url] {
+        &self.urls[..self.count]
+    }
+
+    /// Signs a full group.
+    fn sign_all(&mut self, template: &UrlTemplate, steps: &mut Steps, out: &mut [u8]) {
+        let own_blocks = self.path_bytes.map(|path_bytes| template.text.blocks_to_path_end(path_bytes));
+        let ending = self.ending.get_or_insert_with(|| Ending::of(self.urls[0].text.split_at(own_blocks).1));
+        let mut all = Unsigned::default();
+        for url in &self.urls[..std::mem::take(&mut self.count)] {
+            all.push(url, url.text.split_at(own_blocks).0);
+        }
+        all.sign(template, ending, steps, out);
+    }
+}
+
+/// URLs that are signed together.
+#[derive(Default)]
+struct Unsigned<'url> {
+    texts: [&'url [Block]; GROUP],
+    signature_at: [usize; GROUP],
+    count: usize,
+}
+
+impl<'url> Unsigned<'url> {
+    fn push(&mut self, url: &Url, text: &'url [Block]) {
+        self.texts[self.count] = text;
+        self.signature_at[self.count] = url.signature_at;
+        self.count += 1;
+    }
+
+    fn sign(&self, template: &UrlTemplate, ending: &Ending, steps: &mut Steps, out: &mut [u8]) {
+        let signatures = steps.signatures(template, &self.texts[..self.count], ending);
+        for (at, signature) in self.signature_at.iter().zip(&signatures[..self.count]) {
+            if let Some(text) = out.get_mut(*at..*at + SIGNATURE_BYTES) {
+                write_hex(signature, text);
+            }
+        }
+    }
+}
+
+/// What goes from one hash to the next. Only the digests in it change.
+#[derive(Default)]
+struct Steps {
+    /// The strings to sign.
+    strings: Option<Box<[[Block; DIGEST_TEXT_BLOCKS]; GROUP]>>,
+}
+
+impl Steps {
+    fn signatures(
+        &mut self,
+        template: &UrlTemplate,
+        texts: &[&[Block]],
+        ending: &Ending,
+    ) -> [[u8; 32]; GROUP] {
+        let count = texts.len();
+        let engine = template.engine;
+        let mut digests = [[0; 32]; GROUP];
+        engine.sha256_ending_alike(&template.text.state(), texts, ending, &mut digests);
+
+        if let Some(string_to_sign) = &template.string_to_sign {
+            let strings = self.strings.get_or_insert_with(|| Box::new([string_to_sign.blocks; GROUP]));
+            for (string, digest) in strings[..count].iter_mut().zip(&digests) {
+                string_to_sign.write(digest, string);
+            }
+            let texts: [&[Block]; GROUP] =
+                std::array::from_fn(|index| &strings[index][..string_to_sign.block_count]);
+            engine.sha256(&string_to_sign.state, &texts[..count], &mut digests);
+        }
+
+        let outers: [Block; GROUP] = std::array::from_fn(|index| outer_block(&digests[index]));
+        let texts: [&[Block]; GROUP] = std::array::from_fn(|index| std::slice::from_ref(&outers[index]));
+        engine.sha256(&template.outer, &texts[..count], &mut digests);
+        digests
+    }
+}
