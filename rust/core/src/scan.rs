@@ -15,7 +15,7 @@ use std::sync::Arc;
 use self::preparation::Preparation;
 use self::read_ahead::ReadAhead;
 use crate::actions::{FileBatch, Rows, SourceId, Totals};
-use crate::checkpoint::{self, Needs, ReadOptions, Span};
+use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
 use crate::pool::Pool;
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
@@ -172,7 +172,7 @@ pub struct Scan {
 enum Stage {
     Commits { next: usize },
     Hot { columns: Arc<HotColumns>, next: usize },
-    Log { batches: ReadAhead<checkpoint::Batches, FileBatch>, builder: Option<HotBuilder> },
+    Log { batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>, builder: Option<HotBuilder> },
     End,
 }
 
@@ -404,13 +404,13 @@ impl Scan {
             keep_tuple,
             may_match,
         };
-        let batches = checkpoint.batches(self.snapshot.interner(), options);
+        let parts = checkpoint.readers(self.snapshot.interner(), options);
         // A page, and an answer with a limit, may end before the next batch.
         let pool = self
             .pool
             .clone()
             .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
-        Ok(Stage::Log { batches: ReadAhead::new(batches, pool), builder })
+        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, PartReader::file_bytes, pool)), builder })
     }
 
     fn first_hot_batch(&self, columns: &HotColumns) -> usize {

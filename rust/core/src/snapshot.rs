@@ -227,12 +227,18 @@ impl Snapshot {
         if let Some(checkpoint) = self.checkpoint()? {
             let decided = |path: &str, vector: Option<&_>| self.decided.contains(path, vector);
             let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
-            let threads = available_parallelism().map_or(1, |threads| threads.get().min(MAX_SUM_THREADS));
-            let found = checkpoint.totals(is_dead, threads).inspect_err(|error| self.note(error))?;
-            totals.files += found.files;
-            totals.size_bytes = totals.size_bytes.saturating_add(found.size_bytes);
+            let found =
+                checkpoint.totals(is_dead, self.sum_threads()).inspect_err(|error| self.note(error))?;
+            let too_large = || Error::corrupt("checkpoint", "the sum of the files' sizes overflows");
+            totals = totals.plus(found).ok_or_else(too_large)?;
         }
         Ok(*self.totals.get_or_init(|| totals))
+    }
+
+    /// Threads that read a bucket mostly wait for it, however many processors there are.
+    fn sum_threads(&self) -> usize {
+        let processors = available_parallelism().map_or(1, std::num::NonZero::get);
+        if self.storage.is_remote() { MAX_SUM_THREADS } else { processors.min(MAX_SUM_THREADS) }
     }
 }
 

@@ -61,6 +61,11 @@ impl Storage {
         Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
     }
 
+    /// Whether each read is a request to another machine.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.0, Inner::Remote(_))
+    }
+
     /// Replaces the keys of a bucket, those that end by those that were got in time. Nothing to do locally.
     pub fn replace_credentials(&self, credentials: &S3Credentials) {
         if let Inner::Remote(remote) = &self.0 {

@@ -7,7 +7,6 @@
 //! [`Error::CorruptLog`].
 
 mod adds;
-mod batches;
 mod column_bytes;
 mod footer;
 mod json_file;
@@ -15,6 +14,7 @@ mod kept_rows;
 mod page_guard;
 mod parquet_file;
 mod part_batches;
+mod part_readers;
 mod row_group_bounds;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -27,11 +27,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use batches::Batches;
+pub use part_readers::{PartReader, PartReaders};
 pub use row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use totals::IsDead;
 
-use crate::actions::{Metadata, PartitionTuple, Protocol, SourceId};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path;
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
@@ -201,10 +201,19 @@ impl Checkpoint {
         self.parts.len() as u32
     }
 
-    /// The adds in their order. `interner` codes their partition values.
+    /// The adds, part by part in their order. `interner` codes their partition values.
     #[must_use]
-    pub fn batches(&self, interner: PartitionInterner, options: ReadOptions) -> Batches {
-        Batches::new(self.storage.clone(), Arc::clone(&self.parts), interner, options)
+    pub fn readers(&self, interner: PartitionInterner, options: ReadOptions) -> PartReaders {
+        PartReaders::new(self.storage.clone(), Arc::clone(&self.parts), interner, options)
+    }
+
+    /// The same, one part after another.
+    pub fn batches(
+        &self,
+        interner: PartitionInterner,
+        options: ReadOptions,
+    ) -> impl Iterator<Item = Result<FileBatch>> + use<> {
+        self.readers(interner, options).flatten()
     }
 }
 

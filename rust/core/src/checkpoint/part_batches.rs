@@ -13,6 +13,7 @@ use parquet::file::reader::ChunkReader;
 use super::adds::{self, Adds};
 use super::kept_rows::{RowNumbers, Verdicts};
 use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
+use super::part_readers::SharedInterner;
 use super::row_group_bounds::TypedLeaves;
 use super::{BATCH_ROWS, MayMatch, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId};
@@ -32,6 +33,8 @@ pub(super) struct PartBatches<R> {
     columns: Columns,
     projection: Option<(Vec<usize>, Arc<Projection>)>,
     current: Option<OpenRowGroup>,
+    interner: SharedInterner,
+    log_names: Arc<[Box<str>]>,
     /// Apart from the caller's, whose dictionary holds no tuples of files that were dropped.
     all_tuples: PartitionInterner,
     verdicts: Verdicts,
@@ -49,10 +52,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         source: SourceId,
         rows: Range<u32>,
         options: ReadOptions,
-        log_names: &[Box<str>],
+        interner: &SharedInterner,
     ) -> Self {
+        let log_names = Arc::clone(interner.lock().log_names());
         let columns = Columns::new(&file);
-        let filter = options.may_match.clone().map(|filter| (filter, TypedLeaves::of(&file, log_names)));
+        let filter = options.may_match.clone().map(|filter| (filter, TypedLeaves::of(&file, &log_names)));
         Self {
             file,
             source,
@@ -63,17 +67,19 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             columns,
             projection: None,
             current: None,
-            all_tuples: PartitionInterner::new(log_names),
+            interner: interner.clone(),
+            all_tuples: PartitionInterner::new(&log_names),
+            log_names,
             verdicts: Verdicts::default(),
             filter,
         }
     }
 
     /// The next batch that has a file in it.
-    pub(super) fn next(&mut self, interner: &mut PartitionInterner) -> Result<Option<FileBatch>> {
+    pub(super) fn next(&mut self) -> Result<Option<FileBatch>> {
         loop {
             let Some(current) = &mut self.current else {
-                if !self.open_next(interner)? {
+                if !self.open_next()? {
                     return Ok(None);
                 }
                 continue;
@@ -89,7 +95,8 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             if taken.rows.len() < batch.num_rows() {
                 return Err(self.corrupt("a row group has more rows than it says"));
             }
-            let batch = adds::file_batch(self.file.name(), self.source, taken, &batch, interner)?;
+            let batch =
+                adds::file_batch(self.file.name(), self.source, taken, &batch, &mut self.interner.lock())?;
             if !batch.is_empty() {
                 return Ok(Some(batch));
             }
@@ -97,12 +104,12 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     }
 
     /// Opens the next row group that may have wanted adds; false behind the last one.
-    fn open_next(&mut self, interner: &mut PartitionInterner) -> Result<bool> {
+    fn open_next(&mut self) -> Result<bool> {
         while let Some(row_group) = self.file.row_groups().get(self.next_row_group) {
             let index = self.next_row_group;
             let all = self.next_first_row..self.next_first_row + row_group.num_rows() as u32;
             let has_adds = self.columns.has_adds(row_group);
-            let leaves = self.columns.wanted(row_group, self.options.needs, interner.log_names());
+            let leaves = self.columns.wanted(row_group, self.options.needs, &self.log_names);
             self.next_row_group += 1;
             self.next_first_row = all.end;
             let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);

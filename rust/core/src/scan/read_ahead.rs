@@ -1,7 +1,9 @@
 //! Decodes the next batches of a checkpoint while the lines of this one are written.
 //!
-//! In go batches in their order; they come out in the same order, a few at most decoded before they are asked
-//! for. Whoever asks first decodes: where no thread of the pool is free, nothing waits for one.
+//! In go the readers of its parts, each an iterator of batches; the batches come out in the order of the parts
+//! and within them. Of each part a few batches at most are decoded before they are asked for. Beside the part that
+//! is asked for the next one is read, and more of them where they are small, so that a store's latency is not
+//! waited for part by part. Whoever asks first decodes: where no thread of the pool is free, nothing waits for one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,70 +15,94 @@ use crate::{Error, Result};
 /// To decode a batch takes about as long as to write its lines, now more and now less: a second one keeps two
 /// threads from waiting for each other.
 const BATCHES_AHEAD: usize = 2;
+/// Parts are opened ahead until their files have so many bytes together, and one at least.
+const BYTES_AHEAD: u64 = 4 << 20;
 
+/// `R` reads one part.
 #[derive(Debug)]
-pub(super) struct ReadAhead<B, T> {
-    shared: Arc<Shared<B, T>>,
+pub(super) struct ReadAhead<P: Iterator<Item = R>, R, T> {
+    parts: P,
+    bytes_of: fn(&R) -> u64,
+    /// Those that are being read, in their order, and the bytes of their files.
+    open: VecDeque<(Arc<Part<R, T>>, u64)>,
     /// None: nothing is decoded before it is asked for.
     pool: Option<Pool>,
+    failed: bool,
 }
 
+impl<P, R, T> ReadAhead<P, R, T>
+where
+    P: Iterator<Item = R>,
+    R: Iterator<Item = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    pub(super) fn new(parts: P, bytes_of: fn(&R) -> u64, pool: Option<Pool>) -> Self {
+        Self { parts, bytes_of, open: VecDeque::new(), pool, failed: false }
+    }
+
+    /// The next batch; `None` at the end, and after an error.
+    pub(super) fn next(&mut self) -> Option<Result<T>> {
+        while !self.failed && (!self.open.is_empty() || self.open_next()) {
+            match self.open.front()?.0.next() {
+                Some(Ok(batch)) => {
+                    self.work_ahead();
+                    return Some(Ok(batch));
+                }
+                Some(Err(error)) => {
+                    self.failed = true;
+                    self.open.clear();
+                    return Some(Err(error));
+                }
+                None => _ = self.open.pop_front(),
+            }
+        }
+        None
+    }
+
+    fn open_next(&mut self) -> bool {
+        let Some(reader) = self.parts.next() else { return false };
+        let bytes = (self.bytes_of)(&reader);
+        self.open.push_back((Arc::new(Part::new(reader)), bytes));
+        true
+    }
+
+    fn work_ahead(&mut self) {
+        let Some(pool) = self.pool.clone() else { return };
+        let bytes_ahead = |open: &VecDeque<_>| open.iter().skip(1).map(|(_, bytes)| bytes).sum::<u64>();
+        while bytes_ahead(&self.open) < BYTES_AHEAD && self.open_next() {}
+        for (part, _) in &self.open {
+            part.step(&pool);
+        }
+    }
+}
+
+/// A part that is being read.
 #[derive(Debug)]
-struct Shared<B, T> {
+struct Part<R, T> {
     /// Held by whoever decodes, until the batch is ready.
-    batches: Mutex<Batches<B>>,
+    reader: Mutex<Reader<R>>,
     /// Decoded and not asked for. Whoever has what is ready need not wait for what is being decoded.
     ready: Mutex<VecDeque<Result<T>>>,
-    /// A [`Step`] is in the pool: a second one would only wait for it.
+    /// A [`Step`] is in the pool, and a second one would only wait for it; or there is nothing left to decode.
     stepping: AtomicBool,
 }
 
 #[derive(Debug)]
-enum Batches<B> {
-    Left(Box<B>),
+enum Reader<R> {
+    Left(Box<R>),
     Ended,
     /// A thread panicked amid a batch, so what comes next is unknown.
     Lost,
 }
 
-impl<B, T> ReadAhead<B, T>
-where
-    B: Iterator<Item = Result<T>> + Send + 'static,
-    T: Send + 'static,
-{
-    pub(super) fn new(batches: B, pool: Option<Pool>) -> Self {
-        let batches = Mutex::new(Batches::Left(Box::new(batches)));
-        Self {
-            shared: Arc::new(Shared { batches, ready: Mutex::default(), stepping: AtomicBool::new(false) }),
-            pool,
-        }
+impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
+    fn new(reader: R) -> Self {
+        let reader = Mutex::new(Reader::Left(Box::new(reader)));
+        Self { reader, ready: Mutex::default(), stepping: AtomicBool::new(false) }
     }
 
-    /// The next batch; `None` at the end.
-    pub(super) fn next(&mut self) -> Option<Result<T>> {
-        let found = self.shared.take_ready().or_else(|| self.shared.decode_next());
-        if let (Some(Ok(_)), Some(pool)) = (&found, &self.pool) {
-            self.shared.step(pool);
-        }
-        found
-    }
-}
-
-impl<B, T> Shared<B, T>
-where
-    B: Iterator<Item = Result<T>> + Send + 'static,
-    T: Send + 'static,
-{
-    fn step(self: &Arc<Self>, pool: &Pool) {
-        if !self.stepping.swap(true, Ordering::AcqRel) {
-            pool.submit(Arc::new(Step(Arc::downgrade(self))));
-        }
-    }
-}
-
-impl<B: Iterator<Item = Result<T>>, T> Shared<B, T> {
-    fn ready(&self) -> MutexGuard<'_, VecDeque<Result<T>>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next(&self) -> Option<Result<T>> {
+        self.take_ready().or_else(|| self.decode_next())
     }
 
     fn take_ready(&self) -> Option<Result<T>> {
@@ -85,14 +111,14 @@ impl<B: Iterator<Item = Result<T>>, T> Shared<B, T> {
 
     /// The batch that another thread decodes at this moment, or else one decoded here.
     fn decode_next(&self) -> Option<Result<T>> {
-        let mut batches = self.lock_batches();
-        self.take_ready().or_else(|| batches.decode())
+        let mut reader = self.lock_reader();
+        self.take_ready().or_else(|| reader.decode())
     }
 
     /// Decodes a batch; false where there is nothing more to decode.
     fn decode_ahead(&self) -> bool {
-        let mut batches = self.lock_batches();
-        let found = batches.decode();
+        let mut reader = self.lock_reader();
+        let found = reader.decode();
         let goes_on = matches!(found, Some(Ok(_)));
         self.ready().extend(found);
         goes_on
@@ -102,27 +128,31 @@ impl<B: Iterator<Item = Result<T>>, T> Shared<B, T> {
         self.ready().len() < BATCHES_AHEAD
     }
 
-    fn lock_batches(&self) -> MutexGuard<'_, Batches<B>> {
-        match self.batches.try_lock() {
-            Ok(batches) => batches,
+    fn ready(&self) -> MutexGuard<'_, VecDeque<Result<T>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_reader(&self) -> MutexGuard<'_, Reader<R>> {
+        match self.reader.try_lock() {
+            Ok(reader) => reader,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Who decodes may wait for storage, and its place is another's meanwhile; so is that of who waits for it.
             Err(TryLockError::WouldBlock) => {
-                pool::waiting(|| self.batches.lock().unwrap_or_else(PoisonError::into_inner))
+                pool::waiting(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner))
             }
         }
     }
 }
 
-impl<B> Batches<B> {
+impl<R> Reader<R> {
     fn decode<T>(&mut self) -> Option<Result<T>>
     where
-        B: Iterator<Item = Result<T>>,
+        R: Iterator<Item = Result<T>>,
     {
         match std::mem::replace(self, Self::Lost) {
-            Self::Left(mut batches) => {
-                let found = batches.next();
-                *self = if found.is_some() { Self::Left(batches) } else { Self::Ended };
+            Self::Left(mut reader) => {
+                let found = reader.next();
+                *self = if found.is_some() { Self::Left(reader) } else { Self::Ended };
                 found
             }
             Self::Ended => {
@@ -134,21 +164,33 @@ impl<B> Batches<B> {
     }
 }
 
-/// Decodes a batch at a time until there are enough; does nothing when the scan has ended.
-struct Step<B, T>(Weak<Shared<B, T>>);
-
-impl<B, T> Task for Step<B, T>
+impl<R, T> Part<R, T>
 where
-    B: Iterator<Item = Result<T>> + Send + 'static,
+    R: Iterator<Item = Result<T>> + Send + 'static,
+    T: Send + 'static,
+{
+    /// Sees to it that batches are decoded as long as there is room for them.
+    fn step(self: &Arc<Self>, pool: &Pool) {
+        if self.has_room() && !self.stepping.swap(true, Ordering::AcqRel) {
+            pool.submit(Arc::new(Step(Arc::downgrade(self))));
+        }
+    }
+}
+
+/// Decodes a batch at a time until there are enough; does nothing when the scan has ended.
+struct Step<R, T>(Weak<Part<R, T>>);
+
+impl<R, T> Task for Step<R, T>
+where
+    R: Iterator<Item = Result<T>> + Send + 'static,
     T: Send + 'static,
 {
     fn step(self: Arc<Self>, pool: &Pool) {
-        let Some(shared) = self.0.upgrade() else { return };
-        let goes_on = !shared.has_room() || shared.decode_ahead();
-        shared.stepping.store(false, Ordering::Release);
-        // From here on whoever takes a batch sees to the next step; until here nobody did.
-        if goes_on && shared.has_room() {
-            shared.step(pool);
+        let Some(part) = self.0.upgrade() else { return };
+        if part.decode_ahead() {
+            part.stepping.store(false, Ordering::Release);
+            // From here on whoever takes a batch sees to the next step; until here nobody did.
+            part.step(pool);
         }
     }
 }
@@ -160,35 +202,54 @@ mod tests {
 
     use super::*;
 
-    fn numbers(end: u32) -> impl Iterator<Item = Result<u32>> + Send {
-        (0..end).map(|number| {
+    type Numbers = Box<dyn Iterator<Item = Result<u32>> + Send>;
+
+    /// Counts up, which takes some time.
+    fn numbers(numbers: std::ops::Range<u32>) -> Numbers {
+        Box::new(numbers.map(|number| {
             std::thread::sleep(Duration::from_micros(50));
             Ok(number)
-        })
+        }))
+    }
+
+    fn pools() -> [Option<Pool>; 3] {
+        [None, Some(Pool::new(1).unwrap()), Some(Pool::new(3).unwrap())]
+    }
+
+    /// All batches up to the first error.
+    fn taken<P: Iterator<Item = Numbers>>(ahead: &mut ReadAhead<P, Numbers, u32>) -> Vec<u32> {
+        std::iter::from_fn(|| ahead.next()?.ok()).collect()
     }
 
     #[test]
-    fn batches_come_in_their_order_however_many_threads_there_are() {
-        for pool in [None, Some(Pool::new(1).unwrap()), Some(Pool::new(3).unwrap())] {
-            let mut ahead = ReadAhead::new(numbers(300), pool);
-            let mut found = Vec::new();
-            while let Some(number) = ahead.next() {
-                found.push(number.unwrap());
-            }
-            assert_eq!(found, (0..300).collect::<Vec<_>>());
+    fn batches_come_in_the_order_of_the_parts_however_many_threads_there_are() {
+        for pool in pools() {
+            let parts = [0..100, 100..100, 100..101, 101..300].map(numbers);
+            let mut ahead = ReadAhead::new(parts.into_iter(), |_| BYTES_AHEAD / 2, pool);
+            assert_eq!(taken(&mut ahead), (0..300).collect::<Vec<_>>());
             assert!(ahead.next().is_none());
         }
     }
 
     #[test]
-    fn so_many_batches_and_no_more_are_decoded_before_they_are_asked_for() {
+    fn so_many_batches_of_so_many_parts_are_decoded_before_they_are_asked_for_and_no_more() {
+        ahead_of_what_is_taken(|_| BYTES_AHEAD, 1);
+        ahead_of_what_is_taken(|_| BYTES_AHEAD / 3 + 1, 3);
+    }
+
+    fn ahead_of_what_is_taken(bytes_of: fn(&Numbers) -> u64, parts_ahead: u32) {
         let decoded = Arc::new(AtomicU32::new(0));
         let counting = Arc::clone(&decoded);
-        let counted = numbers(20).inspect(move |_| _ = counting.fetch_add(1, Ordering::Relaxed));
-        let mut ahead = ReadAhead::new(counted, Some(Pool::new(2).unwrap()));
+        let parts = (0..5).map(move |part| -> Numbers {
+            let counting = Arc::clone(&counting);
+            Box::new(numbers(20 * part..20 * (part + 1)).inspect(move |_| {
+                counting.fetch_add(1, Ordering::Relaxed);
+            }))
+        });
+        let mut ahead = ReadAhead::new(parts, bytes_of, Some(Pool::new(2).unwrap()));
         for number in 0..5 {
             assert_eq!(ahead.next().unwrap().unwrap(), number);
-            let enough = number + 1 + BATCHES_AHEAD as u32;
+            let enough = number + 1 + (1 + parts_ahead) * BATCHES_AHEAD as u32;
             while decoded.load(Ordering::Relaxed) < enough {
                 std::thread::yield_now();
             }
@@ -199,17 +260,29 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_comes_after_all_that_is_before_it_and_ends_the_batches() {
+        for pool in pools() {
+            let torn = Err(Error::corrupt("part", "torn"));
+            let parts: [Numbers; 3] =
+                [numbers(0..3), Box::new([Ok(3), torn, Ok(4)].into_iter()), numbers(5..9)];
+            let mut ahead = ReadAhead::new(parts.into_iter(), |_| 1, pool);
+            assert_eq!(taken(&mut ahead), [0, 1, 2, 3]);
+            assert!(ahead.next().is_none());
+        }
+    }
+
+    #[test]
     fn after_a_panic_there_is_an_error_and_never_another_batch() {
-        let panicking = (0..3).map(|number| {
+        let panicking: Numbers = Box::new((0..3).map(|number| {
             assert_ne!(number, 1, "as this test wants it");
             Ok(number)
-        });
-        let mut ahead = ReadAhead::new(panicking, Some(Pool::new(1).unwrap()));
+        }));
+        let mut ahead = ReadAhead::new([panicking].into_iter(), |_| 1, Some(Pool::new(1).unwrap()));
         assert_eq!(ahead.next().unwrap().unwrap(), 0);
-        while !matches!(*ahead.shared.lock_batches(), Batches::Lost) {
+        while !matches!(*ahead.open[0].0.lock_reader(), Reader::Lost) {
             std::thread::yield_now();
         }
         assert!(ahead.next().unwrap().is_err());
-        assert!(ahead.next().unwrap().is_err());
+        assert!(ahead.next().is_none());
     }
 }

@@ -1,0 +1,153 @@
+//! The adds of a checkpoint, part by part.
+//!
+//! In go the parts, out come readers of one part each, in the parts' order. They share nothing but the dictionary
+//! of partition values, so several may read at a time.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::json_file;
+use super::part_batches::PartBatches;
+use super::{Part, ReadOptions};
+use crate::Result;
+use crate::actions::{FileBatch, SourceId};
+use crate::partition::PartitionInterner;
+use crate::storage::{Storage, StoredFile};
+
+/// The readers of the parts that have wanted rows. Nothing is read before a reader is asked for a batch.
+#[derive(Debug)]
+pub struct PartReaders {
+    storage: Storage,
+    parts: Arc<[Part]>,
+    interner: SharedInterner,
+    options: ReadOptions,
+    next_part: u32,
+}
+
+impl PartReaders {
+    pub(super) fn new(
+        storage: Storage,
+        parts: Arc<[Part]>,
+        interner: PartitionInterner,
+        options: ReadOptions,
+    ) -> Self {
+        Self { storage, parts, interner: SharedInterner::new(interner), options, next_part: 0 }
+    }
+}
+
+impl Iterator for PartReaders {
+    type Item = PartReader;
+
+    fn next(&mut self) -> Option<PartReader> {
+        loop {
+            let index = self.next_part;
+            let part = self.parts.get(index as usize)?;
+            self.next_part += 1;
+            let rows = self.options.span.map_or(0..u32::MAX, |span| span.rows_of(index));
+            if !rows.is_empty() {
+                return Some(PartReader {
+                    storage: self.storage.clone(),
+                    part: part.clone(),
+                    source: SourceId(self.options.first_source.0 + index),
+                    rows,
+                    interner: self.interner.clone(),
+                    options: self.options.clone(),
+                    state: State::Unopened,
+                });
+            }
+        }
+    }
+}
+
+/// The dictionary of partition values that all parts of a checkpoint have in common.
+#[derive(Debug, Clone)]
+pub(super) struct SharedInterner(Arc<Mutex<PartitionInterner>>);
+
+impl SharedInterner {
+    pub(super) fn new(interner: PartitionInterner) -> Self {
+        Self(Arc::new(Mutex::new(interner)))
+    }
+
+    /// To be held for the work of one batch in memory, never while something is read.
+    pub(super) fn lock(&self) -> MutexGuard<'_, PartitionInterner> {
+        // A dictionary is whole at every point where a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An iterator over the adds of one part, in their order. It ends after an error.
+pub struct PartReader {
+    storage: Storage,
+    part: Part,
+    source: SourceId,
+    /// Of the part, those that are wanted.
+    rows: Range<u32>,
+    interner: SharedInterner,
+    options: ReadOptions,
+    state: State,
+}
+
+enum State {
+    Unopened,
+    Open(Box<PartBatches<StoredFile>>),
+    Ended,
+}
+
+impl std::fmt::Debug for PartReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("PartReader").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl PartReader {
+    /// Of the part's file, in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.part.size
+    }
+
+    fn next_batch(&mut self) -> Result<Option<FileBatch>> {
+        loop {
+            match &mut self.state {
+                State::Ended => return Ok(None),
+                State::Unopened if self.part.is_json => {
+                    self.state = State::Ended;
+                    return self.json_batch();
+                }
+                State::Unopened => {
+                    let file = self.part.open(&self.storage)?;
+                    let (rows, options) = (self.rows.clone(), self.options.clone());
+                    let batches = PartBatches::new(file, self.source, rows, options, &self.interner);
+                    self.state = State::Open(Box::new(batches));
+                }
+                State::Open(batches) => return batches.next(),
+            }
+        }
+    }
+
+    fn json_batch(&self) -> Result<Option<FileBatch>> {
+        let content = self.storage.read(&self.part.path)?;
+        let mut interner = self.interner.lock();
+        let batch = json_file::file_batch(
+            &self.part.name,
+            &content,
+            self.source,
+            &self.rows,
+            &self.options,
+            &mut interner,
+        )?;
+        Ok(Some(batch).filter(|batch| !batch.is_empty()))
+    }
+}
+
+impl Iterator for PartReader {
+    type Item = Result<FileBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.next_batch().transpose();
+        if !matches!(batch, Some(Ok(_))) {
+            self.state = State::Ended;
+        }
+        batch
+    }
+}
