@@ -13,8 +13,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,39 +82,33 @@ class Answer:
 
 async def answer(exchange: Exchange, sent: Answer) -> web.StreamResponse:
     """Send an answer. Raises what fails before the first byte; ends the native work if the client leaves."""
-    exchange.facts.update(sent.facts)
-    chunks = sent.chunks
+    exchange.facts |= sent.facts
+    pieces = Pieces(sent)
     try:
-        first = await _next_chunk(sent)
-        return await pump(exchange, sent, first)
+        await pieces.begin()
+        return _whole(sent, pieces) if sent.chunks.done else await pump(exchange, sent, pieces)
     finally:
-        chunks.cancel()
-        summary = chunks.summary
+        pieces.close()
+        sent.chunks.cancel()
+        summary = sent.chunks.summary
         exchange.facts |= _counts(summary.pruning)
         exchange.facts["file_bytes"] = summary.file_bytes
 
 
-async def pump(exchange: Exchange, sent: Answer, first: memoryview | None) -> web.StreamResponse:
-    """Write the first chunk, those that follow and the last line."""
-    chunks, headers = sent.chunks, _headers(sent)
-    if chunks.done:
-        sent.ended(None)
-        whole = b"".join((first or b"", sent.ending()))
-        headers[PRUNING_HEADER] = _pruning(chunks.summary.pruning)
-        return WholeResponse(whole, headers)
-    headers[PRUNING_HEADER] = _foreseen_pruning(sent)
-    headers["Server"] = SERVER
-    response = web.StreamResponse(headers=headers)
+async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamResponse:
+    """Write the first piece, those that follow and the last line."""
+    pruning = _foreseen_pruning(sent)
+    response = web.StreamResponse(headers=_headers(sent) | {PRUNING_HEADER: pruning, "Server": SERVER})
     body = Body(response, await response.prepare(exchange.request), exchange.drain_rate)
     exchange.first_byte_seconds = time.monotonic()
     _bound_kernel_buffers(exchange.request)
     try:
-        chunk: memoryview | None = first
-        while chunk is not None:
-            await body.write(chunk)
+        while (piece := await pieces.next()) is not None:
+            await body.write(piece)
+            # Let go of: the buffer is wanted for another piece.
+            piece = None
             # A fast client never suspends a write; others wait for the loop.
             await asyncio.sleep(0)
-            chunk = await _next_chunk(sent)
         tail = sent.ending()
     except ConnectionError:
         exchange.facts["outcome"] = "client left"
@@ -132,6 +125,13 @@ async def pump(exchange: Exchange, sent: Answer, first: memoryview | None) -> we
         tail = tail_or_cut
     await response.write_eof(tail)
     return response
+
+
+def _whole(sent: Answer, pieces: Pieces) -> WholeResponse:
+    """An answer that is ready with its first piece."""
+    sent.ended(None)
+    body = b"".join((pieces.first or b"", sent.ending()))
+    return WholeResponse(body, _headers(sent) | {PRUNING_HEADER: _pruning(sent.chunks.summary.pruning)})
 
 
 def content_coding(
@@ -178,60 +178,95 @@ class Body:
 
     async def write(self, piece: memoryview) -> None:
         """Write one piece. Raises SlowReader, ConnectionError."""
-        try:
-            async with asyncio.timeout(self.rate.write_seconds(len(piece))):
-                if self.begun and isinstance(self.writer, StreamWriter) and self.writer.chunked:
-                    await self._write_framed(self.writer, piece)
-                else:
-                    await self.response.write(piece)
-                    self.begun = True
-        except TimeoutError:
-            raise SlowReader from None
+        if self.begun and isinstance(self.writer, StreamWriter) and self.writer.chunked:
+            await self._write_framed(self.writer, piece)
+        else:
+            await self._in_time(self.response.write(piece), piece)
+            self.begun = True
 
-    @staticmethod
-    async def _write_framed(writer: StreamWriter, piece: memoryview) -> None:
+    async def _write_framed(self, writer: StreamWriter, piece: memoryview) -> None:
         transport = writer.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
-        transport.write(b"%x\r\n" % len(piece))
-        transport.write(piece)
-        transport.write(b"\r\n")
+        # One call to the system for all three.
+        transport.writelines((b"%x\r\n" % len(piece), piece, b"\r\n"))
         writer.output_size += len(piece)
-        await writer.drain()
+        # What a fast client has taken at once needs no clock.
+        if transport.get_write_buffer_size():
+            await self._in_time(writer.drain(), piece)
 
-
-async def _next_chunk(sent: Answer) -> memoryview | None:
-    """The next piece, when it is there; None at the end."""
-    chunks = sent.chunks
-    while True:
+    async def _in_time(self, writing: Awaitable[None], piece: memoryview) -> None:
         try:
-            chunk = chunks.next_chunk()
-        except Exception as error:
-            sent.ended(error)
-            raise
-        if chunk is not None:
-            return memoryview(chunk)
-        if chunks.done:
-            sent.ended(None)
-            return None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(chunks.seconds_left):
-                await _readable(chunks.fileno())
+            async with asyncio.timeout(self.rate.write_seconds(len(piece))):
+                await writing
+        except TimeoutError:
+            raise SlowReader from None
 
 
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    woken = loop.create_future()
-    loop.add_reader(descriptor, _wake, woken)
-    try:
-        await woken
-    finally:
-        loop.remove_reader(descriptor)
+class Pieces:
+    """The pieces of an answer's body, when they are there."""
 
+    __slots__ = ("_deadline", "_descriptor", "_sent", "_woken", "first")
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+    def __init__(self, sent: Answer) -> None:
+        self.first: memoryview | None = None
+        self._sent = sent
+        self._descriptor: int | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._woken: asyncio.Future[None] | None = None
+
+    async def begin(self) -> None:
+        """Wait for the `first` piece. Raises what ended the native work before it."""
+        self.first = await self._made()
+
+    async def next(self) -> memoryview | None:
+        """The next piece, beginning with the first; None at the end. Raises what ended the native work."""
+        piece, self.first = self.first, None
+        return piece or await self._made()
+
+    async def _made(self) -> memoryview | None:
+        chunks = self._sent.chunks
+        while True:
+            try:
+                chunk = chunks.next_chunk()
+            except Exception as error:
+                self._sent.ended(error)
+                raise
+            if chunk is not None:
+                return memoryview(chunk)
+            if chunks.done:
+                self._sent.ended(None)
+                return None
+            await self._readable()
+
+    def close(self) -> None:
+        """Listen no more. Before the native work is let go, which closes the descriptor."""
+        if self._descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            self._descriptor = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    async def _readable(self) -> None:
+        """Wait until there may be something new to say, which at the deadline there is."""
+        loop, chunks = asyncio.get_running_loop(), self._sent.chunks
+        self._woken = loop.create_future()
+        if self._descriptor is None:
+            # It is readable only while somebody waits, so it may stay registered from the first time on.
+            self._descriptor = chunks.fileno()
+            loop.add_reader(self._descriptor, self._wake)
+        if self._deadline is None and (seconds_left := chunks.seconds_left) is not None:
+            self._deadline = loop.call_later(seconds_left, self._late)
+        await self._woken
+
+    def _late(self) -> None:
+        self._deadline = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
 
 def _headers(sent: Answer) -> dict[str, str]:
