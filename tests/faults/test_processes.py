@@ -166,6 +166,7 @@ async def test_a_client_that_leaves_is_no_error_of_the_server(table, tmp_path):
 async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
     limits = {"minimumBytesPerSecond": 1_000_000, "slowReaderSeconds": 1}
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0, "limits": limits}) as gateway:
+        # The last probe of its readiness may still be among them.
         sockets = open_sockets(gateway)
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=4096)
         path = "/delta-sharing/shares/s/schemas/default/tables/t/query"
@@ -174,7 +175,7 @@ async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
         assert b"200" in await reader.readline()
         try:
             await until(lambda: "slow reader" in gateway.log.read_text(), 15)
-            await until(lambda: open_sockets(gateway) == sockets, 15)
+            await until(lambda: open_sockets(gateway) <= sockets, 15)
         finally:
             writer.transport.abort()
 
