@@ -10,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.limits import resident_bytes
@@ -126,6 +129,37 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
         for worker in workers:
             worker.kill()
             worker.communicate()
+
+
+@given(st.lists(st.lists(st.floats(0, 1000), max_size=20), max_size=4))
+def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
+    one_by_one, settled = Metrics(), Metrics()
+    timings = settled.timings(settled.request_seconds.labels("query"))
+    tally = settled.tally(settled.requests.labels("query", "200"))
+    for batch in batches:
+        for seconds in batch:
+            one_by_one.request_seconds.labels("query").observe(seconds)
+            timings.add(seconds)
+            tally.count += 1
+        page = samples(settled.page())
+    name = "delta_gateway_request_seconds"
+    told = {key: value for key, value in samples(one_by_one.page()).items() if key[0].startswith(name)}
+    if any(batches):
+        for key, value in told.items():
+            assert key[0].endswith("_created") or page[key] == pytest.approx(value)
+        assert page["delta_gateway_requests_total", (("route", "query"), ("status", "200"))] == sum(
+            map(len, batches)
+        )
+
+
+def test_a_level_goes_down_as_it_went_up():
+    metrics = Metrics()
+    tally = metrics.tally(metrics.in_flight.labels("query"))
+    key = ("delta_gateway_in_flight_requests", (("route", "query"),))
+    tally.count += 3
+    assert samples(metrics.page())[key] == 3
+    tally.count -= 2
+    assert samples(metrics.page())[key] == samples(metrics.page())[key] == 1
 
 
 async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):

@@ -1,0 +1,145 @@
+"""The door: paths and their routes, answers in one write, bodies that are only sent when they are wanted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from served import PREFIX, bearer, recipients, serve
+
+from gateway.app import routes
+from gateway.errors import MethodNotAllowed, NoSuchPath
+from gateway.response import WholeResponse
+from gateway.router import Router
+
+Client = TestClient[Any, Any]
+ROUTER = Router(routes(PREFIX))
+SHARES = f"{PREFIX}/shares"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "route", "names"),
+    [
+        ("GET", SHARES, "list_shares", {}),
+        ("GET", f"{SHARES}/schemas", "get_share", {"share": "schemas"}),
+        ("GET", f"{SHARES}/a%2Fb/schemas", "list_schemas", {"share": "a/b"}),
+        ("GET", f"{SHARES}/a%252Fb/schemas", "list_schemas", {"share": "a%2Fb"}),
+        ("GET", f"{SHARES}/a b/all-tables", "list_all_tables", {"share": "a b"}),
+        ("HEAD", f"{SHARES}/s/schemas/d/tables/t", "version", {"share": "s", "schema": "d", "table": "t"}),
+        ("GET", f"{PREFIX}/files/r/a/b.parquet", "file", {"root": "r", "key": "a/b.parquet"}),
+        ("HEAD", f"{PREFIX}/files/r/a", "file", {"root": "r", "key": "a"}),
+        ("HEAD", "/healthz", "alive", {}),
+    ],
+)
+def test_a_path_leads_to_its_route(method: str, path: str, route: str, names: dict[str, str]) -> None:
+    found = ROUTER.find(method, path)
+    assert (found.route.name, dict(found.names)) == (route, names)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "*",
+        PREFIX,
+        f"{SHARES}/",
+        f"{SHARES}//schemas",
+        f"{SHARES}/s/other",
+        f"{SHARES}/s/schemas/d/tables/t/query/",
+        f"{SHARES.upper()}",
+        f"x{SHARES}",
+        f"{PREFIX}/files",
+        f"{PREFIX}/files/r",
+        f"{PREFIX}/files/r/",
+    ],
+)
+async def test_a_path_that_no_route_has(path: str) -> None:
+    with pytest.raises(NoSuchPath):
+        await ROUTER.find("GET", path).route.handler(None)  # type: ignore[arg-type]
+
+
+async def test_a_method_that_a_path_does_not_answer_names_those_that_it_does() -> None:
+    with pytest.raises(MethodNotAllowed) as refused:
+        await ROUTER.find("PUT", "/healthz").route.handler(None)  # type: ignore[arg-type]
+    assert refused.value.allow == "GET, HEAD"
+
+
+@given(
+    st.lists(st.text("a%2F/{}+\u00e9 .", max_size=4), max_size=9), st.sampled_from(["GET", "POST", "HEAD"])
+)
+def test_whatever_the_path_there_is_one_answer(segments: list[str], method: str) -> None:
+    path = "/".join([SHARES, *segments])
+    found = ROUTER.find(method, path)
+    assert found.route.is_open or found.route.path.count("/") == path.count("/")
+
+
+@pytest.mark.parametrize("value", ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0"])
+def test_a_header_that_would_be_two_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        WholeResponse(b"", {"X": value})
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    started, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}")
+    yield started
+    await started.close()
+
+
+async def raw(client: Client, *parts: bytes) -> bytes:
+    """What is answered to each part in turn, up to what follows a blank line."""
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    received = b""
+    try:
+        async with asyncio.timeout(10):
+            for part in parts:
+                writer.write(part)
+                received += await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0.05)
+            return received + await reader.read(4096)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def head(*, token: str, extra: str = "", version: str = "1.1") -> bytes:
+    path = f"{SHARES}/s/schemas/d/tables/t/query"
+    return f"POST {path} HTTP/{version}\r\nHost: x\r\n{token}Connection: close\r\n{extra}\r\n".encode()
+
+
+TOKEN = f"Authorization: {bearer()['Authorization']}\r\n"
+EXPECT = "Expect: 100-continue\r\nContent-Length: 2\r\n"
+
+
+async def test_a_body_is_asked_for_by_those_who_wait_for_it(client: Client) -> None:
+    answered = await raw(client, head(token=TOKEN, extra=EXPECT), b"{}")
+    assert answered.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n")
+
+
+async def test_a_stranger_is_not_asked_for_a_body(client: Client) -> None:
+    answered = await raw(client, head(token="", extra=EXPECT))
+    assert answered.startswith(b"HTTP/1.1 401 ")
+    assert b"100 Continue" not in answered
+
+
+async def test_a_whole_answer_ends_the_connection_for_who_asked_and_keeps_it_for_who_did(
+    client: Client,
+) -> None:
+    closed = await raw(client, head(token=TOKEN, extra="Content-Length: 2\r\n") + b"{}")
+    assert b"\r\nConnection: close\r\n" in closed
+    assert orjson.loads(closed.split(b"\r\n\r\n")[1])["errorCode"] == "RESOURCE_DOES_NOT_EXIST"
+    old = b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    twice = await raw(client, old, old.replace(b"keep-alive", b"close"))
+    assert twice.count(b"HTTP/1.0 200 OK\r\n") == 2
+    assert twice.count(b"Connection: keep-alive\r\n") == 1
+
+
+async def test_head_has_the_length_and_no_body(client: Client) -> None:
+    answered = await raw(client, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"\r\nContent-Length: 3\r\n" in answered
+    assert answered.endswith(b"\r\n\r\n")
