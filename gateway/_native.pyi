@@ -338,6 +338,9 @@ def cache_used_bytes() -> int:
 def shrink_cache(bytes: int) -> None:  # noqa: A002
     """Drops the least recently used hot columns until at most `bytes` are held; running streams finish."""
 
+def release_spare_buffers() -> None:
+    """Frees the memory that is kept for the chunks to come."""
+
 def is_debug_build() -> bool:
     """Whether this module was built without optimisation; benches refuse it."""
 

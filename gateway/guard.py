@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
@@ -18,11 +19,10 @@ from gateway.limits import (
     Excess,
     MemoryGate,
     RecipientGates,
-    machine_bytes,
-    remembered,
-    resident_bytes,
     share_of,
 )
+from gateway.memory import machine_bytes, remembered, resident_bytes
+from gateway.tables import release_memory
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -60,6 +60,7 @@ class Guards:
                 queue_length=limits.queued_streams,
                 queue_seconds=limits.queue_seconds,
                 resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
+                relieve=partial(release_memory, hot=True),
             ),
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),

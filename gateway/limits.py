@@ -8,12 +8,10 @@ for more than `RETRY_AFTER_CEILING_SECONDS`: the Spark client gives up after 7 s
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import math
 from collections import deque
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.operation import CLIENT_PATIENCE_SECONDS, RecipientLimits
@@ -21,8 +19,8 @@ from gateway.config.operation import CLIENT_PATIENCE_SECONDS, RecipientLimits
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+RELIEF_PAUSE_SECONDS = 0.2
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
-PAGE_BYTES = 4096
 
 
 def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
@@ -255,7 +253,8 @@ class MemoryGate:
     """Global admission: what streams may need together, and what the process really holds.
 
     `stream_bytes` is what one stream keeps in flight (its chunks and row groups). When the process itself is
-    above `limit_bytes`, nobody new is let in until it is not.
+    above `limit_bytes`, nobody new is let in until it is not: who comes waits, while it gives back what
+    it can.
     """
 
     def __init__(
@@ -266,13 +265,19 @@ class MemoryGate:
         queue_length: int,
         queue_seconds: float,
         resident_bytes: Callable[[], int],
+        relieve: Callable[[], None] = lambda: None,
     ) -> None:
+        """`relieve` gives memory back that can be had anew; it may block."""
         self.limit_bytes = limit_bytes
         self.admitted = 0
         """How many streams have been let in so far."""
         self._stream_bytes = stream_bytes
         self._queue_seconds = queue_seconds
+        self._queue_length = queue_length
         self._resident_bytes = resident_bytes
+        self._relieve = relieve
+        self._relief: asyncio.Future[None] | None = None
+        self._waiting = 0
         self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
 
     @property
@@ -282,7 +287,8 @@ class MemoryGate:
 
     async def enter_stream(self) -> None:
         """Take a stream's memory. Raises Exceeded when there is none in time."""
-        if self._resident_bytes() > self.limit_bytes or not await self._admission.enter(self._stream_bytes):
+        fits = self._resident_bytes() <= self.limit_bytes or await self._is_relieved()
+        if not fits or not await self._admission.enter(self._stream_bytes):
             raise Exceeded(Excess.MEMORY, self._queue_seconds)
         self.admitted += 1
 
@@ -290,47 +296,26 @@ class MemoryGate:
         """Give the memory back."""
         self._admission.leave(self._stream_bytes)
 
-
-def resident_bytes() -> int:
-    """What the process holds in memory; 0 where the system does not say."""
-    try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def remembered(look: Callable[[], int], *, seconds: float, clock: Callable[[], float]) -> Callable[[], int]:
-    """The same look, taken anew only when the last one is older: it costs more than a small request."""
-    seen, looked_at = 0, -math.inf
-
-    def remember() -> int:
-        nonlocal seen, looked_at
-        now = clock()
-        if now - looked_at >= seconds:
-            seen, looked_at = look(), now
-        return seen
-
-    return remember
-
-
-def return_memory() -> None:
-    """Give memory that nobody holds back to the system, where the C library can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def machine_bytes() -> int | None:
-    """What the container, else the machine, has; None where neither says."""
-    for path, parse in (
-        ("/sys/fs/cgroup/memory.max", int),
-        ("/proc/meminfo", lambda text: int(text.split()[1]) * 1024),
-    ):
+    async def _is_relieved(self) -> bool:
+        """Wait for the process to come below the limit. False: it did not in time, or too many wait."""
+        if self._waiting >= self._queue_length:
+            return False
+        self._waiting += 1
         try:
-            return parse(Path(path).read_text(encoding="ascii"))
-        except (OSError, ValueError, IndexError):
-            continue
-    return None
+            async with asyncio.timeout(self._queue_seconds):
+                await self._come_below()
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting -= 1
+        return True
+
+    async def _come_below(self) -> None:
+        while self._resident_bytes() > self.limit_bytes:
+            if self._relief is None or self._relief.done():
+                self._relief = asyncio.get_running_loop().run_in_executor(None, self._relieve)
+            await asyncio.shield(self._relief)
+            await asyncio.sleep(RELIEF_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from gateway.catalog import ID_NAMESPACE, Catalog, SharedTable
 from gateway.config import Config, Location
 from gateway.errors import InvalidParameter, Unavailable
 from gateway.limits import RETRY_AFTER_CEILING_SECONDS
+from gateway.memory import return_memory
 from gateway.storages import Storages, Store
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "configure",
     "metadata_id_of",
     "read_whole",
+    "release_memory",
     "versions_of",
 ]
 
@@ -244,6 +246,14 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
 def cache_bytes() -> int:
     """What the columns of hot tables take in this process."""
     return _native.cache_used_bytes()
+
+
+def release_memory(*, hot: bool) -> None:
+    """Give back what is kept for the streams to come, with `hot` also half of the hot columns. Blocks."""
+    _native.release_spare_buffers()
+    if hot:
+        _native.shrink_cache(_native.cache_used_bytes() // 2)
+    return_memory()
 
 
 class Tables:

@@ -21,12 +21,9 @@ from gateway.limits import (
     RecipientGate,
     RecipientGates,
     TokenBucket,
-    machine_bytes,
-    remembered,
-    resident_bytes,
-    return_memory,
     share_of,
 )
+from gateway.memory import machine_bytes, remembered, resident_bytes, return_memory
 
 
 @asynccontextmanager
@@ -237,6 +234,33 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
         pass
     # The refused are not counted: what was let in may have left memory behind.
     assert (gate.used_bytes, gate.admitted) == (0, 2)
+
+
+async def test_under_pressure_what_can_be_had_anew_is_given_back_and_who_waits_gets_in():
+    resident, relieved = [500], []
+
+    def relieve():
+        relieved.append(resident[0])
+        resident[0] -= 150
+
+    gate = MemoryGate(
+        250,
+        stream_bytes=1,
+        queue_length=3,
+        queue_seconds=5,
+        resident_bytes=lambda: resident[0],
+        relieve=relieve,
+    )
+
+    async def one():
+        async with inside(gate):
+            return resident[0]
+
+    ended = await asyncio.gather(*(one() for _ in range(5)), return_exceptions=True)
+    # As many wait as may; others come again.
+    assert [isinstance(end, Exceeded) for end in ended] == [False] * 3 + [True] * 2
+    assert ended[:3] == [200] * 3
+    assert relieved == [500, 350]
 
 
 def test_memory_is_read_from_the_system():

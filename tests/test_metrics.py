@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.limits import resident_bytes
+from gateway.memory import resident_bytes
 from gateway.metrics import PREFIX, Metrics, SupervisorMetrics, forget_worker, probes, workers_page
 
 MONITORING = Path(__file__).parent.parent / "gateway" / "monitoring"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from gateway.app import create_app
 from gateway.config import Config, load
 from gateway.guard import Guards
-from gateway.limits import resident_bytes, return_memory
+from gateway.memory import bound_heaps, resident_bytes
 from gateway.metrics import Metrics, probes
 from gateway.reload import Reloader
 from gateway.serving.administration import open_audit, open_database
@@ -24,7 +25,7 @@ from gateway.serving.book import RecipientBook
 from gateway.sharing import Sharing
 from gateway.storages import Storages
 from gateway.storages import renew as renew_keys
-from gateway.tables import cache_bytes, configure
+from gateway.tables import cache_bytes, configure, release_memory
 from gateway.tls import renew, server_context
 from gateway.watch import audit_counter
 
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from gateway.door import Around
 
 log = logging.getLogger("gateway.serving")
+
+HEAPS_BESIDE_THE_POOLS = 2
+"""For the event loop and the threads that read logs, beside one for each native thread."""
+WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 
 
 class NeedsRestart(ValueError):
@@ -51,10 +56,11 @@ class Served:
         self._now_ms = now_ms
         self.metrics = Metrics()
         self.audit = open_audit(config)
-        self._returned_after = 0
+        self._returned_after = self._returned_to_bytes = 0
         self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
+        bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.tls = server_context(config)
         self.book = RecipientBook(
@@ -129,12 +135,19 @@ class Served:
             self._renewing = loop.run_in_executor(None, renew_keys, due) if due else None
 
     def _return_memory(self) -> None:
-        # glibc keeps what streams have freed: after a storm the process would stay as large as amid it.
-        # Streams are counted, not seen: a short storm begins and ends between two looks.
+        # After a storm the process would stay as large as amid it. Streams are counted, not seen: a short
+        # storm begins and ends between two looks.
         memory = self.door.guards.memory
-        if memory.admitted != self._returned_after and not memory.used_bytes:
-            self._returned_after = memory.admitted
-            self._returning = asyncio.get_running_loop().run_in_executor(None, return_memory)
+        if memory.admitted == self._returned_after or memory.used_bytes:
+            return
+        self._returned_after = memory.admitted
+        # What the least of answers leave behind is not worth their time.
+        if resident_bytes() > self._returned_to_bytes + WORTH_RETURNING_BYTES:
+            self._returning = asyncio.get_running_loop().run_in_executor(None, self._release_memory)
+
+    def _release_memory(self) -> None:
+        release_memory(hot=False)
+        self._returned_to_bytes = resident_bytes()
 
     def _take(self, credentials: CredentialTable) -> None:
         self._swap(replace(self.door.sharing, credentials=credentials))

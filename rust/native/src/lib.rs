@@ -40,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(shared::configure, module)?)?;
     module.add_function(wrap_pyfunction!(shared::cache_used_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(shared::release_spare_buffers, module)?)?;
     module.add_function(wrap_pyfunction!(shared::shrink_cache, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::deletion_vector_rows, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::inline_deletion_vector_rows, module)?)?;

@@ -79,6 +79,13 @@ pub(crate) fn cache_used_bytes() -> usize {
     with_shared(|shared| shared.hot.used_bytes())
 }
 
+/// Frees the memory that is kept for the chunks to come.
+#[pyfunction]
+pub(crate) fn release_spare_buffers(py: Python<'_>) {
+    let buffers = with_shared(|shared| Arc::clone(&shared.buffers));
+    py.detach(|| buffers.release());
+}
+
 /// Drops hot columns until at most `bytes` are held.
 #[pyfunction]
 pub(crate) fn shrink_cache(py: Python<'_>, bytes: usize) {

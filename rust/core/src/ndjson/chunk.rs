@@ -102,6 +102,12 @@ impl Drop for Chunk {
 pub struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
+    /// Frees those that nobody uses.
+    pub fn release(&self) {
+        let spare = std::mem::take(&mut *lock(&self.0));
+        drop(spare);
+    }
+
     fn take(&self) -> Vec<u8> {
         lock(&self.0).pop().unwrap_or_default()
     }
