@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import math
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 
 import pytest
@@ -275,6 +278,36 @@ def test_freed_memory_goes_back_to_the_system():
     return_memory()
     assert resident_bytes() < full - 50_000_000
     assert kept
+
+
+THREADS = """
+import ctypes, sys, threading
+from gateway.memory import bound_heaps
+bound_heaps(int(sys.argv[1]))
+library = ctypes.CDLL(None)
+library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+threads = threading.Barrier(12)
+def work():
+    held = [library.malloc(1000) for _ in range(100)]
+    threads.wait()
+    for one in held:
+        library.free(one)
+running = [threading.Thread(target=work) for _ in range(12)]
+for one in running:
+    one.start()
+for one in running:
+    one.join()
+library.fdopen.restype = ctypes.c_void_p
+library.malloc_info(0, ctypes.c_void_p(library.fdopen(1, b"w")))
+library.fflush(None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc: its heaps are not ours")
+@pytest.mark.parametrize("heaps", [1, 3])
+def test_threads_share_as_many_heaps_as_they_are_told(heaps):
+    told = subprocess.run([sys.executable, "-c", THREADS, str(heaps)], capture_output=True, check=True)
+    assert told.stdout.count(b"<heap nr=") == heaps
 
 
 def test_a_chunk_may_take_the_grace_and_its_time_at_the_slowest_rate():

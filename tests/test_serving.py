@@ -324,11 +324,15 @@ def test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not(tmp_pa
             gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
 
 
-def test_it_starts_in_under_a_second_of_its_own_work(gateway):
-    # The clock of the wall would measure what else the machine does.
-    with gateway.running():
-        spent = Path(f"/proc/{gateway.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
-    assert sum(map(int, spent)) / os.sysconf("SC_CLK_TCK") < 1
+def test_it_starts_in_under_a_second(gateway):
+    # From the command to the first answer that it is ready, without the time that others had the processor.
+    taken = []
+    for _ in range(3):
+        begun = time.monotonic()
+        with gateway.running():
+            waited_ns = int(Path(f"/proc/{gateway.process.pid}/schedstat").read_text().split()[1])
+            taken.append(time.monotonic() - begun - waited_ns / 1e9)
+    assert min(taken) < 1, taken
 
 
 def test_a_server_does_not_load_what_only_other_commands_need():
