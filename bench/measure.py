@@ -6,6 +6,7 @@ compared by interleaved pairs (A B A B ..), quoted as the median of the ratios: 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import platform
@@ -19,6 +20,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+PACKAGES = (
+    "delta-sharing-gateway",
+    "aiohttp",
+    "uvloop",
+    "deltalake",
+    "polars",
+    "pyarrow",
+    "boto3",
+)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -118,7 +128,16 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "system": platform.platform(),
+        "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     }
+
+
+def version(package: str) -> str:
+    """Of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "of the checkout"
 
 
 def python(script: str, *arguments: str) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from bars import Row, rows
+from plots import Point, bars, lines, stacks
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; color: #222 }
@@ -14,10 +16,7 @@ table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .25rem .8r
 border-bottom: 1px solid #ddd } td.number { text-align: right; font-variant-numeric: tabular-nums }
 svg text { font: 12px system-ui, sans-serif } h2 { margin-top: 2.2rem }
 """
-BAR_HEIGHT = 22
-LABEL_WIDTH = 320
-PLOT_WIDTH = 480
-COLOURS = ("#3b6ea5", "#b5653b")
+STAGES = "CPU per file by stage, µs"
 
 
 def write_report(results: dict[str, Any]) -> str:
@@ -43,10 +42,16 @@ def write_report(results: dict[str, Any]) -> str:
         "<h2>Bars</h2>",
         _verdicts(rows(results)),
         "<h2>CPU of the server per file, µs</h2>",
-        _bars(per_file),
-        "<h2>Peak memory above idle, MB</h2>",
-        _bars(memory),
+        bars(per_file),
+        "<h2>The same by stage</h2>",
+        stacks(measured.get(STAGES, {})),
+        "<h2>Seconds of a full answer over its files</h2>",
+        lines(_over_files(results, "seconds"), "s"),
+        "<h2>Peak memory above idle over files</h2>",
+        lines(_over_files(results, "peak_above_idle_mb"), "MB"),
+        bars(memory),
         "<h2>Against peers, medians of interleaved pairs</h2>",
+        bars({name: value["ratio"] for name, value in ratios.items()}),
         _ratios(ratios),
         "<h2>All results</h2>",
         _table([(name, json.dumps(value)) for name, value in (measured | large["results"]).items()]),
@@ -70,21 +75,15 @@ def _verdicts(found: list[Row]) -> str:
     return f"<table><tr><th></th><th>figure</th><th>bar</th><th></th></tr>{lines}</table>"
 
 
-def _bars(values: dict[str, float]) -> str:
-    if not values:
-        return "<p>Not measured.</p>"
-    scale = PLOT_WIDTH / max(*values.values(), 1e-9)
-    rows = []
-    for number, (name, value) in enumerate(values.items()):
-        top = number * BAR_HEIGHT
-        rows.append(
-            f'<text x="{LABEL_WIDTH - 8}" y="{top + 15}" text-anchor="end">{html.escape(name)}</text>'
-            f'<rect x="{LABEL_WIDTH}" y="{top + 3}" width="{value * scale:.1f}" height="{BAR_HEIGHT - 6}" '
-            f'fill="{COLOURS[number % 2]}"/>'
-            f'<text x="{LABEL_WIDTH + value * scale + 6:.1f}" y="{top + 15}">{value:,.2f}</text>'
-        )
-    height = BAR_HEIGHT * len(values)
-    return f'<svg width="{LABEL_WIDTH + PLOT_WIDTH + 90}" height="{height}">{"".join(rows)}</svg>'
+def _over_files(results: Mapping[str, Any], field: str) -> dict[str, list[Point]]:
+    """A curve for cold and for hot answers."""
+    sizes = [*results.get("sizes", []), results, *([results["large"]] if "large" in results else [])]
+    curves: dict[str, list[Point]] = {}
+    for size in sizes:
+        for name in ("cold parquet", "hot parquet"):
+            if name in size["results"]:
+                curves.setdefault(name, []).append((size["adds"], size["results"][name][field]))
+    return curves
 
 
 def _ratios(ratios: dict[str, dict[str, float]]) -> str:

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -44,6 +44,10 @@ PAGE_FILES = 10_000
 SLOW_READERS = 50
 SLOW_BYTES_PER_SECOND = 64_000
 SMALL_QUERIES = 10_000
+SIZES = (10_000, 100_000)
+SIZE_PAIRS = 3
+STAGES = "CPU per file by stage, µs"
+SERVED = {"cold parquet": ["--cache", "0"], "hot parquet": ["--cache", str(HOT_CACHE_BYTES)]}
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -256,6 +260,29 @@ class Bench:
             )
 
         self.note("one thread against two, time", paired(lambda: seconds(1), lambda: seconds(2), self.pairs))
+
+    def stages(self) -> None:
+        """CPU per file by stage: what each adds to the one before."""
+        lines = self.in_process("--hot")
+        decode = self.in_process() - lines
+        served = {name: self.results[f"{name} parquet"]["us_per_file"] for name in ("cold", "hot")}
+        self.note(
+            STAGES,
+            {
+                "hot": {"signing and writing lines": lines, "HTTP and the kernel": served["hot"] - lines},
+                "cold": {
+                    "reading and decoding the log": decode,
+                    "signing and writing lines": lines,
+                    "HTTP and the kernel": served["cold"] - decode - lines,
+                },
+            },
+        )
+
+    def in_process(self, *flags: str) -> float:
+        """CPU per file of an answer that no server sends."""
+        command = python("make_answer.py", str(self.directory), "--threads", "1", *flags)
+        seconds = statistics.median(run(command).answer["cpu_seconds"] for _ in range(self.pairs))
+        return seconds / self.files * MICROSECONDS
 
     def pages(self) -> None:
         """The hundredth page against the first one."""
@@ -505,6 +532,7 @@ def measure(arguments: argparse.Namespace, logs: Path) -> dict[str, Any]:
         bench.against_kernel(arguments.kernel)
     bench.other_peers()
     bench.threads()
+    bench.stages()
     bench.pages()
     bench.beside_listings()
     bench.slow_readers()
@@ -515,13 +543,21 @@ def measure(arguments: argparse.Namespace, logs: Path) -> dict[str, Any]:
         "command": " ".join(["python", *sys.argv]),
         "adds": arguments.adds,
         "results": bench.results,
+        "sizes": [answers_of_size(logs, adds, SERVED) for adds in SIZES],
     }
     if arguments.large:
-        large = Bench(logs / f"{arguments.large}", LogOptions(adds=arguments.large), pairs=3)
-        with gateway(large.directory, "--cache", "0") as server:
-            large.note("cold parquet", large.full_answer(server, delta=False))
-        results["large"] = {"adds": arguments.large, "results": large.results}
+        # As many files in memory are another machine's matter.
+        results["large"] = answers_of_size(logs, arguments.large, {"cold parquet": SERVED["cold parquet"]})
     return results
+
+
+def answers_of_size(logs: Path, adds: int, served: Mapping[str, list[str]]) -> dict[str, Any]:
+    """Full answers of a log of so many adds, for the curves over files."""
+    bench = Bench(logs / f"{adds}", LogOptions(adds=adds), pairs=SIZE_PAIRS)
+    for name, cache in served.items():
+        with gateway(bench.directory, *cache) as server:
+            bench.note(name, bench.full_answer(server, delta=False))
+    return {"adds": adds, "results": bench.results}
 
 
 if __name__ == "__main__":
