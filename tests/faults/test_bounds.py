@@ -1,4 +1,4 @@
-"""What a running server takes: the budget of hot columns over workers, and work that ends at its deadline."""
+"""What a server takes: hot columns over all workers, memory with more queries than fit, time past a deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 from clients.server import PREFIX, RunningGateway, running_gateway, share, table_path
-from faults.answers import HEADERS, query
+from faults.answers import HEADERS, Broken, query
+from faults.held import resident
 from faults.waiting import until
 from stores.versitygw import free_port
 from tables.made import make_log
@@ -114,7 +115,8 @@ async def statuses(gateway: RunningGateway, count: int) -> list[int]:
 
 
 async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
-    section = {"cache": {"memoryBytes": 0}, "drainDelaySeconds": 0}
+    # One thread, so that all of them together take much longer than their time, on any machine.
+    section = {"cache": {"memoryBytes": 0, "threads": 1}, "drainDelaySeconds": 0}
     with running_gateway(tmp_path, [share("s", large)], section, requestTimeoutSeconds=1) as gateway:
         before = processor_seconds(gateway)
         assert await statuses(gateway, 1) == [200]
@@ -126,3 +128,44 @@ async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
         after_seconds = processor_seconds(gateway) - before - one_seconds - spent_seconds
     assert spent_seconds < 0.75 * AT_ONCE * one_seconds
     assert after_seconds < 0.2
+
+
+LIMIT_BYTES = 256 * 1024 * 1024
+
+
+async def test_queries_that_do_not_fit_wait_or_are_sent_away_and_the_process_stays_below_its_limit(
+    large, tmp_path
+):
+    section = {
+        "cache": {"memoryBytes": 0},
+        "drainDelaySeconds": 0,
+        "limits": {"memoryBytes": LIMIT_BYTES, "queuedStreams": 20, "queueSeconds": 2},
+    }
+    most_held = 0
+    with running_gateway(tmp_path, [share("s", large)], section) as gateway:
+
+        async def watch() -> None:
+            nonlocal most_held
+            while True:
+                most_held = max(most_held, resident(gateway))
+                await asyncio.sleep(0.02)
+
+        async def one(session: aiohttp.ClientSession) -> int | None:
+            try:
+                answer = await query(
+                    session, f"http://127.0.0.1:{gateway.port}", "s.default.t", with_end=True
+                )
+            except Broken as broken:
+                assert "503" in str(broken), broken
+                assert "the server is busy" in str(broken)
+                return None
+            return answer.files.count
+
+        watching = asyncio.ensure_future(watch())
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(120):
+            ended = await asyncio.gather(*(one(session) for _ in range(AT_ONCE)))
+        watching.cancel()
+        assert gateway.process.poll() is None
+    assert {LARGE_ADDS, None} == {*ended}
+    assert most_held < 1.25 * LIMIT_BYTES
