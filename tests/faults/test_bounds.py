@@ -1,4 +1,4 @@
-"""What a server takes: hot columns over all workers, memory with more queries than fit, time past a deadline."""
+"""What a server takes at most: hot columns of all workers, memory when more is asked, time after a deadline."""
 
 from __future__ import annotations
 
@@ -150,15 +150,13 @@ async def test_queries_that_do_not_fit_wait_or_are_sent_away_and_the_process_sta
                 most_held = max(most_held, resident(gateway))
                 await asyncio.sleep(0.02)
 
-        async def one(session: aiohttp.ClientSession) -> int | None:
+        async def one(session: aiohttp.ClientSession) -> int | str:
             try:
                 answer = await query(
                     session, f"http://127.0.0.1:{gateway.port}", "s.default.t", with_end=True
                 )
             except Broken as broken:
-                assert "503" in str(broken), broken
-                assert "the server is busy" in str(broken)
-                return None
+                return str(broken)
             return answer.files.count
 
         watching = asyncio.ensure_future(watch())
@@ -167,5 +165,6 @@ async def test_queries_that_do_not_fit_wait_or_are_sent_away_and_the_process_sta
             ended = await asyncio.gather(*(one(session) for _ in range(AT_ONCE)))
         watching.cancel()
         assert gateway.process.poll() is None
-    assert {LARGE_ADDS, None} == {*ended}
+    busy = '503 {"errorCode":"TEMPORARILY_UNAVAILABLE","message":"the server is busy"}'
+    assert {*ended} == {LARGE_ADDS, busy}
     assert most_held < 1.25 * LIMIT_BYTES
