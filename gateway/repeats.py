@@ -3,8 +3,8 @@
 In: what an answer depends on, and the answer. Out: the same bytes for the same question, as long as its
 second lasts: URLs say the second in which they were signed, so making the answer anew would give no other
 byte. Many clients of one table are then answered by one signing. What is held is bounded in number and size,
-and is forgotten with the second; it is the same for every recipient who may read the table, and whether one
-may was decided before anything is looked up here.
+and gives way to the answers of the next second; it is the same for every recipient who may read the table,
+and whether one may was decided before anything is looked up here.
 """
 
 from __future__ import annotations

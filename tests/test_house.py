@@ -40,6 +40,12 @@ FORBIDDEN = {
     "config": {"app", "routes", "tables", "stream", "catalog", "auth", "tokens", "protocol"},
     "auth": {"app", "routes", "tables", "stream", "tokens"},
     "spark": {"app", "routes", "stream", "tokens"},
+    "door": {"app", "routes", "serving", "requests", "stream", "tables", "protocol"},
+    "router": {"app", "routes", "serving", "requests", "stream", "tables", "protocol", "door"},
+    "watch": {"app", "routes", "serving", "requests", "stream", "tables", "protocol", "door"},
+    "guard": {"app", "routes", "serving", "requests", "stream", "protocol", "door", "exchange"},
+    "exchange": {"app", "routes", "serving", "requests", "stream", "tables", "protocol", "door", "watch"},
+    "response": {"app", "routes", "serving", "requests", "stream", "tables", "door", "exchange", "errors"},
 }
 
 
