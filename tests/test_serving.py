@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -247,16 +248,30 @@ def test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held(tmp_path
         assert gateway.get("/healthz")[0] == 200
 
 
-def test_a_slow_head_and_a_slow_body_end_and_cost_others_nothing(tmp_path):
+HEAD = f"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+TABLE_QUERY = "/delta-sharing/shares/sales/schemas/s/tables/t/query"
+SLOW = {
+    "half a head": (HEAD, []),
+    "a head and half of its body": (
+        HEAD.replace("GET /delta-sharing/shares", f"POST {TABLE_QUERY}") + "Content-Length: 9\r\n\r\n{",
+        [400],
+    ),
+    "a request and nothing more": (HEAD + "\r\n", [200]),
+}
+
+
+@pytest.mark.parametrize(("sent", "answered"), SLOW.values(), ids=SLOW.keys())
+def test_who_does_not_go_on_is_ended_and_costs_others_nothing(tmp_path, sent, answered):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
-    with gateway.running():
-        head = socket.create_connection(("127.0.0.1", gateway.port))
-        head.sendall(b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\n")
-        head.settimeout(10)
+    with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
         begun = time.monotonic()
-        assert head.recv(100) == b""
-        assert time.monotonic() - begun < 5
-        head.close()
+        connection.sendall(sent.encode())
+        assert gateway.shares()[0] == 200
+        content = b""
+        while piece := connection.recv(4096):
+            content += piece
+        assert 0.5 < time.monotonic() - begun < 10
+        assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", content)] == answered
         assert gateway.shares()[0] == 200
 
 

@@ -41,6 +41,7 @@ log = logging.getLogger("gateway.serving")
 
 METRICS_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 KILL_MARGIN_SECONDS = 5.0
+LINGERING_SECONDS = 2.0
 COLLECT_AFTER_OBJECTS = 20_000
 
 
@@ -144,6 +145,9 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> Ru
         # A client that leaves while its answer is being found stops the work at once.
         handler_cancellation=True,
         keepalive_timeout=limits.idle_connection_seconds,
+        # So long the rest of a body may come that its answer did not wait for: a client that is still sending
+        # would not read it from a connection that was reset.
+        lingering_time=LINGERING_SECONDS,
         shutdown_timeout=config.gateway.drain_seconds,
     )
     await runner.setup()
