@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 
 BUSY_SECONDS = 1.0
+CALLS = "storage-"
+"""What the names of the threads begin with."""
 
 
 class State(StrEnum):
@@ -130,7 +132,7 @@ class StorageCalls:
             queue_length=settings.queued_calls,
             queue_seconds=settings.queue_seconds,
         )
-        self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"storage-{name}")
+        self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}")
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call in a thread of this storage. Raises StorageDown, or what the call raises."""

@@ -14,7 +14,9 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.admin import create_admin_app
+from gateway.breaker import CALLS
 from gateway.config import Config, load
 from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
@@ -42,6 +45,9 @@ log = logging.getLogger("gateway.serving")
 METRICS_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 KILL_MARGIN_SECONDS = 5.0
 LINGERING_SECONDS = 2.0
+LEAVE_SECONDS = 1.0
+FILE_THREADS = 64
+FILES = "files"
 COLLECT_AFTER_OBJECTS = 20_000
 
 
@@ -49,12 +55,29 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (the port is taken) and StartFailed."""
     config = load(path)
     slot = Slot.of_environment(os.environ)
+    if slot is None and workers > 1:
+        await _supervise(path, config, workers)
+        return
+    # The loop's own threads read data files of directories, too, whose mounts may hang.
+    files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
+    asyncio.get_running_loop().set_default_executor(files)
     if slot is not None:
         await _serve_slot(path, config, slot)
-    elif workers > 1:
-        await _supervise(path, config, workers)
     else:
         await _serve_alone(path, config)
+    files.shutdown(wait=False, cancel_futures=True)
+    _leave_hanging_threads()
+
+
+def _leave_hanging_threads() -> None:
+    """End the process if threads wait for a storage that hangs: the interpreter would wait for them, too."""
+    end = time.monotonic() + LEAVE_SECONDS
+    while any(thread.name.startswith((FILES, CALLS)) for thread in threading.enumerate()):
+        if time.monotonic() > end:
+            log.warning("a storage hangs; the server ends without waiting for it")
+            logging.shutdown()
+            os._exit(0)
+        time.sleep(LEAVE_SECONDS / 50)
 
 
 async def _serve_alone(path: Path, config: Config) -> None:

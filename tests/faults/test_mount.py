@@ -72,7 +72,12 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
         monkeypatch.setenv("HANGING_READS_WHILE", str(reads))
         monkeypatch.setenv("LD_PRELOAD", str(shim))
         shares = [share("hanging", {"t": str(hanging)}), share("healthy", {"t": f"{other}/table"})]
-        section = {"drainDelaySeconds": 0, "cache": {"memoryBytes": 0}, "storageFaults": {"openSeconds": 0.5}}
+        section = {
+            "drainDelaySeconds": 0,
+            "drainSeconds": 1,
+            "cache": {"memoryBytes": 0},
+            "storageFaults": {"openSeconds": 0.5},
+        }
         with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
             try:
                 expected = Files(found["files"], int(found["digest"], 16))
@@ -111,3 +116,14 @@ async def test_a_mount_that_hangs_when_it_is_listed_holds_up_its_own_tables_alon
 async def test_a_mount_that_hangs_amid_streams_holds_up_its_own_tables_alone(mounts: Mounts):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     await hangs(mounts, mounts.reads.touch)
+
+
+@pytest.mark.parametrize("flag", ["whole", "reads"])
+async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
+    assert await mounts.ask("hanging.default.t") == mounts.expected
+    getattr(mounts, flag).touch()
+    asked = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(5)]
+    await asyncio.sleep(1)
+    mounts.gateway.process.terminate()
+    assert await asyncio.to_thread(mounts.gateway.process.wait, 20) == 0
+    assert all(isinstance(one, Broken) for one in await asyncio.gather(*asked, return_exceptions=True))
