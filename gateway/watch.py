@@ -153,12 +153,18 @@ class Watch:
             request_id=exchange.id,
             recipient=exchange.asking.name if exchange.asking else None,
             source_address=str(address) if address else None,
-            user_agent=exchange.request.headers.get("User-Agent", "")[:MAX_USER_AGENT_LENGTH] or None,
+            user_agent=_readable(exchange.request.headers.get("User-Agent", ""))[:MAX_USER_AGENT_LENGTH]
+            or None,
             status=status,
             error_code=facts.get("error_code"),
             details={name: exchange.names[name] for name in PARAMETERS if name in exchange.names},
             result=result,
         )
+
+
+def _readable(text: str) -> str:
+    """A header's text, whose bytes may be no UTF-8: JSON cannot hold those, and no request goes unrecorded."""
+    return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 class _RouteMetrics:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from served import PREFIX, bearer, recipients, serve
 
 from gateway.app import routes
+from gateway.audit import AuditLog
 from gateway.errors import MethodNotAllowed, NoSuchPath
 from gateway.response import WholeResponse
 from gateway.router import Router
@@ -143,3 +145,16 @@ async def test_head_has_the_length_and_no_body(client: Client) -> None:
     answered = await raw(client, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert b"\r\nContent-Length: 3\r\n" in answered
     assert answered.endswith(b"\r\n\r\n")
+
+
+async def test_who_sends_a_header_that_is_no_text_is_answered_and_recorded(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
+    sent = f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}Connection: close\r\n".encode()
+    answered = await raw(client, sent + b"User-Agent: spark \xff\xfe\r\n\r\n")
+    await client.close()
+    audit.close()
+    assert answered.startswith(b"HTTP/1.1 200 OK\r\n")
+    record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())
+    assert record["recipientName"] == "alice"
+    assert record["userAgent"] == "spark \ufffd\ufffd"
