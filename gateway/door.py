@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
 
 from gateway.access_log import AccessLog
 from gateway.auth import identify
@@ -41,6 +43,7 @@ Answering = Callable[[Exchange], Awaitable[web.StreamResponse]]
 Around = Callable[[Exchange, Answering], Awaitable[web.StreamResponse]]
 
 MAX_BODY_BYTES = 1024 * 1024
+TOO_LARGE = f"a body is at most {MAX_BODY_BYTES} bytes"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -157,7 +160,7 @@ async def _body(request: web.BaseRequest, seconds: float) -> bytes:
         # It came with the head: nothing has to be waited for.
         body = request.content.read_nowait()
         if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(f"a body is at most {MAX_BODY_BYTES} bytes")
+            raise BodyTooLarge(TOO_LARGE)
         return body
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(CONTINUE)
@@ -167,3 +170,7 @@ async def _body(request: web.BaseRequest, seconds: float) -> bytes:
             return await request.read()
     except TimeoutError:
         raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise BodyTooLarge(TOO_LARGE) from None
+    except (RequestPayloadError, HttpProcessingError):
+        raise MalformedRequest("the body is not coded as its header fields say") from None

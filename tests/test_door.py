@@ -1,6 +1,7 @@
 """The door: paths and their routes, answers in one write, bodies that are only sent when they are wanted."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from gateway.router import Router
 Client = TestClient[Any, Any]
 ROUTER = Router(routes(PREFIX))
 SHARES = f"{PREFIX}/shares"
+MIB = 1 << 20
+ZIPPED = gzip.compress(b" " * 20 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -121,6 +124,25 @@ EXPECT = "Expect: 100-continue\r\nContent-Length: 2\r\n"
 async def test_a_body_is_asked_for_by_those_who_wait_for_it(client: Client) -> None:
     answered = await raw(client, head(token=TOKEN, extra=EXPECT), b"{}")
     assert answered.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "body", "status"),
+    [
+        ("Content-Encoding: gzip\r\nContent-Length: 4\r\n", b"none", b"400"),
+        ("Content-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n", b"4\r\nnone\r\n0\r\n\r\n", b"400"),
+        (f"Content-Encoding: gzip\r\nContent-Length: {len(ZIPPED)}\r\n", ZIPPED, b"413"),
+        (f"Content-Length: {MIB + 1}\r\n", b" " * (MIB + 1), b"413"),
+    ],
+)
+async def test_a_body_that_is_not_what_its_head_says_or_too_large_is_the_clients_fault(
+    client: Client, extra: str, body: bytes, status: bytes
+) -> None:
+    answered = await raw(client, head(token=TOKEN, extra=extra) + body)
+    assert answered.startswith(b"HTTP/1.1 " + status)
+    said = orjson.loads(answered.split(b"\r\n\r\n")[1])
+    assert said["errorCode"] == "MALFORMED_REQUEST"
+    assert said["message"].startswith("a body is at most 1048576 bytes" if status == b"413" else "the body")
 
 
 async def test_a_stranger_is_not_asked_for_a_body(client: Client) -> None:
