@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -57,3 +58,23 @@ def test_a_line_that_is_no_file_is_seen():
     reader.feed(HEADER + b'{"errorCode":"INTERNAL_ERROR","message":"x"}\n')
     with pytest.raises(WrongAnswer, match="3 lines but 0 files"):
         reader.finish()
+
+
+@pytest.mark.parametrize(
+    ("shape", "seconds", "judged"), [("steady", 3600, False), ("soak", 60, False), ("soak", 900, True)]
+)
+def test_only_a_long_soak_is_judged_by_how_fast_memory_grows(shape, seconds, judged):
+    place = Path(__file__).parent.parent / "loadtests" / "report.py"
+    spec = importlib.util.spec_from_file_location("load_report", place)
+    report = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(report)
+    summary = {
+        "options": {"shape": shape, "seconds": str(seconds)},
+        "failures": 0,
+        "discovery_p99_ms": 101,
+        "memory_after_percent": 110,
+        "memory_slope_percent_per_hour": 30,
+    }
+    kept = {row["figure"]: row["kept"] for row in report.bars(summary)}
+    growth = {"memory_slope_percent_per_hour": False} if judged else {}
+    assert kept == {"failures": True, "discovery_p99_ms": False, "memory_after_percent": True, **growth}
