@@ -89,6 +89,8 @@ class Door:
         self._watch.begun(exchange)
         try:
             response = await self._answered(exchange)
+            if isinstance(response, WholeResponse):
+                response.write_seconds = exchange.drain_rate.write_seconds(response.body_length)
             return response
         finally:
             seconds = time.monotonic() - exchange.begun_seconds

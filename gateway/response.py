@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
@@ -12,8 +13,10 @@ from aiohttp.http import HttpVersion10
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import HttpVersion
 
+WRITE_SECONDS = 30.0
 SERVER = "delta-sharing-gateway"
 """What answers say of who made them; versions are nobody's business."""
 
@@ -32,6 +35,8 @@ class WholeResponse(web.StreamResponse):
         super().__init__(status=status)
         self.body = body
         self.field_lines = headers if isinstance(headers, str) else _field_lines(headers)
+        self.write_seconds: float | None = WRITE_SECONDS
+        """How long it may take to leave; None: for ever."""
 
     @property
     def body_length(self) -> int:
@@ -39,7 +44,7 @@ class WholeResponse(web.StreamResponse):
         return len(self.body)
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send it. Raises ConnectionError."""
+        """Send it. Raises ConnectionError, also for a reader that takes too long."""
         if self._keep_alive is None:
             self._keep_alive = request.keep_alive
         transport, writer = request.transport, request.writer
@@ -48,10 +53,20 @@ class WholeResponse(web.StreamResponse):
         sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
         transport.write(sent)
         writer.output_size += len(sent)
-        await writer.drain()
+        # What a client has taken at once needs no clock.
+        if transport.get_write_buffer_size():
+            await self._drained(transport, writer)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to be sent."""
+
+    async def _drained(self, transport: asyncio.WriteTransport, writer: AbstractStreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self.write_seconds):
+                await writer.drain()
+        except TimeoutError:
+            transport.abort()
+            raise ConnectionResetError("a slow reader was cut off") from None
 
     def _head(self, version: HttpVersion) -> bytes:
         connection = ""

@@ -163,7 +163,7 @@ class Watch:
 
 
 def _readable(text: str) -> str:
-    """A header's text, whose bytes may be no UTF-8: JSON has none of those, and no request goes unrecorded."""
+    """A header's text, which may be no UTF-8: JSON has none of that, and no request goes unrecorded."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 

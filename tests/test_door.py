@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,23 @@ async def test_who_sends_a_header_that_is_no_text_is_answered_and_recorded(tmp_p
     record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())
     assert record["recipientName"] == "alice"
     assert record["userAgent"] == "spark \ufffd\ufffd"
+
+
+async def test_who_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
+    shares = "".join(f"- {{name: a_share_of_a_name_that_is_rather_long {n}}}\n" for n in range(500))
+    limits = "  limits: {slowReaderSeconds: 1, minimumBytesPerSecond: 100000000}\n"
+    granted = recipients(alice="'*'")
+    client, _ = await serve(f"shares:\n{shares}{granted}{limits}")
+    times = 500
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}\r\n".encode() * times)
+    # Kernel and reader have taken what they hold within the first of these.
+    await asyncio.sleep(3)
+    received = b""
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(10):
+            while received.count(b"HTTP/1.1 200") < times and (piece := await reader.read(1 << 20)):
+                received += piece
+    writer.close()
+    await client.close()
+    assert received.count(b"HTTP/1.1 200") < times
