@@ -155,8 +155,10 @@ impl FileBatch {
     }
 
     /// Lays the batch out to stay and be written many times: gives back memory that was reserved for more files,
-    /// and escapes the statistics.
+    /// leaves the pages of the log that its texts came in to whoever else looks at them, and escapes the statistics.
     pub fn settle(&mut self) {
+        self.path = self.path.gc();
+        self.clustering_provider = self.clustering_provider.as_ref().map(StringViewArray::gc);
         self.stats = self.stats.take().map(Stats::escaped);
         self.row.shrink_to_fit();
         self.size.shrink_to_fit();
@@ -295,5 +297,21 @@ pub(crate) mod testing {
             default_row_commit_version: None,
             clustering_provider: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_settled_batch_keeps_no_page_of_the_log_for_a_few_files_of_it() {
+        let paths: Vec<String> = (0..1000).map(|file| format!("part-{file:040}.parquet")).collect();
+        let mut batch = testing::files_named(&paths);
+        let whole = batch.path.get_array_memory_size();
+        batch.path = batch.path.slice(0, 10);
+        batch.settle();
+        assert!(batch.path.get_array_memory_size() < whole / 10);
+        assert!(batch.path.iter().flatten().eq(paths[..10].iter().map(String::as_str)));
     }
 }

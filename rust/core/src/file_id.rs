@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, StringViewArray};
 
-use crate::digest::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, pad_md5, pad_sha256, write_hex};
+use crate::digest::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
 
 /// How ids are made. These are the schemes of the reference server, so that clients' caches stay good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +58,16 @@ impl FileIds {
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let size = self.scheme.id_bytes();
         self.bytes.get(index * size..(index + 1) * size)
+    }
+
+    pub(crate) fn digest(&self, index: usize) -> Digest {
+        match self.scheme {
+            IdScheme::Parquet => {
+                let id = self.bytes.as_chunks::<16>().0.get(index).copied().unwrap_or_default();
+                bytemuck::cast([id, [0; 16]])
+            }
+            IdScheme::Delta => self.bytes.as_chunks().0.get(index).copied().unwrap_or_default(),
+        }
     }
 
     /// Memory held, in bytes.
@@ -119,12 +129,23 @@ impl IdHasher {
     }
 }
 
-/// Appends an id's text.
-pub(crate) fn append_id(id: &[u8], out: &mut Vec<u8>) {
-    let mut text = [0; 64];
-    let text = &mut text[..2 * id.len().min(32)];
-    write_hex(id, text);
-    out.extend_from_slice(text);
+/// The id of one file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileId<'digest> {
+    pub(crate) scheme: IdScheme,
+    pub(crate) digest: &'digest Digest,
+}
+
+impl FileId<'_> {
+    /// Appends its text.
+    pub(crate) fn append(self, out: &mut Vec<u8>) {
+        match self.scheme {
+            IdScheme::Parquet => {
+                out.extend_from_slice(hex(&self.digest.as_chunks::<16>().0[0]).as_flattened());
+            }
+            IdScheme::Delta => out.extend_from_slice(hex(self.digest).as_flattened()),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -8,19 +8,19 @@ use super::row::{FileAction, FileNames, FileRow, append_member};
 use crate::actions::DeletionVectorDescriptor;
 use crate::deletion_vector::append_relative_path;
 use crate::escape::append_string;
-use crate::file_id::append_id;
+use crate::file_id::FileId;
 use crate::{Error, Result};
 
 /// Appends a file but for the stamp and expiry that end its line; says when the first of its URLs expires.
 pub(super) fn write_file(
     file: &FileRow<'_>,
-    id: &[u8],
+    id: FileId<'_>,
     names: &mut FileNames,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
     let vector = file.batch.deletion_vector_at(file.row).filter(|_| file.action != FileAction::Cdc);
     out.extend_from_slice(b"{\"file\":{\"id\":\"");
-    append_id(id, out);
+    id.append(out);
     if let Some(vector) = vector.filter(|vector| vector.storage_type != b'i') {
         out.extend_from_slice(b"\",\"deletionVectorFileId\":\"");
         set_unique_id(vector, &mut names.name);

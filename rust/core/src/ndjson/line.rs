@@ -9,7 +9,7 @@ use super::{delta, parquet};
 use crate::Result;
 use crate::actions::FileBatch;
 use crate::digest::GROUP;
-use crate::file_id::{Digest, FileIds, IdHasher, IdScheme};
+use crate::file_id::{Digest, FileId, FileIds, IdHasher, IdScheme};
 use crate::sign::UrlStream;
 
 /// The two response formats of Delta Sharing.
@@ -153,9 +153,7 @@ impl LineWriter {
         };
         let mut digests = [[0; 32]; GROUP];
         for (digest, row) in digests.iter_mut().zip(rows) {
-            if let Some(id) = ids.get(*row as usize) {
-                digest[..id.len()].copy_from_slice(id);
-            }
+            *digest = ids.digest(*row as usize);
         }
         digests
     }
@@ -167,7 +165,7 @@ impl LineWriter {
         digest: &Digest,
         out: &mut Vec<u8>,
     ) -> Result<i64> {
-        let id = &digest[..self.names.ids.scheme().id_bytes()];
+        let id = FileId { scheme: self.id_scheme(), digest };
         let file = FileRow { batch, row, action: self.action };
         let expiration_ms = match self.format {
             ResponseFormat::Parquet => parquet::write_file(&file, id, &mut self.names.urls, out)?,

@@ -1,14 +1,14 @@
 //! Lines of the parquet response format: `file`, `add`, `cdf` and `remove`.
 
 use super::row::{FileAction, FileRow, append_member};
-use crate::file_id::append_id;
+use crate::file_id::FileId;
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
 /// Appends a file but for the stamp and expiry that end its line; says when its URL expires.
 pub(super) fn write_file(
     file: &FileRow<'_>,
-    id: &[u8],
+    id: FileId<'_>,
     urls: &mut UrlStream,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
@@ -24,7 +24,7 @@ pub(super) fn write_file(
     });
     let expiration_ms = urls.append(file.path(), out)?;
     out.extend_from_slice(b"\",\"id\":\"");
-    append_id(id, out);
+    id.append(out);
     out.extend_from_slice(b"\",\"partitionValues\":");
     out.extend_from_slice(file.partition_values()?);
     append_member(b",\"size\":", file.size(), out);

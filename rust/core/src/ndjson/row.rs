@@ -1,7 +1,7 @@
 //! One file as both formats write it: its columns, its ids and its URLs.
 
 use crate::actions::{FileBatch, StatsText};
-use crate::file_id::{IdHasher, append_id};
+use crate::file_id::{FileId, IdHasher};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
@@ -61,7 +61,7 @@ impl FileNames {
     /// The id of a name that is not in the batch: `self.name`.
     pub(super) fn append_name_id(&mut self, out: &mut Vec<u8>) {
         let digests = self.ids.digests(std::iter::once(self.name.as_str()));
-        append_id(&digests[0][..self.ids.scheme().id_bytes()], out);
+        FileId { scheme: self.ids.scheme(), digest: &digests[0] }.append(out);
     }
 }
 

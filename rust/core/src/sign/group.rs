@@ -5,7 +5,7 @@
 //! comes. Nothing is allocated per URL once the buffers have grown to the longest path.
 
 use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
-use crate::digest::{Block, Ending, GROUP, outer_block, write_hex};
+use crate::digest::{Block, Ending, GROUP, hex, outer_block};
 
 /// So many lengths of paths have a place of their own; a table with more has few files of each.
 const LENGTHS: usize = 8;
@@ -132,7 +132,7 @@ impl<'url> Unsigned<'url> {
         let signatures = steps.signatures(template, &self.texts[..self.count], ending);
         for (at, signature) in self.signature_at.iter().zip(&signatures[..self.count]) {
             if let Some(text) = out.get_mut(*at..*at + SIGNATURE_BYTES) {
-                write_hex(signature, text);
+                text.copy_from_slice(hex(signature).as_flattened());
             }
         }
     }

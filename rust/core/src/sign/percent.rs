@@ -71,20 +71,29 @@ fn has_two_dots(path: &[u8]) -> bool {
 }
 
 /// Appends what stands for itself at the beginning of `text`; gives the byte that does not, and what follows.
-fn append_plain_run<'text>(text: &'text [u8], out: &mut Vec<u8>) -> Option<(u8, &'text [u8])> {
-    let run = plain_run(text);
+fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(u8, &'text [u8])> {
+    // Blocks are of a known length: to take one back in part costs less than to copy just that part.
+    while let Some((block, rest)) = text.split_first_chunk() {
+        let run = plain_run(block);
+        out.extend_from_slice(block);
+        if run < block.len() {
+            out.truncate(out.len() - block.len() + run);
+            return text[run..].split_first().map(|(byte, after)| (*byte, after));
+        }
+        text = rest;
+    }
+    let run = text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
     out.extend_from_slice(&text[..run]);
     text[run..].split_first().map(|(byte, after)| (*byte, after))
 }
 
-/// How many bytes at the beginning of `text` stand for themselves.
-fn plain_run(text: &[u8]) -> usize {
+/// How many bytes at the beginning of a block stand for themselves.
+fn plain_run(block: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
-    let blocks = crate::wide::url_plain_blocks(text);
+    let run = crate::wide::url_plain_run(block);
     #[cfg(not(target_arch = "x86_64"))]
-    let blocks = 0;
-    let rest = &text[blocks..];
-    blocks + rest.iter().position(|byte| !PLAIN[usize::from(*byte)]).unwrap_or(rest.len())
+    let run = block.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
+    run
 }
 
 fn append_byte(byte: u8, out: &mut Vec<u8>) {

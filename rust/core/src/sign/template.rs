@@ -4,7 +4,7 @@
 //! have already taken in whatever does not depend on the path.
 
 use crate::digest::{
-    BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, pad_sha256, write_hex,
+    BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,
 };
 
 /// The length of a signature in hex digits.
@@ -125,6 +125,7 @@ impl DigestText {
 
     /// Writes the digits into a copy of `self.blocks`.
     pub(super) fn write(&self, digest: &[u8; 32], blocks: &mut [Block; DIGEST_TEXT_BLOCKS]) {
-        write_hex(digest, &mut blocks.as_flattened_mut()[self.digits_at..self.digits_at + SIGNATURE_BYTES]);
+        let digits = &mut blocks.as_flattened_mut()[self.digits_at..self.digits_at + SIGNATURE_BYTES];
+        digits.copy_from_slice(hex(digest).as_flattened());
     }
 }

@@ -5,19 +5,11 @@ use std::arch::x86_64::{
     _mm_set1_epi8,
 };
 
-/// How many bytes at the beginning of `text` stand for themselves in a URL's path, looked at in whole blocks of
-/// sixteen: there may be more of them where the last block ends.
+/// How many bytes at the beginning of `block` stand for themselves in a URL's path.
 #[target_feature(enable = "sse2")]
 #[inline]
-pub(super) fn url_plain_blocks(text: &[u8]) -> usize {
-    let (blocks, _) = text.as_chunks::<16>();
-    for (index, block) in blocks.iter().enumerate() {
-        let plain = _mm_movemask_epi8(plain_set(bytemuck::cast(*block))).cast_unsigned();
-        if plain != 0xffff {
-            return index * 16 + plain.trailing_ones() as usize;
-        }
-    }
-    blocks.len() * 16
+pub(super) fn url_plain_run(block: &[u8; 16]) -> usize {
+    _mm_movemask_epi8(plain_set(bytemuck::cast(*block))).trailing_ones() as usize
 }
 
 /// Whether two dots stand in a row anywhere in `text`.
