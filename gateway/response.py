@@ -50,6 +50,10 @@ class WholeResponse(web.StreamResponse):
         transport, writer = request.transport, request.writer
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
+        if writer.output_size:
+            # What failed had begun to answer: a second answer would read as the rest of the first.
+            transport.abort()
+            raise ConnectionResetError("the answer has begun, so its connection is cut")
         sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
         transport.write(sent)
         writer.output_size += len(sent)

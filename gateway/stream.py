@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,9 +101,12 @@ async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamRe
     """Write the first piece, those that follow and the last line."""
     pruning = _foreseen_pruning(sent)
     response = web.StreamResponse(headers=_headers(sent) | {PRUNING_HEADER: pruning, "Server": SERVER})
-    body = Body(response, await response.prepare(exchange.request), exchange.drain_rate)
+    writer, connection = await response.prepare(exchange.request), _connection(exchange.request)
+    body = Body(response, writer, exchange.drain_rate, connection)
     exchange.first_byte_seconds = time.monotonic()
-    _bound_kernel_buffers(exchange.request)
+    _bound_kernel_buffers(connection)
+    if body.framed is None:
+        _end_by_reset(connection, True)
     try:
         while (piece := await pieces.next()) is not None:
             await body.write(piece)
@@ -109,7 +114,7 @@ async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamRe
             piece = None
             # A fast client never suspends a write; others wait for the loop.
             await asyncio.sleep(0)
-        tail = sent.ending()
+        await body.end(sent.ending())
     except ConnectionError:
         exchange.facts["outcome"] = "client left"
         raise
@@ -119,11 +124,7 @@ async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamRe
         _cut(exchange.request)
         return response
     except Exception as error:  # noqa: BLE001 - after the first byte every fault becomes the last line or a cut
-        tail_or_cut = _failure(exchange, sent, error)
-        if tail_or_cut is None:
-            return response
-        tail = tail_or_cut
-    await response.write_eof(tail)
+        await _fail(exchange, sent, body, error)
     return response
 
 
@@ -146,15 +147,18 @@ def content_coding(
     return next((coding for coding in CODINGS if weights.get(coding, weights.get("*", 0.0)) > 0), "identity")
 
 
-def _failure(exchange: Exchange, sent: Answer, error: Exception) -> bytes | None:
-    """The last line about a fault, or None when the connection was cut instead."""
+async def _fail(exchange: Exchange, sent: Answer, body: Body, error: Exception) -> None:
+    """Tell a fault in the last line, or cut the connection where the client did not ask for one."""
     said = error_answer(error, exchange.id)
     exchange.facts.update(outcome="failed", error_code=said.error_code)
-    if sent.last_line is not None:
-        fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
-        return sent.chunks.finish(end_stream_action(fields))
-    _cut(exchange.request)
-    return None
+    if sent.last_line is None:
+        _cut(exchange.request)
+        return
+    fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
+    try:
+        await body.end(sent.chunks.finish(end_stream_action(fields)))
+    except SlowReader:
+        _cut(exchange.request)
 
 
 def _cut(request: web.BaseRequest) -> None:
@@ -174,15 +178,27 @@ class Body:
     response: web.StreamResponse
     writer: AbstractStreamWriter | None
     rate: DrainRate
+    connection: socket.socket | None
     begun: bool = False
+
+    @property
+    def framed(self) -> StreamWriter | None:
+        """Who writes chunks; None where the end of the connection is that of the body, as for HTTP/1.0."""
+        return self.writer if isinstance(self.writer, StreamWriter) and self.writer.chunked else None
 
     async def write(self, piece: memoryview) -> None:
         """Write one piece. Raises SlowReader, ConnectionError."""
-        if self.begun and isinstance(self.writer, StreamWriter) and self.writer.chunked:
-            await self._write_framed(self.writer, piece)
+        if self.begun and (writer := self.framed) is not None:
+            await self._write_framed(writer, piece)
         else:
             await self._in_time(self.response.write(piece), piece)
             self.begun = True
+
+    async def end(self, tail: bytes) -> None:
+        """Write what comes after the last piece, and the end of the body. Raises as `write`."""
+        await self._in_time(self.response.write_eof(tail), memoryview(tail))
+        if self.framed is None:
+            _end_by_reset(self.connection, False)
 
     async def _write_framed(self, writer: StreamWriter, piece: memoryview) -> None:
         transport = writer.transport
@@ -304,12 +320,28 @@ def _counts(counts: PruneCounts) -> dict[str, int]:
     }
 
 
-def _bound_kernel_buffers(request: web.BaseRequest) -> None:
+def _connection(request: web.BaseRequest) -> socket.socket | None:
     connection = request.transport.get_extra_info("socket") if request.transport else None
-    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+    is_tcp = connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6)
+    return connection if is_tcp else None
+
+
+def _bound_kernel_buffers(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+
+
+def _end_by_reset(connection: socket.socket | None, is_on: bool) -> None:
+    """Let the connection end by a reset, whatever ends it, for as long as its answer is not whole.
+
+    Where only its end tells that of the answer, an orderly one would make a short answer a whole one.
+    """
+    if connection is None:
         return
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    connection.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+    # The client may have left since.
+    with suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_on, 0))
 
 
 def _is_loopback(remote: str) -> bool:

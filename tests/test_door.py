@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,9 @@ from served import PREFIX, bearer, recipients, serve
 from gateway.app import routes
 from gateway.audit import AuditLog
 from gateway.errors import MethodNotAllowed, NoSuchPath
+from gateway.exchange import Exchange
 from gateway.response import WholeResponse
-from gateway.router import Router
+from gateway.router import Route, Router
 
 Client = TestClient[Any, Any]
 ROUTER = Router(routes(PREFIX))
@@ -201,3 +203,18 @@ async def test_who_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
     writer.close()
     await client.close()
     assert received.count(b"HTTP/1.1 200") < times
+
+
+async def half_an_answer(exchange: Exchange) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(exchange.request)
+    await response.write(b"half of it\n")
+    raise ValueError("a defect")
+
+
+async def test_what_fails_amid_an_answer_is_cut_and_not_followed_by_another(client: Client) -> None:
+    door = client.server.door  # type: ignore[attr-defined]
+    door._router = Router([Route("GET", "/half", half_an_answer, is_open=True)])
+    received = await raw(client, b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n\r\nb\r\nhalf of it\n\r\n")

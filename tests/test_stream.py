@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,21 @@ async def test_a_late_fault_cuts_the_connection_for_who_did_not(client: Client) 
     assert response.status == 200
     with pytest.raises(ClientPayloadError):
         await response.read()
+
+
+@pytest.mark.parametrize("name", ["broken", "whole"])
+async def test_a_client_of_http_1_0_takes_no_short_answer_for_a_whole_one(client: Client, name: str) -> None:
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(f"POST {TABLE}/{name}/query HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
+    try:
+        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        assert (name, body.count(b"\n")) == ("whole", ADDS + 2)
+    except ConnectionResetError:
+        assert name == "broken"
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_a_fault_before_the_first_byte_has_its_status(client: Client) -> None:
