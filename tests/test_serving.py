@@ -354,3 +354,24 @@ def test_a_server_does_not_load_what_only_other_commands_need():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
     told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
     assert not told.stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+def test_a_connection_whose_client_takes_nothing_of_its_answer_is_given_up(tmp_path):
+    limits = {"slowReaderSeconds": 1, "minimumBytesPerSecond": 1 << 20}
+    gateway = Gateway(tmp_path, limits=limits, anonymous=True, recipients=[])
+    gateway.settings["shares"] = [{"name": f"{'share' * 20}{number}", "schemas": []} for number in range(500)]
+    gateway.write()
+    with gateway.running(), socket.socket() as client:
+        # So little that most of the answer has to wait.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", gateway.port))
+        client.sendall(b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        time.sleep(4)
+        received = b""
+        client.settimeout(10)
+        with suppress(ConnectionResetError):
+            while piece := client.recv(1 << 16):
+                received += piece
+        length = int(re.search(rb"Content-Length: (\d+)", received)[1])
+        assert len(received) < length

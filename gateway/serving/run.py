@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -26,6 +27,7 @@ from aiohttp import web
 from gateway.admin import create_admin_app
 from gateway.breaker import CALLS
 from gateway.config import Config, load
+from gateway.limits import DrainRate
 from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
@@ -35,7 +37,6 @@ from gateway.sharing import epoch_ms
 from gateway.workers import Slot, Supervisor, bind
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from gateway.audit import AuditLog
@@ -49,6 +50,8 @@ LEAVE_SECONDS = 1.0
 FILE_THREADS = 64
 FILES = "files"
 COLLECT_AFTER_OBJECTS = 20_000
+UNREAD_BYTES = 64 * 1024
+"""Of an answer, what its handler leaves behind at most: so much may wait in a connection's buffer."""
 
 
 async def serve(path: Path, *, workers: int = 1) -> None:
@@ -173,6 +176,7 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> Ru
         lingering_time=LINGERING_SECONDS,
         shutdown_timeout=config.gateway.drain_seconds,
     )
+    _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
     await runner.setup()
     # What the start has made lives as long as the process: no collection has to walk through it.
     gc.collect()
@@ -181,6 +185,16 @@ async def _listen(served: Served, listener: socket.socket, config: Config) -> Ru
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
     await web.SockSite(runner, listener, ssl_context=served.tls).start()
     return runner
+
+
+def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
+    """Let the kernel give up a client that takes nothing of what is left of its answer.
+
+    The end of an answer waits in the connection's buffers when its handler is done; nobody looks at it again.
+    """
+    seconds = rate.write_seconds(UNREAD_BYTES)
+    if seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
 
 
 async def _drain(served: Served, runner: Runner, config: Config) -> None:
