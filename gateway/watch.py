@@ -135,7 +135,7 @@ class Watch:
         """The audit record; without a status the answer has not begun."""
         facts, route = exchange.facts, exchange.route
         action = ACTIONS[route.name]
-        if status == OK:
+        if status == OK or exchange.first_byte_seconds is not None:
             action = ANSWERED.get(action, action)
         result: dict[str, str | int | bool | None] = {
             name: facts[name] for name in ("version", "considered", "returned", "format") if name in facts

@@ -17,6 +17,7 @@ from aiohttp.test_utils import TestClient
 from served import PREFIX, serve
 from tables.made import make_log
 
+from gateway.audit import AuditLog
 from gateway.config import Compression
 from gateway.stream import content_coding
 
@@ -153,6 +154,30 @@ async def test_a_client_that_leaves_stops_its_stream(
     line = orjson.loads(next(line for line in lines if "/query" in line))
     assert line.get("returned", 0) < ADDS
     assert (await client.get("/healthz")).status == 200
+
+
+async def test_urls_that_were_sent_before_a_client_left_are_told_in_the_audit_log(
+    tables: Path, tmp_path: Path
+) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    table = f"{{name: whole, location: '{tables / 'whole'}'}}"
+    client, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\ngateway: {{anonymous: true}}\n",
+        audit=audit,
+    )
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    await response.content.readany()
+    response.close()
+    async with asyncio.timeout(10):
+        while not audit.counts.written:
+            await asyncio.sleep(0.01)
+    await client.close()
+    audit.close()
+    record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())
+    assert record["actionName"] == "deltaSharingQueriedTable"
+    result = record["response"]["result"]
+    assert not result["complete"]
+    assert 0 < result["returned"] < ADDS
 
 
 async def test_others_are_answered_while_long_answers_run(client: Client) -> None:
