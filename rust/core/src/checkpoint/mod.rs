@@ -16,6 +16,7 @@ mod parquet_file;
 mod part_batches;
 mod part_readers;
 mod row_group_bounds;
+mod shared_interner;
 #[cfg(test)]
 pub(crate) mod tests;
 mod top_file;

@@ -4,10 +4,11 @@
 //! of partition values, so several may read at a time.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::json_file;
 use super::part_batches::PartBatches;
+use super::shared_interner::SharedInterner;
 use super::{Part, ReadOptions};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
@@ -56,22 +57,6 @@ impl Iterator for PartReaders {
                 });
             }
         }
-    }
-}
-
-/// The dictionary of partition values that all parts of a checkpoint have in common.
-#[derive(Debug, Clone)]
-pub(super) struct SharedInterner(Arc<Mutex<PartitionInterner>>);
-
-impl SharedInterner {
-    pub(super) fn new(interner: PartitionInterner) -> Self {
-        Self(Arc::new(Mutex::new(interner)))
-    }
-
-    /// To be held for the work of one batch in memory, never while something is read.
-    pub(super) fn lock(&self) -> MutexGuard<'_, PartitionInterner> {
-        // A dictionary is whole at every point where a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,6 +17,9 @@ use crate::{Error, Result};
 const BATCHES_AHEAD: usize = 2;
 /// Parts are opened ahead until their files have so many bytes together, and one at least.
 const BYTES_AHEAD: u64 = 4 << 20;
+/// A part counts as so many, however small its file, or the log says that it is: tens of them are enough to hide
+/// a store's latency.
+const LEAST_PART_BYTES: u64 = 64 << 10;
 
 /// `R` reads one part.
 #[derive(Debug)]
@@ -61,7 +64,7 @@ where
 
     fn open_next(&mut self) -> bool {
         let Some(reader) = self.parts.next() else { return false };
-        let bytes = (self.bytes_of)(&reader);
+        let bytes = (self.bytes_of)(&reader).max(LEAST_PART_BYTES);
         self.open.push_back((Arc::new(Part::new(reader)), bytes));
         true
     }
@@ -257,6 +260,20 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(decoded.load(Ordering::Relaxed), enough);
         }
+    }
+
+    #[test]
+    fn tens_of_parts_are_opened_ahead_and_no_more_where_their_files_are_said_to_be_empty() {
+        let opened = Arc::new(AtomicU32::new(0));
+        let counting = Arc::clone(&opened);
+        let parts = (0..1000).map(move |part| {
+            counting.fetch_add(1, Ordering::Relaxed);
+            numbers(part..part + 1)
+        });
+        let mut ahead = ReadAhead::new(parts, |_| 0, Some(Pool::new(2).unwrap()));
+        assert_eq!(ahead.next().unwrap().unwrap(), 0);
+        assert_eq!(u64::from(opened.load(Ordering::Relaxed)), 1 + BYTES_AHEAD / LEAST_PART_BYTES);
+        assert_eq!(taken(&mut ahead), (1..1000).collect::<Vec<_>>());
     }
 
     #[test]

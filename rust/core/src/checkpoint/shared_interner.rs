@@ -1,0 +1,21 @@
+//! The dictionary of partition values that all parts of a checkpoint have in common.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::partition::PartitionInterner;
+
+/// Shared by the readers of all parts.
+#[derive(Debug, Clone)]
+pub(super) struct SharedInterner(Arc<Mutex<PartitionInterner>>);
+
+impl SharedInterner {
+    pub(super) fn new(interner: PartitionInterner) -> Self {
+        Self(Arc::new(Mutex::new(interner)))
+    }
+
+    /// To be held for the work of one batch in memory, never while something is read.
+    pub(super) fn lock(&self) -> MutexGuard<'_, PartitionInterner> {
+        // A dictionary is whole at every point where a holder could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
