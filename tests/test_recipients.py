@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.auth import token_hash
+from gateway.config import loads
+from gateway.metrics import Metrics
 from gateway.recipients import (
     RecipientDatabase,
     RecipientError,
@@ -18,6 +23,7 @@ from gateway.recipients import (
     RecipientNotFound,
     token_sha256,
 )
+from gateway.serving.book import POLL_SECONDS, RecipientBook
 
 
 class Clock:
@@ -236,3 +242,22 @@ def test_a_database_of_a_newer_gateway_is_refused(tmp_path, clock):
     connection.close()
     with pytest.raises(RecipientError, match="version 99"):
         RecipientDatabase(path, now_ms=clock)
+
+
+async def test_a_row_that_cannot_be_read_ends_no_watch_and_hides_no_revocation(database, clock, tmp_path):
+    taken = []
+    sha256 = token_hash(database.add("alice", shares=["sales"]).token)
+    database.add("bob", shares=["sales"], networks=["192.0.2.7"])
+    config = loads("version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true}\n")
+    book = RecipientBook(lambda: database, taken.append, Metrics(), clock)
+    assert book.look()
+    assert book.table(config).find(sha256, now_ms=clock()) is not None
+    with closing(sqlite3.connect(tmp_path / "state" / "recipients.db", isolation_level=None)) as by_hand:
+        async with asyncio.timeout(20), book.watching(lambda: config):
+            by_hand.execute("UPDATE networks SET network = 'none'")
+            await asyncio.sleep(2 * POLL_SECONDS)
+            assert not taken
+            by_hand.execute("DELETE FROM networks")
+            by_hand.execute("DELETE FROM tokens WHERE recipient = 'alice'")
+            while not taken or taken[-1].find(sha256, now_ms=clock()) is not None:
+                await asyncio.sleep(0.01)

@@ -108,9 +108,13 @@ class RecipientBook:
     async def _watch(self, config: Callable[[], Config]) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if self.look():
-                self._changed(self.table(config()))
-                log.info("recipients were read anew")
+            try:
+                if self.look():
+                    self._changed(self.table(config()))
+                    log.info("recipients were read anew")
+            except Exception:
+                # To stop here would be to see no revocation any more.
+                log.exception("the recipients' database holds what cannot be read, the last state goes on")
 
     def _tell_expiries(self, credentials: Iterable[Credential]) -> None:
         expiries: dict[str, float] = {}
