@@ -43,9 +43,9 @@ class Sharing:
         That is keys that were made at start, so that tokens outlive a reload, and tables with what is kept of
         them in memory.
         """
-        sealer = (
-            before.sealer if before and not config.gateway.token_keys else Sealer(config.gateway.token_keys)
-        )
+        keys = config.gateway.token_keys
+        made_before = before.sealer if before and not before.config.gateway.token_keys else None
+        sealer = made_before if made_before and not keys else Sealer(keys)
         catalog = Catalog.of(config.shares)
         return Sharing(
             config=config,

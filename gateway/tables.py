@@ -313,9 +313,17 @@ class Tables:
             kept = self._kept(opened)
             if kept is None:
                 raise
-            return await self.blocking(call, kept)
+            return await self._of_kept(call, kept)
         self._read_at_seconds[table] = time.monotonic()
         return read
+
+    async def _of_kept(self, call: Callable[[OpenTable], R], kept: OpenTable) -> R:
+        """What a call finds in what was kept. It may ask for more than that, of a storage that hangs."""
+        try:
+            async with asyncio.timeout(self._config.request_timeout_seconds or None):
+                return await self.blocking(call, kept)
+        except TimeoutError:
+            raise Unavailable("the storage does not answer at present") from None
 
     async def in_local_root(
         self, identity: str, call: Callable[Concatenate[str, P], R], *args: P.args, **kwargs: P.kwargs

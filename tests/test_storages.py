@@ -16,8 +16,11 @@ from gateway import _native
 from gateway.config import Secret, loads
 from gateway.config.credentials import S3Credentials
 from gateway.config.roles import NoRole, role_of
+from gateway.errors import Unavailable
 from gateway.sharing import Sharing
 from gateway.storages import Keys, renew
+from gateway.tables import OpenTable
+from gateway.tokens import InvalidToken
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -316,3 +319,35 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     assert storages.due() == [storages.store(table.location)]
     renew(storages.due())
     assert storages.due() == []
+
+
+def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -> None:
+    keyed = sharing_of("gateway: {anonymous: true, tokenKeys: [{id: a, secret: a secret for the tests}]}\n")
+    keyless = sharing_of("gateway: {anonymous: true}\n", before=keyed)
+    again = sharing_of("gateway: {anonymous: true}\n", before=keyless)
+    old, made = (
+        sharing.sealer.seal("list", "alice", {"n": 1}, expires_ms=2000) for sharing in (keyed, keyless)
+    )
+    with pytest.raises(InvalidToken):
+        keyless.sealer.open("list", "alice", old, now_ms=1000)
+    assert again.sealer.open("list", "alice", made, now_ms=1000) == {"n": 1}
+
+
+async def test_who_is_answered_by_what_was_kept_waits_no_longer_than_others() -> None:
+    text = configuration(STORAGE).replace("gateway: {", "gateway: {storageFaults: {staleSeconds: 60}, ")
+    sharing = sharing_of(f"requestTimeoutSeconds: 1\n{text}")
+    (table,) = sharing.catalog.tables()
+    go_on = threading.Event()
+
+    def of_a_storage_that_hangs(opened: OpenTable) -> bool:
+        if not opened.stale:
+            raise _native.StorageUnavailable("it does not answer")
+        return go_on.wait(20)
+
+    await sharing.tables.reading(table, lambda _opened: None)
+    try:
+        with pytest.raises(Unavailable):
+            await sharing.tables.reading(table, of_a_storage_that_hangs)
+    finally:
+        go_on.set()
+        sharing.tables.close()
