@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.door import Door
+from gateway.exchange import Route
 from gateway.guard import Guards
 from gateway.metrics import Metrics
-from gateway.router import Route, Router
+from gateway.router import Router
 from gateway.routes import changes, discovery, files, health, query, table
 from gateway.sharing import Sharing, epoch_ms
 from gateway.watch import Watch

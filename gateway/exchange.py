@@ -1,4 +1,4 @@
-"""One request on its way through the house, with what the rooms have found out about it."""
+"""One request on its way through the house, the route that answers it, and what the rooms have found out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,39 @@ from gateway.limits import DrainRate
 from gateway.networks import Address, client_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from aiohttp import web
 
     from gateway.catalog import Recipient
-    from gateway.router import Route
     from gateway.sharing import Sharing
+
+    Handler = Callable[["Exchange"], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One line of the route table.
+
+    Attributes:
+        method: the HTTP method.
+        path: words and `{names}` of one segment each; `{name:.+}` at the end takes all that follows.
+        handler: answers.
+        is_open: answered without a token, and to HEAD as to GET.
+        is_long: its answers may be streams.
+        name: that of the handler, by which logs and metrics call the route: a bounded set, unlike paths.
+
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    is_open: bool = False
+    is_long: bool = False
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or str(getattr(self.handler, "__name__", "")))
 
 
 @dataclass(slots=True, eq=False)

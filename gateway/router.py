@@ -12,43 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.errors import MethodNotAllowed, NoSuchPath
+from gateway.exchange import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from aiohttp import web
 
     from gateway.exchange import Exchange
 
-    Handler = Callable[[Exchange], Awaitable[web.StreamResponse]]
-
 REMEMBERED_PATHS = 1024
 UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One line of the route table.
-
-    Attributes:
-        method: the HTTP method.
-        path: words and `{names}` of one segment each; `{name:.+}` at the end takes all that follows.
-        handler: answers.
-        is_open: answered without a token, and to HEAD as to GET.
-        is_long: its answers may be streams.
-        name: that of the handler, by which logs and metrics call the route: a bounded set, unlike paths.
-
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    is_open: bool = False
-    is_long: bool = False
-    name: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or str(getattr(self.handler, "__name__", UNKNOWN)))
 
 
 class Match(NamedTuple):

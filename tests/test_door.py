@@ -18,9 +18,9 @@ from served import PREFIX, bearer, recipients, serve
 from gateway.app import routes
 from gateway.audit import AuditLog
 from gateway.errors import MethodNotAllowed, NoSuchPath
-from gateway.exchange import Exchange
+from gateway.exchange import Exchange, Route
 from gateway.response import WholeResponse
-from gateway.router import Route, Router
+from gateway.router import Router
 
 Client = TestClient[Any, Any]
 ROUTER = Router(routes(PREFIX))

@@ -18,10 +18,11 @@ pytest.importorskip("gateway._native", reason="the native module is not built", 
 
 from gateway.config import Tracing, loads
 from gateway.door import Door
+from gateway.exchange import Route
 from gateway.guard import Guards
 from gateway.metrics import Metrics
 from gateway.response import WholeResponse
-from gateway.router import Route, Router
+from gateway.router import Router
 from gateway.serving.tracing import provider, tracing
 from gateway.sharing import Sharing, epoch_ms
 from gateway.watch import Watch
