@@ -128,12 +128,30 @@ const NEEDS_A_LOOK: [bool; 256] = {
 /// Appends what stands between the quotes of a JSON string without its escapes, which must be well-formed; a half
 /// of a surrogate pair becomes U+FFFD.
 pub(crate) fn unescape(content: &str, out: &mut Vec<u8>) {
+    unescape_by(unescape_simple_blocks, content, out);
+}
+
+/// Takes the bytes before the first unusual escape, or fewer; says how many it took and how many came of them.
+type UnescapeBlocks = fn(&[u8], &mut [u8]) -> (usize, usize);
+
+fn unescape_simple_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
+    #[cfg(target_arch = "x86_64")]
+    let done = crate::wide::unescape_blocks(text, room).unwrap_or_default();
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = (0, 0);
+    done
+}
+
+fn unescape_by(blocks: UnescapeBlocks, content: &str, out: &mut Vec<u8>) {
     let bytes = content.as_bytes();
     let mut to = out.len();
     // No escape is shorter than what it stands for; whole words are written, hence the room behind.
     out.resize(to + bytes.len() + WORD_BYTES, 0);
     let mut at = 0;
     loop {
+        let (taken, written) = blocks(&bytes[at..], &mut out[to..]);
+        at += taken;
+        to += written;
         let plain = copy_plain(&bytes[at..], &mut out[to..]);
         at += plain;
         to += plain;
@@ -259,6 +277,22 @@ mod tests {
             let mut out = Vec::new();
             unescape(&escaped, &mut out);
             prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+
+        #[test]
+        fn unescaping_undoes_escaping_by_blocks_and_without(
+            text in "([a-z{}:,]{0,9}|[\"\\\\]|[\u{80}-\u{8f}\u{2020}-\u{202f}é😀]|[\\x00-\\x1f]){0,80}",
+            quotes in "([a-z]{0,9}\"){0,40}",
+        ) {
+            for text in [text, quotes] {
+                let (mut escaped, mut out, mut portable) = (Vec::new(), b"x".to_vec(), b"x".to_vec());
+                append_escaped(&text, &mut escaped);
+                let escaped = String::from_utf8(escaped).unwrap();
+                unescape(&escaped, &mut out);
+                unescape_by(|_, _| (0, 0), &escaped, &mut portable);
+                prop_assert_eq!(String::from_utf8(out).unwrap(), format!("x{text}"));
+                prop_assert_eq!(String::from_utf8(portable).unwrap(), format!("x{text}"));
+            }
         }
 
         #[test]

@@ -110,6 +110,17 @@ pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<us
     Some(unsafe { ssse3::append_escaped_blocks(text, out) })
 }
 
+/// Writes the leading blocks of sixteen bytes of `text` that hold no escape but that of quotes to `room`, which is
+/// as long as `text`, without their backslashes; says how many bytes it took and how many came of them.
+/// `None` without the instructions for it.
+pub(crate) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> Option<(usize, usize)> {
+    if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
+        return None;
+    }
+    // SAFETY: the CPU's features were seen on the line before.
+    Some(unsafe { ssse3::unescape_blocks(text, room) })
+}
+
 /// How many bytes at the beginning of `block` stand for themselves in a URL's path.
 pub(crate) fn url_plain_run(block: &[u8; 16]) -> usize {
     // SAFETY: there is no CPU of this architecture without SSE2.

@@ -1,4 +1,4 @@
-//! Escaping by shuffles: eight bytes become up to sixteen in one step, whatever stands where.
+//! Escaping by shuffles: eight bytes become up to sixteen in one step, whatever stands where, and the reverse.
 
 use std::arch::x86_64::{
     __m128i, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8, _mm_shuffle_epi8,
@@ -77,6 +77,53 @@ fn write_escaped(block: [u8; BLOCK_BYTES], room: &mut [u8], mut length: usize) -
         length += 8 + set.count_ones() as usize;
     }
     Some(length)
+}
+
+/// For each set of eight bytes that are left out: which of them goes where.
+static KEPT: [[u8; 16]; 256] = {
+    let mut orders = [[0; 16]; 256];
+    let mut set = 0;
+    while set < 256 {
+        let (mut at, mut byte) = (0, 0);
+        while byte < 8 {
+            if set >> byte & 1 == 0 {
+                orders[set][at] = byte;
+                at += 1;
+            }
+            byte += 1;
+        }
+        set += 1;
+    }
+    orders
+};
+
+/// Writes `text` to `room`, which is as long, without the backslashes before quotes; stops before the
+/// first block with another escape. Says how many bytes it took and how many came of them.
+#[target_feature(enable = "ssse3,popcnt")]
+pub(super) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
+    let (mut taken, mut length) = (0, 0);
+    while let Some(block) = text[taken..].first_chunk::<BLOCK_BYTES>() {
+        let bytes: __m128i = bytemuck::cast(*block);
+        let backslashes = _mm_movemask_epi8(equal(bytes, b'\\')).cast_unsigned();
+        let quotes = _mm_movemask_epi8(equal(bytes, b'"')).cast_unsigned();
+        if backslashes << 1 & 0xffff & !quotes != 0 {
+            break;
+        }
+        let Some(place) = room.get_mut(length..length + BLOCK_BYTES) else { break };
+        let mut end = 0;
+        for (half, left_out) in
+            [(bytes, backslashes & 0xff), (_mm_unpackhi_epi64(bytes, bytes), backslashes >> 8)]
+        {
+            let order: __m128i = bytemuck::cast(KEPT[left_out as usize]);
+            let [kept, _]: [[u8; 8]; 2] = bytemuck::cast(_mm_shuffle_epi8(half, order));
+            place[end..end + 8].copy_from_slice(&kept);
+            end += 8 - left_out.count_ones() as usize;
+        }
+        length += end;
+        // A backslash at the end belongs to what follows.
+        taken += BLOCK_BYTES - (backslashes >> 15) as usize;
+    }
+    (taken, length)
 }
 
 /// A control character, or the first byte of U+0085, U+2028 or U+2029.
