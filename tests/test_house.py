@@ -85,6 +85,16 @@ def test_a_room_imports_only_what_is_below_it(path: Path) -> None:
         assert room in NATIVE_ROOMS
 
 
+def test_no_files_import_each_other_in_a_circle() -> None:
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in python_rooms()}
+    files = {name.removesuffix(".__init__"): path for path, name in names.items()}
+    below = {name: imports(path) & files.keys() for name, path in files.items()}
+    while free := [name for name, others in below.items() if not others & below.keys()]:
+        for name in free:
+            del below[name]
+    assert not below
+
+
 def test_no_route_imports_another() -> None:
     routes = {path.stem for path in (GATEWAY / "routes").glob("*.py")}
     for path in (GATEWAY / "routes").glob("[!_]*.py"):

@@ -1,8 +1,10 @@
 """Small answers of one second: signed once for all who ask the same, and for nobody else."""
 
 import asyncio
+import gzip
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,26 @@ async def test_tokens_are_one_recipients_and_never_repeated(
 ) -> None:
     assert await ask(client, body) != await ask(client, body)
     assert len(made) == 2
+
+
+async def test_an_answer_that_is_coded_for_some_is_made_for_each(client: Client, made: list[int]) -> None:
+    door = client.server.door  # type: ignore[attr-defined]
+    config = door.sharing.config
+    compression = replace(config.gateway.compression, minimum_files=ADDS)
+    gateway = replace(config.gateway, compression=compression)
+    door.sharing = replace(door.sharing, config=replace(config, gateway=gateway), repeats=Repeats())
+    path = f"{PREFIX}/shares/s/schemas/d/tables/t/query"
+    for _ in range(2):
+        plain = await ask(client)
+        async with client.session.post(
+            client.make_url(path),
+            data=b"{}",
+            headers=bearer() | {"Accept-Encoding": "gzip"},
+            auto_decompress=False,
+        ) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert gzip.decompress(await response.read()) == plain
+    assert len(made) == 4
 
 
 async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
