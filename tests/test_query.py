@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ SCHEMA = {
 CAPABLE = {"delta-sharing-capabilities": "responseformat=delta,parquet;includeendstreamaction=true"}
 
 
-def commit(root: Path, version: int) -> None:
+def commit(root: Path, version: int, *, table_id: str = "table-id") -> None:
     """Adds a few files; the first commit makes the table."""
     log = root / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
@@ -45,7 +46,7 @@ def commit(root: Path, version: int) -> None:
         actions.append(
             {
                 "metaData": {
-                    "id": "table-id",
+                    "id": table_id,
                     "format": {"provider": "parquet", "options": {}},
                     "schemaString": json.dumps(SCHEMA),
                     "partitionColumns": ["p"],
@@ -65,7 +66,7 @@ def commit(root: Path, version: int) -> None:
             "nullCount": {"x": 0},
         }
         add = {
-            "path": f"p=part-{number}/{version}-{number}.parquet",
+            "path": f"p=part-{number}/{table_id}-{version}-{number}.parquet",
             "partitionValues": {"p": f"part-{number}"},
             "size": 100 + value,
             "modificationTime": FIRST_MS,
@@ -481,3 +482,20 @@ async def test_short_pages_of_changes_leave_as_they_are(client: Client) -> None:
         response = await client.get(path + pages, headers=bearer() | {"Accept-Encoding": "gzip"})
         assert response.status == 200
         assert response.headers.get("Content-Encoding") == coding
+
+
+async def test_versions_and_changes_of_a_table_made_anew_are_its_own(client: Client, root: Path) -> None:
+    async def urls(body: dict[str, Any]) -> str:
+        _, lines = await query(client, body)
+        return " ".join(line[kind]["url"] for line in lines for kind in ("file", "add") if kind in line)
+
+    asked = [{"version": 1}, {"startingVersion": 0, "endingVersion": 1}]
+    for body in asked:
+        assert "table-id-1-" in await urls(body)
+    shutil.rmtree(root)
+    for version in range(2):
+        commit(root, version, table_id="another-id")
+    for body in [{}, *asked]:
+        found = await urls(body)
+        assert "another-id-1-" in found
+        assert "table-id" not in found

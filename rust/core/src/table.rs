@@ -215,10 +215,21 @@ impl Table {
             return Ok(Arc::clone(&latest.snapshot));
         }
         let looked_at = Instant::now();
-        let known = known.map(|latest| latest.snapshot).filter(|snapshot| !snapshot.is_lost());
-        let snapshot = self.load(At::Latest, known.as_ref())?;
+        let known = known.map(|latest| latest.snapshot);
+        let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
+        let snapshot = self.load(At::Latest, base)?;
+        let id = &snapshot.metadata().id;
+        if known.is_none_or(|known| known.metadata().id != *id) {
+            self.forget_all_but(id);
+        }
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
         Ok(snapshot)
+    }
+
+    /// Versions of a table that was here before are none of the one that was made anew in its place.
+    fn forget_all_but(&self, id: &str) {
+        lock(&self.remembered).retain(|snapshot| snapshot.metadata().id == *id);
+        lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
     }
 
     fn load(&self, at: At, base: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {

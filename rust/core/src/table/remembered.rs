@@ -50,6 +50,10 @@ impl Remembered {
         self.0.drain(..self.0.len() - kept);
     }
 
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Snapshot) -> bool) {
+        self.0.retain(|entry| is_kept(&entry.snapshot));
+    }
+
     fn find(&mut self, now: Instant, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         let place =
             self.0.iter().rposition(|entry| !entry.snapshot.is_lost() && is_wanted(&entry.snapshot))?;
