@@ -166,6 +166,8 @@ pub struct Scan {
     preparation: Option<Arc<Preparation>>,
     /// Whose threads decode ahead.
     pool: Option<Pool>,
+    /// What ended it, if it did not reach its end: that comes again, and never an end.
+    failure: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -200,6 +202,7 @@ impl Scan {
             ahead: VecDeque::new(),
             preparation: None,
             pool: None,
+            failure: None,
         })
     }
 
@@ -232,7 +235,18 @@ impl Scan {
 
     /// Looks for the next files of the answer in as many batches at most, and counts them down.
     pub fn look(&mut self, batches: &mut usize) -> Result<Look> {
-        self.look_within(batches).map_err(|error| self.explained(error))
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        self.look_within(batches).map_err(|error| self.failed(error))
+    }
+
+    fn failed(&mut self, error: Error) -> Error {
+        let error = self.explained(error);
+        // With it go columns that were half built.
+        self.stage = Stage::End;
+        self.failure = Some(error.clone());
+        error
     }
 
     fn explained(&self, error: Error) -> Error {

@@ -296,6 +296,28 @@ fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
 }
 
 #[test]
+fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
+    let log = Log::new();
+    let mut rows = vec![protocol_row(), metadata_row()];
+    rows.extend((0..CHECKPOINT_FILES).map(add_row));
+    rows.last_mut().unwrap()["add"]["size"] = Value::Null;
+    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
+    log.classic(&parquet(&schema(), &rows, small_groups));
+    commit(&log, 7, &[protocol_row(), metadata_row()]);
+    let table =
+        Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30))));
+    let snapshot = snapshot(&table);
+    let (cache, key) = table.hot(&snapshot).unwrap();
+    let mut scan = Scan::new(snapshot, Some((Arc::clone(&cache), key.clone())), everything()).unwrap();
+    assert!(scan.next_files().unwrap().is_some());
+    while scan.next_files().is_ok_and(|found| found.is_some()) {}
+    for _ in 0..2 {
+        assert!(matches!(scan.next_files(), Err(Error::CorruptLog { .. })));
+        assert!(cache.get(&key).is_none());
+    }
+}
+
+#[test]
 fn columns_are_built_behind_scans_that_never_read_everything() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
