@@ -77,9 +77,13 @@ class Transport:
         parts = urlsplit(url)
         try:
             response = self._send(parts, method, dict(headers or {}), body)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             self._forget(parts)
             raise HttpError(f"{_shown(parts)}: {type(error).__name__}: {error}") from error
+        except http.client.HTTPException as error:
+            self._forget(parts)
+            # Its own text may quote the whole URL.
+            raise HttpError(f"{_shown(parts)}: {type(error).__name__}") from None
         if response.status not in {http.client.OK, http.client.PARTIAL_CONTENT}:
             raise self._failure(parts, response)
         return response

@@ -1,6 +1,7 @@
 """URLs stay fresh: renewed before they expire, and once when the store refuses them."""
 
 import json
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_deletion_vectors_are_fetched_by_range_and_counted(answers: Answers) -> 
     content(answers, framed, 206)
     with pytest.raises(HttpError, match="has 4 rows where 5 are said"):
         fetcher(answers, owner(5)).vector_rows(owner(5))
+
+
+def test_a_url_that_cannot_be_asked_for_is_not_told_with_its_signature(answers: Answers) -> None:
+    with pytest.raises(HttpError) as failed:
+        Transport().open("GET", f"{answers.url}/a?signature=a secret")
+    told = "".join(traceback.format_exception(failed.value, chain=True))
+    assert "/a: InvalidURL" in told
+    assert "signature" not in told.replace(__file__, "").partition("transport.py")[2]
