@@ -376,7 +376,7 @@ def _flag(parameters: Mapping[str, str], name: str) -> bool:
 def _json_object(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
-    if _depth(body) > MAX_JSON_DEPTH:
+    if _is_too_deep(body):
         raise MalformedRequest(f"the body is nested deeper than {MAX_JSON_DEPTH}")
     try:
         value = orjson.loads(body)
@@ -387,16 +387,19 @@ def _json_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _depth(body: bytes) -> int:
-    """How deep brackets nest, those inside of strings apart."""
-    deepest = depth = 0
-    for bracket in _BRACKETS.findall(body):
-        if bracket in b"{[":
+def _is_too_deep(body: bytes) -> bool:
+    """Whether brackets nest too deep, those inside of strings apart."""
+    if body.count(b"{") + body.count(b"[") <= MAX_JSON_DEPTH:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.finditer(body):
+        if bracket[0] in b"{[":
             depth += 1
-            deepest = max(deepest, depth)
-        elif bracket in b"}]":
+            if depth > MAX_JSON_DEPTH:
+                return True
+        elif bracket[0] in b"}]":
             depth -= 1
-    return deepest
+    return False
 
 
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)

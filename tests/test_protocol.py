@@ -13,6 +13,7 @@ from gateway.protocol import (
     MAX_INT64,
     Capabilities,
     ChangesQuery,
+    Hints,
     ListQuery,
     TableQuery,
     TimeTravel,
@@ -282,3 +283,23 @@ def test_any_capabilities_header_is_read_or_refused(header: str) -> None:
 def test_the_last_line_holds_what_there_is() -> None:
     line = end_stream_action({"nextPageToken": None, "minUrlExpirationTimestamp": MAX_INT64})
     assert line == b'{"endStreamAction":{"minUrlExpirationTimestamp":9223372036854775807}}\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "is_read"),
+    [
+        (b"[" * 99 + b"]" * 99, True),
+        (b"[" * 100 + b"]" * 100, False),
+        (b"[" + b"[]," * 500 + b"1]", True),
+        (b'"' + b"[{" * 500 + b'"', True),
+        (b'"\\"' + b"[" * 500 + b'"', True),
+        (b"[" * 500, False),
+    ],
+)
+def test_a_body_may_nest_a_hundred_deep_and_strings_do_not_count(value: bytes, is_read: bool) -> None:
+    body = b'{"other":' + value + b"}"
+    if is_read:
+        assert TableQuery.parse(body).hints == Hints()
+    else:
+        with pytest.raises(MalformedRequest, match="nested deeper"):
+            TableQuery.parse(body)

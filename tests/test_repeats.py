@@ -181,3 +181,22 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     assert len(told) == 2
     assert told[0] == told[1]
     assert told[0]["returned"] == ADDS
+
+
+async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
+    longest_seconds = 0.0
+
+    async def watched() -> None:
+        nonlocal longest_seconds
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0)
+            longest_seconds = max(longest_seconds, time.monotonic() - begun)
+
+    body = {"predicateHints": ["value = 1"] * 60_000}
+    watching = asyncio.ensure_future(watched())
+    begun = time.monotonic()
+    await ask(client, body)
+    took_seconds = time.monotonic() - begun
+    watching.cancel()
+    assert longest_seconds < took_seconds / 2

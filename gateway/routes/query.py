@@ -25,16 +25,22 @@ if TYPE_CHECKING:
 
 
 NO_HINTS = Hints()
+LARGE_BODY_BYTES = 16 * 1024
+"""To read a body of more, and the hints in it, is not for the event loop."""
 
 
 async def query(exchange: Exchange) -> web.StreamResponse:
     """Answer a query."""
     asked = TableRequest.of(exchange)
-    body = TableQuery.parse(exchange.body)
+    is_large = len(exchange.body) > LARGE_BODY_BYTES
+    if is_large:
+        body = await asked.sharing.tables.blocking(TableQuery.parse, exchange.body)
+    else:
+        body = TableQuery.parse(exchange.body)
     page = asked.open_page(body)
     if body.starting_version is not None:
         return await stream.answer(exchange, await asked.streaming(answer_changes, body, page))
-    latest = latest_in_memory(asked, body, page)
+    latest = None if is_large else latest_in_memory(asked, body, page)
     if latest is None:
         return await stream.answer(exchange, await asked.streaming(answer_snapshot, body, page))
     return await answer_latest(asked, body, latest)
