@@ -1,9 +1,9 @@
 //! Columns of hot tables, kept in memory within a budget of bytes.
 //!
 //! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
-//! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are built by the first scan that
-//! reads a checkpoint to its end, as it streams; of several such scans at once only one builds. The least
-//! recently used columns leave first; scans that still walk them hold them until they end.
+//! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are
+//! built by the first scan that reads a checkpoint to its end, as it streams; of several such scans at once only
+//! one builds. The least recently used columns leave first; scans that still walk them hold them until they end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -192,6 +192,8 @@ impl HotCache {
         if state.budget_bytes == 0 || state.slots.contains_key(key) {
             return None;
         }
+        // What was known of the table's earlier checkpoints would pile up.
+        state.slots.retain(|known, slot| known.table != key.table || !matches!(slot, Slot::TooLarge));
         state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
         Some(HotBuilder {
             cache: Arc::clone(self),
@@ -437,6 +439,17 @@ mod tests {
         drop(builder);
         assert!(cache.build(&key(1)).is_none());
         assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn of_a_table_that_is_too_large_only_the_last_checkpoint_is_remembered() {
+        let cache = Arc::new(HotCache::new(batch(1000).bytes()));
+        for version in 0..20 {
+            let key = HotKey { table: 1, checkpoint: format!("{version}.checkpoint.parquet").into() };
+            assert!(!cache.build(&key).unwrap().push(&batch(2000)));
+            assert!(cache.build(&key).is_none());
+        }
+        assert_eq!(cache.lock().slots.len(), 1);
     }
 
     #[test]
