@@ -12,6 +12,7 @@ Prometheus' own values, with their locks and buckets, learn when the page is mad
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from bisect import bisect_left
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+
+log = logging.getLogger("gateway.metrics")
 
 PREFIX = "delta_gateway"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -250,7 +253,11 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Call
         metrics.loop_lag.observe(max(0.0, loop.time() - due))
         metrics.resident_bytes.set(resident_bytes())
         metrics.open_files.set(_open_files())
-        also()
+        try:
+            also()
+        except Exception:
+            # To stop here would be to renew no keys and to settle no counts any more.
+            log.exception("a look at the process failed")
         metrics.settle()
 
 

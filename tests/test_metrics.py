@@ -171,3 +171,17 @@ async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
     assert page["delta_gateway_event_loop_lag_seconds_count", ()] >= 3
     assert page["delta_gateway_resident_bytes", ()] > 5_000_000
     assert page["delta_gateway_open_files", ()] > 2
+
+
+async def test_a_look_that_fails_is_told_and_the_next_one_comes(monkeypatch, caplog):
+    monkeypatch.setattr("gateway.metrics.LAG_PROBE_SECONDS", 0.01)
+    looks = []
+
+    def failing():
+        looks.append(1)
+        raise ValueError("a defect")
+
+    async with asyncio.timeout(10), probes(Metrics(), resident_bytes, failing):
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+    assert "a look at the process failed" in caplog.text
