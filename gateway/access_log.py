@@ -60,7 +60,7 @@ def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float
     if request.remote is not None:
         fields["remote"] = request.remote
     fields["duration_ms"] = round(seconds * 1000, 3)
-    if response is not None and response.body_length:
-        fields["bytes"] = response.body_length
+    if sent_bytes := exchange.sent_bytes(response):
+        fields["bytes"] = sent_bytes
     fields |= exchange.facts
     return orjson.dumps(fields)

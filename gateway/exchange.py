@@ -92,6 +92,10 @@ class Exchange:
         forwarded_for = self.request.headers.getall("X-Forwarded-For", [])
         return client_address(self.request.remote, forwarded_for, self.sharing.trusted_proxies)
 
+    def sent_bytes(self, response: web.StreamResponse | None) -> int:
+        """Of its answer, what was handed to the socket so far, or is about to leave whole."""
+        return self.request.writer.output_size or (0 if response is None else response.body_length)
+
 
 def next_id() -> str:
     """An id for a request: its process and its number. No secret: random bytes are a call to the system."""

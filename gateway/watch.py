@@ -119,8 +119,7 @@ class Watch:
         for fact, tally in self._files:
             if fact in facts:
                 tally.count += facts[fact]
-        if response is not None:
-            self._stream_bytes.count += response.body_length
+        self._stream_bytes.count += exchange.sent_bytes(response)
         if "files_from" in facts:
             self._listings(facts["files_from"]).count += 1
         if "stale" in facts:

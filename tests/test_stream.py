@@ -153,6 +153,7 @@ async def test_a_client_that_leaves_stops_its_stream(
     lines = [line for record in caplog.records for line in record.message.splitlines()]
     line = orjson.loads(next(line for line in lines if "/query" in line))
     assert line.get("returned", 0) < ADDS
+    assert line["bytes"] > 0
     assert (await client.get("/healthz")).status == 200
 
 
