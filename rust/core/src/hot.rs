@@ -226,12 +226,15 @@ impl HotCache {
             *bytes = columns.bytes();
         }
         let budget_bytes = state.budget_bytes;
-        state.shrink(budget_bytes);
+        let left = state.shrink(budget_bytes);
+        drop(state);
+        drop(left);
     }
 
     /// Drops the least recently used columns until at most `bytes` are held. Scans that walk them go on.
     pub fn shrink(&self, bytes: usize) {
-        self.lock().shrink(bytes);
+        let left = self.lock().shrink(bytes);
+        drop(left);
     }
 
     /// Changes the budget.
@@ -239,7 +242,9 @@ impl HotCache {
         let mut state = self.lock();
         state.budget_bytes = budget_bytes;
         state.slots.retain(|_, slot| !matches!(slot, Slot::TooLarge));
-        state.shrink(budget_bytes);
+        let left = state.shrink(budget_bytes);
+        drop(state);
+        drop(left);
     }
 
     /// The bytes held.
@@ -259,17 +264,22 @@ impl State {
         self.slots.values().map(Slot::bytes).sum()
     }
 
-    fn shrink(&mut self, budget_bytes: usize) {
+    /// Takes the least recently used columns out. They are the caller's to drop when it has let the state go: to
+    /// free gigabytes takes long, and the event loop looks columns up.
+    #[must_use]
+    fn shrink(&mut self, budget_bytes: usize) -> Vec<Slot> {
+        let mut left = Vec::new();
         while self.used_bytes() > budget_bytes {
             let oldest = self
                 .slots
                 .iter()
                 .filter_map(|(key, slot)| Some((slot.last_used()?, key)))
                 .min_by_key(|(last_used, _)| *last_used);
-            let Some((_, key)) = oldest else { return };
+            let Some((_, key)) = oldest else { break };
             let key = key.clone();
-            self.slots.remove(&key);
+            left.extend(self.slots.remove(&key));
         }
+        left
     }
 }
 
@@ -306,19 +316,23 @@ impl HotBuilder {
         let mut state = self.cache.lock();
         let budget_bytes = state.budget_bytes;
         state.slots.insert(self.key.clone(), Slot::Building { bytes: self.bytes });
-        state.shrink(budget_bytes);
-        if state.used_bytes() > budget_bytes {
-            self.columns.batches = Vec::new();
+        let left = state.shrink(budget_bytes);
+        let has_room = state.used_bytes() <= budget_bytes;
+        if !has_room {
             if self.bytes > budget_bytes {
                 state.slots.insert(self.key.clone(), Slot::TooLarge);
             } else {
                 state.slots.remove(&self.key);
             }
-            return false;
         }
         drop(state);
-        self.columns.batches.push(Arc::clone(batch));
-        true
+        drop(left);
+        if has_room {
+            self.columns.batches.push(Arc::clone(batch));
+        } else {
+            self.columns.batches = Vec::new();
+        }
+        has_room
     }
 
     /// The checkpoint was read to its end: the columns are ready for all.
@@ -330,7 +344,9 @@ impl HotBuilder {
         let last_used = state.clock;
         state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
         let budget_bytes = state.budget_bytes;
-        state.shrink(budget_bytes);
+        let left = state.shrink(budget_bytes);
+        drop(state);
+        drop(left);
     }
 }
 
