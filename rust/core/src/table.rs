@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
@@ -20,6 +19,7 @@ use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
 use crate::snapshot::{At, Base, Snapshot};
 use crate::storage::Storage;
+use crate::{Error, Result};
 use remembered::Remembered;
 
 /// Ranges of changes that are kept for their next pages; each holds a few megabytes of commits at most.
@@ -33,8 +33,8 @@ pub struct Table {
     root: String,
     hot: Arc<HotCache>,
     latest: Mutex<Option<Latest>>,
-    /// Held during a look, so that only one is under way.
-    look: Mutex<()>,
+    /// Held during a look, so that only one is under way; the last one, if it failed.
+    look: Mutex<Option<FailedLook>>,
     refreshing: AtomicBool,
     remembered: Mutex<Remembered>,
     /// Surveyed ranges of versions: their later pages need no second survey. Most recent last.
@@ -46,6 +46,12 @@ struct Latest {
     snapshot: Arc<Snapshot>,
     /// When the look that found it began.
     looked_at: Instant,
+}
+
+#[derive(Debug)]
+struct FailedLook {
+    began: Instant,
+    error: Error,
 }
 
 impl Table {
@@ -206,7 +212,7 @@ impl Table {
     }
 
     fn look(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
-        let _one_at_a_time = lock(&self.look);
+        let mut failed = lock(&self.look);
         let known = lock(&self.latest).clone();
         if let Some(latest) = &known
             && latest.looked_at >= asked_at
@@ -214,8 +220,19 @@ impl Table {
             // Another request's look began after this one asked.
             return Ok(Arc::clone(&latest.snapshot));
         }
+        if let Some(look) = &*failed
+            && look.began >= asked_at
+        {
+            // To wait once more for a store that is down, one after the other, would help nobody.
+            return Err(look.error.clone());
+        }
         let looked_at = Instant::now();
-        let known = known.map(|latest| latest.snapshot);
+        let looked = self.look_now(looked_at, known.map(|latest| latest.snapshot));
+        *failed = looked.as_ref().err().map(|error| FailedLook { began: looked_at, error: error.clone() });
+        looked
+    }
+
+    fn look_now(&self, looked_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
         let snapshot = self.load(At::Latest, base)?;
         let id = &snapshot.metadata().id;
@@ -280,4 +297,29 @@ impl Task for Refresh {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is guarded is replaced whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_path;
+
+    #[test]
+    fn who_waits_while_a_look_fails_fails_with_it_and_who_comes_later_looks_anew() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().to_str().unwrap().to_owned();
+        let table = Table::new(Storage::local(), path, Arc::new(HotCache::new(0)));
+        let waiting_since = Instant::now();
+        assert!(table.look(Instant::now()).is_err());
+        let log = root.path().join(log_path::LOG_DIRECTORY);
+        std::fs::create_dir(&log).unwrap();
+        let metadata = r#"{"id":"t","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":[],"configuration":{}}"#;
+        let first = format!(
+            "{{\"protocol\":{{\"minReaderVersion\":1,\"minWriterVersion\":2}}}}\n{{\"metaData\":{metadata}}}\n"
+        );
+        std::fs::write(log.join("00000000000000000000.json"), first).unwrap();
+        assert!(table.look(waiting_since).is_err());
+        assert_eq!(table.look(Instant::now()).unwrap().version(), 0);
+        assert_eq!(table.look(waiting_since).unwrap().version(), 0);
+    }
 }
