@@ -7,15 +7,13 @@ import time
 
 from gateway import _native
 
-HOT_CACHE_BYTES = 4 << 30
-
 parser = argparse.ArgumentParser()
 parser.add_argument("directory")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--hot", action="store_true", help="of files in memory: a first answer is not measured")
+parser.add_argument("--cache", type=int, default=0, help="bytes for hot columns, which a first answer fills")
 arguments = parser.parse_args()
 
-_native.configure(threads=arguments.threads, cache_bytes=HOT_CACHE_BYTES if arguments.hot else 0)
+_native.configure(threads=arguments.threads, cache_bytes=arguments.cache)
 table = _native.Table(_native.Storage.local(), arguments.directory)
 signer = _native.Signer.s3("bench", region="us-east-1", access_key_id="AKIA", secret_access_key="secret")
 
@@ -49,7 +47,7 @@ def answer() -> dict[str, float]:
     }
 
 
-if arguments.hot:
+if arguments.cache:
     answer()
     assert table.snapshot().is_in_memory
 print(json.dumps(answer()))

@@ -31,7 +31,7 @@ from bars import rows
 from drain import PATH, TOKEN, drain, request
 from make_log import FIRST_DAY, LogOptions, make_log
 from measure import PeakWatch, bytes_read, cpu_seconds, machine, paired, python, resident_bytes, run
-from report import write_report
+from report import STAGES, write_report
 
 from gateway import _native
 
@@ -46,7 +46,6 @@ SLOW_BYTES_PER_SECOND = 64_000
 SMALL_QUERIES = 10_000
 SIZES = (10_000, 100_000)
 SIZE_PAIRS = 3
-STAGES = "CPU per file by stage, µs"
 SERVED = {"cold parquet": ["--cache", "0"], "hot parquet": ["--cache", str(HOT_CACHE_BYTES)]}
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -263,7 +262,7 @@ class Bench:
 
     def stages(self) -> None:
         """CPU per file by stage: what each adds to the one before."""
-        lines = self.in_process("--hot")
+        lines = self.in_process("--cache", str(HOT_CACHE_BYTES))
         decode = self.in_process() - lines
         served = {name: self.results[f"{name} parquet"]["us_per_file"] for name in ("cold", "hot")}
         self.note(

@@ -294,11 +294,7 @@ def _headers(sent: Answer) -> dict[str, str]:
 
 def _pruning(counts: PruneCounts) -> str:
     """How files are chosen, told before them."""
-    return (
-        f"considered={counts.considered}, pruned_by_partition={counts.pruned_by_partition}, "
-        f"pruned_by_stats={counts.pruned_by_stats}, pruned_by_limit={counts.pruned_by_limit}, "
-        f"returned={counts.returned}"
-    )
+    return ", ".join([f"{name}={count}" for name, count in _counts(counts).items()])
 
 
 def _foreseen_pruning(sent: Answer) -> str:

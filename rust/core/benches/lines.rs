@@ -19,18 +19,10 @@ const RUNS: usize = 601;
 const NOW_MS: i64 = 1_709_251_198_000;
 
 fn urls(portable: bool) -> UrlStream {
-    let signer = Signer::s3(S3Options {
-        bucket: "example-bucket".to_owned(),
-        region: "eu-central-1".to_owned(),
-        endpoint: None,
-        path_style: false,
-        access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
-        secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
-        session_token: None,
-        credentials_expire_ms: None,
-        portable,
-    });
-    let root = SigningRoot::new("s3://example-bucket/warehouse/events", signer.unwrap()).unwrap();
+    let (id, secret) = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+    let options = S3Options::new("example-bucket", "eu-central-1", id, secret);
+    let signer = Signer::s3(S3Options { portable, ..options }).unwrap();
+    let root = SigningRoot::new("s3://example-bucket/warehouse/events", signer).unwrap();
     SignerSet::new(root, vec![]).stream(NOW_MS, 3600).unwrap()
 }
 

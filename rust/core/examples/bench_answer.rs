@@ -108,18 +108,10 @@ impl Bench {
 }
 
 fn signers(portable: bool) -> SignerSet {
-    let signer = Signer::s3(S3Options {
-        bucket: "bench".to_owned(),
-        region: "us-east-1".to_owned(),
-        endpoint: None,
-        path_style: false,
-        access_key_id: "AKIAIOSFODNN7EXAMPLE".to_owned(),
-        secret_access_key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
-        session_token: None,
-        credentials_expire_ms: None,
-        portable,
-    });
-    let root = SigningRoot::new("s3://bench/warehouse/table", signer.unwrap()).unwrap();
+    let (id, secret) = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+    let options = S3Options::new("bench", "us-east-1", id, secret);
+    let signer = Signer::s3(S3Options { portable, ..options }).unwrap();
+    let root = SigningRoot::new("s3://bench/warehouse/table", signer).unwrap();
     SignerSet::new(root, vec![])
 }
 

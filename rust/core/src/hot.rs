@@ -225,10 +225,7 @@ impl HotCache {
         if let Some(Slot::Ready { columns, bytes, .. }) = state.slots.get_mut(key) {
             *bytes = columns.bytes();
         }
-        let budget_bytes = state.budget_bytes;
-        let left = state.shrink(budget_bytes);
-        drop(state);
-        drop(left);
+        keep_within_budget(state);
     }
 
     /// Drops the least recently used columns until at most `bytes` are held. Scans that walk them go on.
@@ -242,9 +239,7 @@ impl HotCache {
         let mut state = self.lock();
         state.budget_bytes = budget_bytes;
         state.slots.retain(|_, slot| !matches!(slot, Slot::TooLarge));
-        let left = state.shrink(budget_bytes);
-        drop(state);
-        drop(left);
+        keep_within_budget(state);
     }
 
     /// The bytes held.
@@ -281,6 +276,14 @@ impl State {
         }
         left
     }
+}
+
+/// Lets the state go, and then what has no room in it.
+fn keep_within_budget(mut state: MutexGuard<'_, State>) {
+    let budget_bytes = state.budget_bytes;
+    let left = state.shrink(budget_bytes);
+    drop(state);
+    drop(left);
 }
 
 impl Slot {
@@ -343,10 +346,7 @@ impl HotBuilder {
         state.clock += 1;
         let last_used = state.clock;
         state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
-        let budget_bytes = state.budget_bytes;
-        let left = state.shrink(budget_bytes);
-        drop(state);
-        drop(left);
+        keep_within_budget(state);
     }
 }
 

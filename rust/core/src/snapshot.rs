@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
-use crate::checkpoint::{Checkpoint, IsDead};
+use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
@@ -229,8 +229,7 @@ impl Snapshot {
             let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
             let found =
                 checkpoint.totals(is_dead, self.sum_threads()).inspect_err(|error| self.note(error))?;
-            let too_large = || Error::corrupt("checkpoint", "the sum of the files' sizes overflows");
-            totals = totals.plus(found).ok_or_else(too_large)?;
+            totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
     }

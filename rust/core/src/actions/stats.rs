@@ -67,14 +67,13 @@ impl Stats {
     }
 
     /// The statistics of all files as the log has them.
-    #[must_use]
-    pub fn into_raw(self) -> StringViewArray {
+    #[cfg(test)]
+    pub(crate) fn into_raw(self) -> StringViewArray {
         match self {
             Self::Raw(texts) => texts,
             Self::Escaped(escaped) => {
-                let rows: Vec<u32> = (0..escaped.files() as u32).collect();
-                let texts = RawStats(escaped.unescaped(&rows));
-                StringViewArray::from_iter_values((0..rows.len()).map(|position| texts.get(position)))
+                let rows: Vec<u32> = (1..escaped.starts.len() as u32).map(|end| end - 1).collect();
+                Self::Escaped(escaped).only(&rows).into_raw()
             }
         }
     }
@@ -116,10 +115,6 @@ impl EscapedStats {
         }
         text.shrink_to_fit();
         Some(Self { text: String::from_utf8(text).ok()?, starts })
-    }
-
-    fn files(&self) -> usize {
-        self.starts.len() - 1
     }
 
     fn get(&self, row: usize) -> &str {

@@ -2,14 +2,11 @@
 
 use std::ops::Range;
 
-use arrow_array::cast::AsArray;
-use arrow_array::{BooleanArray, Int64Array, StringViewArray};
-use arrow_select::filter::FilterBuilder;
 use bytes::Bytes;
 
 use super::ReadOptions;
 use super::top_file::{Sidecar, TopFile};
-use crate::actions::{FileBatch, PartitionColumn, SourceId, Stats};
+use crate::actions::{FileBatch, Rows, SourceId};
 use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -36,8 +33,8 @@ pub(super) fn file_batch(
     let is_wanted = |file: usize| {
         rows.contains(&batch.row[file]) && options.keep_tuple.as_ref().is_none_or(|keep| keep(tuple(file)))
     };
-    let wanted: BooleanArray = (0..batch.len()).map(|file| Some(is_wanted(file))).collect();
-    if wanted.true_count() == batch.len() { Ok(batch) } else { select(batch, &wanted) }
+    let wanted: Rows = (0..batch.len() as u32).filter(|file| is_wanted(*file as usize)).collect();
+    Ok(if wanted.len() == batch.len() { batch } else { batch.only(&wanted) })
 }
 
 /// What a JSON top file says once.
@@ -62,38 +59,4 @@ fn sidecars(name: &str, content: &[u8]) -> Result<Vec<Sidecar>> {
         }
     }
     Ok(sidecars)
-}
-
-fn select(batch: FileBatch, wanted: &BooleanArray) -> Result<FileBatch> {
-    let filter = FilterBuilder::new(wanted).optimize().build();
-    let internal = |error: arrow_schema::ArrowError| Error::Internal { detail: error.to_string() };
-    let strings = |column: &StringViewArray| -> Result<StringViewArray> {
-        let column = filter.filter(column).map_err(internal)?;
-        Ok(column.as_string_view().clone())
-    };
-    let numbers = |column: &Int64Array| -> Result<Int64Array> {
-        let column = filter.filter(column).map_err(internal)?;
-        Ok(column.as_primitive().clone())
-    };
-    Ok(FileBatch {
-        source: batch.source,
-        row: kept(batch.row, wanted),
-        path: strings(&batch.path)?,
-        size: kept(batch.size, wanted),
-        modification_time_ms: kept(batch.modification_time_ms, wanted),
-        data_change: batch.data_change.map(|column| kept(column, wanted)),
-        partitions: PartitionColumn {
-            dictionary: batch.partitions.dictionary,
-            keys: kept(batch.partitions.keys, wanted),
-        },
-        stats: batch.stats.map(|stats| strings(&stats.into_raw())).transpose()?.map(Stats::from),
-        deletion_vector: batch.deletion_vector.map(|column| kept(column, wanted)),
-        base_row_id: batch.base_row_id.as_ref().map(numbers).transpose()?,
-        default_row_commit_version: batch.default_row_commit_version.as_ref().map(numbers).transpose()?,
-        clustering_provider: batch.clustering_provider.as_ref().map(strings).transpose()?,
-    })
-}
-
-fn kept<T>(column: Vec<T>, wanted: &BooleanArray) -> Vec<T> {
-    column.into_iter().zip(wanted.values()).filter(|(_, wanted)| *wanted).map(|(value, _)| value).collect()
 }

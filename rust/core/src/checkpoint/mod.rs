@@ -31,6 +31,7 @@ use std::sync::Arc;
 pub use part_readers::{PartReader, PartReaders};
 pub use row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use totals::IsDead;
+pub(crate) use totals::sizes_overflow;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path;

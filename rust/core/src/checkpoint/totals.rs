@@ -15,7 +15,10 @@ use crate::partition::PartitionInterner;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
 
-const TOO_LARGE: &str = "the sum of the files' sizes overflows";
+/// What is wrong with a file whose sizes are more than any table has.
+pub(crate) fn sizes_overflow(name: &str) -> Error {
+    Error::corrupt(name, "the sum of the files' sizes overflows")
+}
 
 /// Whether a newer reference to a file, by its path and deletion vector, makes an add dead.
 pub type IsDead<'a> = &'a (dyn Fn(&str, Option<&DeletionVectorDescriptor>) -> bool + Sync);
@@ -40,7 +43,7 @@ impl Checkpoint {
                     // The other threads stop after what they are at.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 })?;
-                totals = totals.plus(sums).ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))?;
+                totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;
             }
         };
         let sums: Vec<Result<Totals>> = std::thread::scope(|scope| {
@@ -51,7 +54,7 @@ impl Checkpoint {
         });
         let mut totals = Totals::default();
         for sums in sums {
-            totals = totals.plus(sums?).ok_or_else(|| Error::corrupt("checkpoint", TOO_LARGE))?;
+            totals = totals.plus(sums?).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(totals)
     }
@@ -83,7 +86,7 @@ impl Checkpoint {
             let selection = RowNumbers::Range(wanted).selection(&all);
             for batch in file.read(index, &projection, BATCH_ROWS, selection)? {
                 let sums = batch_totals(&file, &batch?, is_dead)?;
-                totals = totals.plus(sums).ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))?;
+                totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;
             }
         }
         Ok(totals)
@@ -97,7 +100,7 @@ impl Checkpoint {
             is_dead.is_none_or(|is_dead| !is_dead(batch.path.value(*file), batch.deletion_vector_at(*file)))
         };
         sum((0..batch.len()).filter(is_live).map(|file| batch.size[file]))
-            .ok_or_else(|| Error::corrupt(&*part.name, TOO_LARGE))
+            .ok_or_else(|| sizes_overflow(&part.name))
     }
 }
 
@@ -122,7 +125,7 @@ fn batch_totals(
 ) -> Result<Totals> {
     let adds = Adds::new(file.name(), batch)?;
     let sizes = adds.sizes()?;
-    let overflow = || Error::corrupt(&**file.name(), TOO_LARGE);
+    let overflow = || sizes_overflow(file.name());
     let Some(is_dead) = is_dead else { return sum(sizes.into_iter()).ok_or_else(overflow) };
     let paths = adds.required_strings("path")?;
     let vectors = adds.deletion_vectors()?;

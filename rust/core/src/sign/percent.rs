@@ -82,7 +82,7 @@ fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(
         }
         text = rest;
     }
-    let run = text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
+    let run = plain_bytes(text);
     out.extend_from_slice(&text[..run]);
     text[run..].split_first().map(|(byte, after)| (*byte, after))
 }
@@ -92,8 +92,12 @@ fn plain_run(block: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
     let run = crate::wide::url_plain_run(block);
     #[cfg(not(target_arch = "x86_64"))]
-    let run = block.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count();
+    let run = plain_bytes(block);
     run
+}
+
+fn plain_bytes(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| PLAIN[usize::from(**byte)]).count()
 }
 
 fn append_byte(byte: u8, out: &mut Vec<u8>) {

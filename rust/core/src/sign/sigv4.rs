@@ -42,6 +42,24 @@ pub struct S3Options {
     pub portable: bool,
 }
 
+impl S3Options {
+    /// For a bucket of AWS, by keys that stay.
+    #[must_use]
+    pub fn new(bucket: &str, region: &str, access_key_id: &str, secret_access_key: &str) -> Self {
+        Self {
+            bucket: bucket.to_owned(),
+            region: region.to_owned(),
+            endpoint: None,
+            path_style: false,
+            access_key_id: access_key_id.to_owned(),
+            secret_access_key: secret_access_key.to_owned(),
+            session_token: None,
+            credentials_expire_ms: None,
+            portable: false,
+        }
+    }
+}
+
 impl fmt::Debug for S3Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Options")

@@ -10,24 +10,33 @@ const BLOCK_BYTES: usize = 16;
 
 /// For each set of eight bytes that need a backslash: which of the sixteen bytes "eight of text, eight
 /// backslashes" goes where.
-static ORDER: [[u8; 16]; 256] = {
+static ORDER: [[u8; 16]; 256] = orders(Some(8));
+
+/// For each set of eight bytes that are left out: which of the others goes where.
+static KEPT: [[u8; 16]; 256] = orders(None);
+
+/// Which byte goes where, for each set of eight bytes: those of the set behind the byte `before`, or not at all.
+const fn orders(before: Option<u8>) -> [[u8; 16]; 256] {
     let mut orders = [[0; 16]; 256];
     let mut set = 0;
     while set < 256 {
         let (mut at, mut byte) = (0, 0);
         while byte < 8 {
-            if set >> byte & 1 == 1 {
-                orders[set][at] = 8;
+            let is_plain = set >> byte & 1 == 0;
+            if !is_plain && let Some(before) = before {
+                orders[set][at] = before;
                 at += 1;
             }
-            orders[set][at] = byte;
-            at += 1;
+            if is_plain || before.is_some() {
+                orders[set][at] = byte;
+                at += 1;
+            }
             byte += 1;
         }
         set += 1;
     }
     orders
-};
+}
 
 /// Escapes quotes and backslashes; stops before the first block that holds a control character or may hold a line
 /// separator of Unicode. Says how many bytes it took.
@@ -78,24 +87,6 @@ fn write_escaped(block: [u8; BLOCK_BYTES], room: &mut [u8], mut length: usize) -
     }
     Some(length)
 }
-
-/// For each set of eight bytes that are left out: which of them goes where.
-static KEPT: [[u8; 16]; 256] = {
-    let mut orders = [[0; 16]; 256];
-    let mut set = 0;
-    while set < 256 {
-        let (mut at, mut byte) = (0, 0);
-        while byte < 8 {
-            if set >> byte & 1 == 0 {
-                orders[set][at] = byte;
-                at += 1;
-            }
-            byte += 1;
-        }
-        set += 1;
-    }
-    orders
-};
 
 /// Writes `text` to `room`, which is as long, without the backslashes before quotes; stops before the
 /// first block with another escape. Says how many bytes it took and how many came of them.

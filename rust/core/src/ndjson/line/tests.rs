@@ -20,15 +20,8 @@ const UUID_TEXT: &str = "^-aqEH.-t@S}K{vb[*k^";
 fn urls() -> UrlStream {
     let signer = Signer::local("http://gateway.test/files/t1", b"key").unwrap();
     let other = Signer::s3(S3Options {
-        bucket: "other".to_owned(),
-        region: "r".to_owned(),
-        endpoint: None,
-        path_style: false,
-        access_key_id: "id".to_owned(),
-        secret_access_key: "secret".to_owned(),
-        session_token: None,
         credentials_expire_ms: Some(NOW_MS + 160_000),
-        portable: false,
+        ..S3Options::new("other", "r", "id", "secret")
     });
     let root = SigningRoot::new("/data/t1", signer).unwrap();
     let other = SigningRoot::new("s3://other/", other.unwrap()).unwrap();

@@ -4,18 +4,9 @@ use crate::{Error, Result};
 const NOW_MS: i64 = 1_709_251_198_000;
 
 fn s3(bucket: &str) -> Signer {
-    Signer::s3(S3Options {
-        bucket: bucket.to_owned(),
-        region: "r".to_owned(),
-        endpoint: Some("http://store.test".to_owned()),
-        path_style: true,
-        access_key_id: "id".to_owned(),
-        secret_access_key: "secret".to_owned(),
-        session_token: None,
-        credentials_expire_ms: None,
-        portable: false,
-    })
-    .unwrap()
+    let endpoint = Some("http://store.test".to_owned());
+    Signer::s3(S3Options { endpoint, path_style: true, ..S3Options::new(bucket, "r", "id", "secret") })
+        .unwrap()
 }
 
 fn s3_stream() -> UrlStream {
@@ -120,15 +111,8 @@ fn a_location_of_another_bucket_than_its_signers_is_refused() {
 #[test]
 fn another_location_whose_credentials_expired_fails_only_when_it_is_needed() {
     let expired = Signer::s3(S3Options {
-        bucket: "other".to_owned(),
-        region: "r".to_owned(),
-        endpoint: None,
-        path_style: false,
-        access_key_id: "id".to_owned(),
-        secret_access_key: "secret".to_owned(),
-        session_token: None,
         credentials_expire_ms: Some(NOW_MS),
-        portable: false,
+        ..S3Options::new("other", "r", "id", "secret")
     })
     .unwrap();
     let root = SigningRoot::new("s3://main/", s3("main")).unwrap();

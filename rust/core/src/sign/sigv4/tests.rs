@@ -9,17 +9,7 @@ use crate::sign::{Signer, SignerSet, SigningRoot};
 const NOW_MS: i64 = 1_709_251_198_000;
 
 fn options() -> S3Options {
-    S3Options {
-        bucket: "b-1".to_owned(),
-        region: "eu-central-1".to_owned(),
-        endpoint: None,
-        path_style: false,
-        access_key_id: "AK/ID+1".to_owned(),
-        secret_access_key: "se/cret+key=".to_owned(),
-        session_token: None,
-        credentials_expire_ms: None,
-        portable: false,
-    }
+    S3Options::new("b-1", "eu-central-1", "AK/ID+1", "se/cret+key=")
 }
 
 fn sign(options: S3Options, key: &str) -> String {
