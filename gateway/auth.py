@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL_NAME = "authorization.bearerToken"
 
-_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9\-._~+/]+=*) *")
+# The reference server's token is any text of its configuration, so any text that a header carries may be one.
+_BEARER = re.compile(r"bearer[ \t]+(.*[^ \t])[ \t]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,9 @@ class CredentialTable:
 def configured_credentials(config: Config) -> Iterable[Credential]:
     """Every token that the configuration knows."""
     if config.authorization is not None:
-        token = config.authorization.bearer_token.reveal()
-        yield Credential(token_hash(token), Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE})))
+        recipient = Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE}))
+        for token in _spellings(config.authorization.bearer_token.reveal()):
+            yield Credential(hashlib.sha256(token).digest(), recipient)
     for entry in config.gateway.recipients:
         shares = frozenset(share.casefold() for share in entry.shares)
         recipient = Recipient(entry.name, shares, parse_networks(entry.networks))
@@ -87,8 +90,16 @@ def configured_credentials(config: Config) -> Iterable[Credential]:
 
 
 def token_hash(token: str) -> bytes:
-    """The SHA-256 by which a token is known."""
-    return hashlib.sha256(token.encode()).digest()
+    """The SHA-256 by which a token is known. Bytes of a header that are no UTF-8 count as they came."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _spellings(token: str) -> Iterable[bytes]:
+    """The bytes that clients send for a token: UTF-8, and ISO 8859-1 from older HTTP libraries."""
+    yield token.encode()
+    with suppress(UnicodeEncodeError):
+        if not token.isascii():
+            yield token.encode("latin-1")
 
 
 def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Recipient:

@@ -48,6 +48,7 @@ ssl:
 """
 
 MINIMAL = "version: 1\nauthorization: {bearerToken: t}\n"
+TOKEN_A = f"{{sha256: {'a' * 64}}}"
 
 
 def test_the_reference_servers_file_is_accepted_unchanged(caplog: pytest.LogCaptureFixture) -> None:
@@ -97,6 +98,34 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         (MINIMAL + "endpoint: api", "configuration:3: endpoint: 'api' is no path prefix"),
         (MINIMAL + "version: 1", "configuration:3: version: given twice"),
         (MINIMAL + "shares: {}", "configuration:3: shares: expected a list"),
+        (MINIMAL + "gateway: {drainSeconds: 30s}", "gateway.drainSeconds: '30s' is not a number"),
+        (MINIMAL + "gateway: {drainSeconds: nan}", "gateway.drainSeconds: 'nan' is not a number"),
+        (MINIMAL + "gateway: {drainSeconds: .inf}", "gateway.drainSeconds: '.inf' is not a number"),
+        (MINIMAL + "gateway: {drainSeconds: -inf}", "gateway.drainSeconds: '-inf' is not a number"),
+        (MINIMAL + "gateway: {drainSeconds: 1e999}", "gateway.drainSeconds: inf is too large"),
+        (MINIMAL + "gateway: {maxStalenessSeconds: 1e300}", "is too large; accepted: up to 1000000000"),
+        (MINIMAL + "gateway: {tracing: {endpoint: x, sampleRatio: nan}}", "'nan' is not a number"),
+        (MINIMAL + "gateway: {limits: {recipient: {requestsPerSecond: nan}}}", "'nan' is not a number"),
+        (MINIMAL + "port: \u0661\u0662", "port: '\u0661\u0662' is not a whole number"),
+        (
+            MINIMAL + "requestTimeoutSeconds: 9223372036854775807",
+            "is too large; accepted: up to 9007199254740992",
+        ),
+        (MINIMAL + "gateway: {anonymous: y}", "gateway.anonymous: 'y' is neither true nor false"),
+        (
+            MINIMAL + "gateway: {limits: {<<: {memoryBytes: 1}}}",
+            "gateway.limits: YAML's merge key << is not read",
+        ),
+        (
+            MINIMAL
+            + f"gateway:\n  recipients: [{{name: a, tokens: [{TOKEN_A}, {TOKEN_A.upper()}]}}]".lower(),
+            "gateway.recipients: one token is given twice, to a and to a",
+        ),
+        (
+            MINIMAL
+            + f"gateway:\n  recipients: [{{name: a, tokens: [{TOKEN_A}]}}, {{name: b, tokens: [{TOKEN_A}]}}]",
+            "gateway.recipients: one token is given twice, to a and to b",
+        ),
         (MINIMAL + "shares: [{schemas: []}]", "configuration:3: shares[0].name: must be given"),
         (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' stands there twice"),
         (MINIMAL + "shares: [{name: a/b}]", "shares[0].name: may hold no '/'"),
@@ -135,6 +164,56 @@ def test_each_error_names_its_place_and_what_is_accepted(text: str, message: str
     with pytest.raises(ConfigError) as caught:
         loads(text, environment={})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [
+        ("gateway: {recipients: [{name: a, network: [192.0.2.1]}]}", "networks"),
+        ("gateway: {recipients: [{name: a, limit: {burstRequests: 1}}]}", "limits"),
+        ("gateway: {recipients: [{name: a, limits: {concurrentstreams: 1}}]}", "concurrentStreams"),
+        (
+            f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, expire: 2027-01-01}}]}}]}}",
+            "expires",
+        ),
+        (
+            f"gateway: {{recipients: [{{name: a, tokens: [{{sha256: {'a' * 64}, Expires: 2027-01-01}}]}}]}}",
+            "expires",
+        ),
+        ("gateway: {audit: {file: a, failclosed: true}}", "failClosed"),
+        ("gateway: {audits: {file: a}}", "audit"),
+        ("gateway: {limit: {memoryBytes: 67108864}}", "limits"),
+        ("gateway: {limits: {recipients: {burstRequests: 1}}}", "recipient"),
+        ("gatway: {audit: {file: a}}", "gateway"),
+        ("sll: {selfSigned: true}", "ssl"),
+        (
+            "shares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t, startversion: 3}]}]}]",
+            "startVersion",
+        ),
+    ],
+)
+def test_a_misspelt_key_that_protects_stops_the_start(text: str, nearest: str) -> None:
+    with pytest.raises(ConfigError, match=f"configuration:3: .*: unknown key; did you mean {nearest}[?]"):
+        loads(MINIMAL + text)
+
+
+@pytest.mark.parametrize("key", ["networks", "limits"])
+def test_a_key_that_protects_has_a_value_unless_it_is_a_section(key: str) -> None:
+    text = MINIMAL + f"gateway:\n  recipients:\n  - name: a\n    {key}:\n"
+    if key == "limits":
+        assert loads(text).gateway.recipients[0].limits is None
+    else:
+        with pytest.raises(
+            ConfigError, match=r"configuration:6: gateway.recipients\[0\].networks: has no value"
+        ):
+            loads(text)
+
+
+@pytest.mark.parametrize("token", ["a\\nb", "a\\x7fb", " a", "a ", "a\\t", "\\0"])
+def test_a_bearer_token_that_no_header_carries_is_refused_without_being_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match=r"authorization.bearerToken: no client can send it") as caught:
+        loads(f'version: 1\nauthorization: {{bearerToken: "{token}"}}')
+    assert repr(token) not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Listings through a real socket: grants, pages, names, and errors in the protocol's shape."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -139,6 +142,33 @@ async def test_what_opens_nothing_gets_one_answer(client: Client, authorization:
 async def test_the_scheme_has_no_case(client: Client, scheme: str) -> None:
     answer = await client.get(f"{PREFIX}/shares", headers={"Authorization": f"{scheme} token-of-alice"})
     assert answer.status == 200
+
+
+ANY_TEXT = ["abc:def", "a b  c", '{curly} "quoted", comma', "=", "p\u00e4ss", "\u2603", "x" * 4000]
+
+
+@pytest.mark.parametrize("token", ANY_TEXT)
+async def test_the_one_token_is_any_text_that_a_header_carries(token: str) -> None:
+    client, _ = await serve(f"shares: [{{name: s}}]\nauthorization: {{bearerToken: {json.dumps(token)}}}\n")
+    try:
+        for encoding in ("utf-8", "latin-1"):
+            with suppress(UnicodeEncodeError):
+                status = await status_of(client, f"Bearer {token}".encode(encoding))
+                assert status == 200, encoding
+        assert await status_of(client, f"Bearer {token}x".encode()) == 401
+    finally:
+        await client.close()
+
+
+async def status_of(client: Client, authorization: bytes) -> int:
+    """The status of a listing that is asked for with these very bytes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(f"GET {PREFIX}/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode())
+    writer.write(b"Authorization: " + authorization + b"\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return int(answer.split()[1])
 
 
 async def test_two_authorizations_are_none(client: Client) -> None:

@@ -19,19 +19,33 @@ CLIENT_PATIENCE_SECONDS = 6.0
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def setting(default: Any, *, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declare a key with a default and limits, both inclusive."""
-    return dataclasses.field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+def setting(
+    default: Any = dataclasses.MISSING,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    protects: bool = False,
+) -> Any:
+    """Declare a key with a default and limits, both inclusive.
+
+    `protects`: the server is more open without the key, so a misspelt one stops the start.
+    """
+    metadata = {"minimum": minimum, "maximum": maximum, "protects": protects}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+PROTECTS = {"protects": True}
+"""The metadata of a section whose keys protect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecipientLimits:
     """What one recipient may do. None: without a limit."""
 
-    requests_per_second: float | None = setting(None, minimum=0.01)
-    burst_requests: int = setting(50, minimum=1)
-    concurrent_streams: int | None = setting(None, minimum=1)
-    files_per_minute: int | None = setting(None, minimum=1)
+    requests_per_second: float | None = setting(None, minimum=0.01, protects=True)
+    burst_requests: int = setting(50, minimum=1, protects=True)
+    concurrent_streams: int | None = setting(None, minimum=1, protects=True)
+    files_per_minute: int | None = setting(None, minimum=1, protects=True)
     queue_seconds: float = setting(3.0, minimum=0, maximum=CLIENT_PATIENCE_SECONDS)
     queue_length: int = setting(64, minimum=0)
 
@@ -40,8 +54,8 @@ class RecipientLimits:
 class Limits:
     """What protects everyone from everyone."""
 
-    recipient: RecipientLimits = dataclasses.field(default_factory=RecipientLimits)
-    memory_bytes: int | None = setting(None, minimum=64 * 1024 * 1024)
+    recipient: RecipientLimits = dataclasses.field(default_factory=RecipientLimits, metadata=PROTECTS)
+    memory_bytes: int | None = setting(None, minimum=64 * 1024 * 1024, protects=True)
     stream_bytes: int = setting(32 * 1024 * 1024, minimum=1)
     queued_streams: int = setting(256, minimum=0)
     queue_seconds: float = setting(3.0, minimum=0, maximum=CLIENT_PATIENCE_SECONDS)
@@ -67,8 +81,8 @@ class StorageFaults:
 class Audit:
     """Where the audit log goes. `failClosed`: without its record no request is answered."""
 
-    file: Path
-    fail_closed: bool = False
+    file: Path = setting(protects=True)
+    fail_closed: bool = setting(False, protects=True)
     queue_records: int = setting(10_000, minimum=1)
 
 
@@ -77,7 +91,7 @@ class Admin:
     """The admin API and metrics, on a listener of their own."""
 
     token_sha256: str
-    metrics_token_sha256: str | None = None
+    metrics_token_sha256: str | None = setting(None, protects=True)
     host: str = "127.0.0.1"
     port: int = setting(8081, minimum=0, maximum=65535)
 

@@ -3,7 +3,8 @@
 A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
 lists. Scalars are read by the field's type, not by YAML's guess: a share may be called `no` or `2024`.
 `${NAME}` in a scalar is an environment variable (`$${` is a plain `${`); a `Secret` also comes from a file,
-by the key with `File` at its end.
+by the key with `File` at its end. An unknown key is a warning, unless it looks like one that protects: then
+it is an error, because the server would be more open than its file says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from gateway.config.secret import Secret
 log = logging.getLogger("gateway.config")
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+# Python's own readers take digits of other scripts, `nan` and `inf`, which pass every comparison of limits.
+_INTEGER = re.compile(r"[-+]?[0-9]{1,30}(?:_[0-9]{1,30}){0,9}")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+
+MERGE_KEY = "<<"
+LARGEST = {int: 2**53, float: 1e9}
+"""What a number without a maximum of its own is held to: beyond, native code and timers overflow."""
 
 
 def camel_case(field: str) -> str:
@@ -71,10 +79,15 @@ class Reader:
         for name, key_node, value_node in self._entries(node, key):
             field, secret_file = self._field(known, hints, name)
             if field is None:
-                self._warn_unknown(key_node, _join(key, name), known)
+                self._unknown(key_node, _join(key, name), known)
             elif field.name in nodes:
                 raise self.error(key_node, _join(key, name), "given twice, directly and by its file")
-            elif not _is_null(value_node):
+            elif _is_null(value_node):
+                if field.metadata.get("protects") and not _is_section(hints[field.name]):
+                    raise self.error(
+                        value_node, _join(key, name), "has no value; give one or leave the key out"
+                    )
+            else:
                 nodes[field.name] = value_node
                 read = self._secret_file if secret_file else self.value
                 values[field.name] = read(hints[field.name], value_node, _join(key, name), field.metadata)
@@ -143,6 +156,8 @@ class Reader:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self.error(key_node, key, "expected plain text as a key")
+            if key_node.value == MERGE_KEY:
+                raise self.error(key_node, key, "YAML's merge key << is not read; write the keys out")
             if key_node.value in seen:
                 raise self.error(key_node, _join(key, key_node.value), "given twice")
             seen.add(key_node.value)
@@ -159,9 +174,14 @@ class Reader:
             return field, True
         return None, False
 
-    def _warn_unknown(self, node: yaml.Node, key: str, known: Mapping[str, object]) -> None:
-        nearest = difflib.get_close_matches(key.rpartition(".")[2], list(known), n=1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    def _unknown(self, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]) -> None:
+        """Warn of an unknown key. Raises ConfigError where the nearest known one protects."""
+        spellings = {name.lower(): name for name in known}
+        near = difflib.get_close_matches(key.rpartition(".")[2].lower(), spellings, n=1)
+        nearest = spellings[near[0]] if near else None
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        if nearest is not None and known[nearest].metadata.get("protects"):
+            raise self.error(node, key, f"unknown key{hint}; without {nearest} the server would be more open")
         log.warning("%s: unknown key %s is ignored%s", self._place(node), key, hint)
 
     def _place(self, node: yaml.Node | None) -> str:
@@ -180,22 +200,24 @@ def _is_secret(hint: Any) -> bool:
     return hint is Secret or Secret in typing.get_args(hint)
 
 
+def _is_section(hint: Any) -> bool:
+    return any(dataclasses.is_dataclass(kind) for kind in (hint, *typing.get_args(hint)))
+
+
 def _required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _integer(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"'{text}' is not a whole number") from None
+    if not _INTEGER.fullmatch(text):
+        raise ValueError(f"'{text}' is not a whole number")
+    return int(text)
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"'{text}' is not a number") from None
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"'{text}' is not a number")
+    return float(text)
 
 
 def _boolean(text: str) -> bool:
@@ -223,6 +245,8 @@ def _choice(text: str, accepted: tuple[str, ...]) -> str:
 
 def _check_limits(value: Any, limits: Mapping[str, Any]) -> None:
     minimum, maximum = limits.get("minimum"), limits.get("maximum")
+    if maximum is None:
+        maximum = LARGEST.get(type(value))
     if minimum is not None and value < minimum:
         raise ValueError(f"{value} is too small; accepted: {minimum} or more")
     if maximum is not None and value > maximum:

@@ -14,7 +14,16 @@ from pathlib import Path
 
 from gateway.config.errors import Invalid
 from gateway.config.locations import Location
-from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, StorageFaults, Tracing, setting
+from gateway.config.operation import (
+    PROTECTS,
+    Admin,
+    Audit,
+    Limits,
+    RecipientLimits,
+    StorageFaults,
+    Tracing,
+    setting,
+)
 from gateway.config.secret import Secret
 from gateway.networks import parse_networks
 
@@ -26,6 +35,7 @@ MAX_NAME_LENGTH = 255
 MIN_TOKEN_KEY_LENGTH = 16
 
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -37,7 +47,7 @@ class TableEntry:
     location: Location
     id: str | None = None
     history_shared: bool = False
-    start_version: int = setting(0, minimum=0)
+    start_version: int = setting(0, minimum=0, protects=True)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -74,6 +84,15 @@ class Authorization:
 
     bearer_token: Secret
 
+    def __post_init__(self) -> None:
+        token = self.bearer_token.reveal()
+        if token != token.strip(" \t") or _NOT_IN_A_HEADER.search(token):
+            raise Invalid(
+                "bearer_token",
+                "no client can send it in a header: expected text without control characters and without "
+                "blanks at its ends",
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Ssl:
@@ -96,7 +115,7 @@ class TokenEntry:
     """One token of a recipient, by its hash."""
 
     sha256: str
-    expires: datetime | None = None
+    expires: datetime | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
         if not _SHA256.fullmatch(self.sha256):
@@ -110,8 +129,8 @@ class RecipientEntry:
     name: str
     tokens: tuple[TokenEntry, ...] = ()
     shares: tuple[str, ...] = ()
-    networks: tuple[str, ...] = ()
-    limits: RecipientLimits | None = None
+    networks: tuple[str, ...] = setting((), protects=True)
+    limits: RecipientLimits | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
         _check_networks("networks", self.networks)
@@ -129,7 +148,7 @@ class StorageEntry:
     access_key_id: Secret | None = None
     secret_access_key: Secret | None = None
     session_token: Secret | None = None
-    session_expires: datetime | None = None
+    session_expires: datetime | None = setting(None, protects=True)
     timeout_seconds: float = setting(30.0, minimum=0.1)
     retry_seconds: float = setting(5.0, minimum=0)
 
@@ -190,9 +209,9 @@ class Gateway:
     drain_delay_seconds: float = setting(1.0, minimum=0)
     cache: Cache = dataclasses.field(default_factory=Cache)
     compression: Compression = dataclasses.field(default_factory=Compression)
-    limits: Limits = dataclasses.field(default_factory=Limits)
+    limits: Limits = dataclasses.field(default_factory=Limits, metadata=PROTECTS)
     storage_faults: StorageFaults = dataclasses.field(default_factory=StorageFaults)
-    audit: Audit | None = None
+    audit: Audit | None = setting(None, protects=True)
     admin: Admin | None = None
     tracing: Tracing | None = None
 
@@ -201,6 +220,18 @@ class Gateway:
         _check_url("public_url", self.public_url)
         _check_unique("recipients", [recipient.name for recipient in self.recipients])
         _check_unique("token_keys", [key.id for key in self.token_keys])
+        self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        """One token is one recipient's, with one expiry: which of two counts would be a guess."""
+        owners: dict[str, str] = {}
+        for recipient in self.recipients:
+            for token in recipient.tokens:
+                digest = token.sha256.lower()
+                if digest in owners:
+                    message = f"one token is given twice, to {owners[digest]} and to {recipient.name}"
+                    raise Invalid("recipients", message)
+                owners[digest] = recipient.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +240,8 @@ class Config:
 
     version: int
     shares: tuple[ShareEntry, ...] = ()
-    authorization: Authorization | None = None
-    ssl: Ssl | None = None
+    authorization: Authorization | None = setting(None, protects=True)
+    ssl: Ssl | None = setting(None, protects=True)
     host: str = "localhost"
     port: int = setting(80, minimum=0, maximum=65535)
     endpoint: str = "/delta-sharing"
@@ -225,7 +256,7 @@ class Config:
     staleness_acceptable: bool = False
     delta_table_cache_size: int = setting(10, minimum=0)
     temporary_credential_validity_seconds: int = setting(3600, minimum=0)
-    gateway: Gateway = dataclasses.field(default_factory=Gateway)
+    gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
     """The files that secrets were read from; no key, but found on the way."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
