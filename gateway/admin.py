@@ -116,7 +116,8 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
         known.append(administration.metrics_token_sha256)
     matches = [hmac.compare_digest(sent, one.lower()) for one in known]
     if scheme.lower() != "bearer" or not any(matches):
-        raise Unauthenticated("the admin's bearer token is needed: Authorization: Bearer <token>")
+        message = "the admin's bearer token is needed: Authorization: Bearer <token>"
+        raise Unauthenticated(message, token_sent=scheme.lower() == "bearer" and bool(token.strip()))
     return await handler(request)
 
 

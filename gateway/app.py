@@ -36,7 +36,7 @@ def create_app(
     `sharing` are closed by whoever serves.
     """
     return Door(
-        Router(routes(config.prefix)),
+        Router(routes(config.prefix), prefix=config.prefix),
         Sharing.of(config, now_ms=now_ms),
         Guards.of(config, workers=workers),
         Watch(metrics or Metrics(), audit, now_ms),

@@ -112,5 +112,5 @@ def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: 
     match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
     recipient = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms)
     if not recipient:
-        raise Unauthenticated
+        raise Unauthenticated(token_sent=any(map(_BEARER.fullmatch, authorization)))
     return recipient

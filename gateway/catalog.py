@@ -97,7 +97,7 @@ class Share:
 
 
 class Names(Generic[Named]):
-    """Named things in order, found without case, and with `+` as a blank where nothing is so called."""
+    """Named things in order, found without case: by the name, else by the name with `+` for its blanks."""
 
     def __init__(self, items: Iterable[Named]) -> None:
         self._items = tuple(items)
@@ -111,8 +111,11 @@ class Names(Generic[Named]):
         return len(self._items)
 
     def find(self, name: str, absent: Default) -> Named | Default:
-        """The item of that name, or `absent`: both look-ups are made in any case."""
-        return self._exact.get(name.casefold(), self._spoken.get(_spoken(name), absent))
+        """The item of that name, or `absent`: all look-ups are made in any case."""
+        asked = name.casefold()
+        spoken = self._spoken.get(_spoken(asked))
+        is_spoken = spoken is not None and _says(asked, spoken.name.casefold())
+        return self._exact.get(asked, spoken if spoken is not None and is_spoken else absent)
 
 
 NO_SHARE = Share("", "", Names(()))
@@ -216,3 +219,8 @@ def _stable_id(*names: str) -> str:
 
 def _spoken(name: str) -> str:
     return name.casefold().replace("+", " ")
+
+
+def _says(asked: str, name: str) -> bool:
+    """Whether a name is asked for with `+` for some of its blanks; a blank never stands for a `+`."""
+    return all(sent in ("+", own) and own in (" ", sent) for sent, own in zip(asked, name, strict=True))

@@ -48,6 +48,7 @@ ErrorCode = Literal[
 
 JSON_CONTENT_TYPE = "application/json; charset=utf-8"
 DEFAULT_RETRY_AFTER_SECONDS = 2
+CHALLENGE = 'Bearer realm="delta-sharing"'
 
 
 class GatewayError(Exception):
@@ -67,12 +68,16 @@ class BodyTooLarge(MalformedRequest):
 
 
 class Unauthenticated(GatewayError):
-    """No token, or one that opens nothing."""
+    """No token, or one that opens nothing (`token_sent`)."""
 
     def __init__(
-        self, message: str = "a valid bearer token is needed: Authorization: Bearer <token>"
+        self,
+        message: str = "a valid bearer token is needed: Authorization: Bearer <token>",
+        *,
+        token_sent: bool = False,
     ) -> None:
         super().__init__(message)
+        self.token_sent = token_sent
 
 
 class PermissionDenied(GatewayError):
@@ -198,7 +203,7 @@ def _message(error: BaseException) -> str:
 
 def _headers(error: BaseException) -> dict[str, str]:
     if isinstance(error, Unauthenticated):
-        return {"WWW-Authenticate": "Bearer"}
+        return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
     if isinstance(error, TooManyRequests | Unavailable):
         return {"Retry-After": str(error.retry_after_seconds)}
     if isinstance(error, _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded):

@@ -27,10 +27,10 @@ class Route:
     """One line of the route table.
 
     Attributes:
-        method: the HTTP method.
+        method: the HTTP method; what answers GET answers HEAD, too.
         path: words and `{names}` of one segment each; `{name:.+}` at the end takes all that follows.
         handler: answers.
-        is_open: answered without a token, and to HEAD as to GET.
+        is_open: answered without a token.
         is_long: its answers may be streams.
         name: that of the handler, by which logs and metrics call the route: a bounded set, unlike paths.
 

@@ -36,11 +36,22 @@ VERSION_HEADER = "Delta-Table-Version"
 HINT_STATUS_HEADER = "delta-sharing-hint-status"
 NDJSON_CONTENT_TYPE = "application/x-ndjson; charset=utf-8"
 
-_ISO = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})[T ](\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|z|[+-]\d{2}:?\d{2})?"
+_OFFSET = r"(Z|z|[+-]\d{2}(?::?\d{2})?)?"
+_TIMESTAMPS = (
+    re.compile(
+        r"(\d{4})-(\d{1,2})-(\d{1,2})"
+        rf"(?:[Tt ](\d{{1,2}}):(\d{{2}})(?::(\d{{2}})(?:[.,](\d{{1,9}}))?)?{_OFFSET})?",
+        re.ASCII,
+    ),
+    re.compile(
+        r"(\d{4})(\d{2})(\d{2})" rf"(?:[Tt](\d{{2}})(\d{{2}})(?:(\d{{2}})(?:[.,](\d{{1,9}}))?)?{_OFFSET})?",
+        re.ASCII,
+    ),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_INTEGER = re.compile(r"[+-]?\d{1,19}")
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_LARGEST_OFFSET = timedelta(hours=18)
+_MINUTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +270,7 @@ class ChangesQuery:
         """Read and check the query parameters."""
         query = ChangesQuery(
             starting_version=_parameter(parameters, "startingVersion"),
-            starting_timestamp_ms=_timestamp(parameters.get("startingTimestamp"), "startingTimestamp"),
+            starting_timestamp_ms=timestamp_parameter(parameters, "startingTimestamp", round_up=True),
             ending_version=_parameter(parameters, "endingVersion"),
             ending_timestamp_ms=_timestamp(parameters.get("endingTimestamp"), "endingTimestamp"),
             include_historical_metadata=_flag(parameters, "includeHistoricalMetadata"),
@@ -296,25 +307,27 @@ class ChangesQuery:
         _check_range(self.starting_version, self.ending_version)
 
 
-def parse_timestamp(text: str) -> int:
-    """Read a timestamp as milliseconds since the epoch, rounded down.
+def parse_timestamp(text: str, *, round_up: bool = False) -> int:
+    """Read a timestamp as milliseconds since the epoch, rounded down or up.
 
-    Accepts ISO-8601 (`2022-01-01T00:00:00Z`, with fraction or offset) and the older
-    `yyyy-[m]m-[d]d hh:mm:ss[.f...]`; without an offset both are UTC. Raises ValueError.
+    Accepts ISO-8601 (`2022-01-01T00:00:00Z`, with fraction or offset; seconds or the time may be absent;
+    the basic form `20220101T000000Z`) and the older `yyyy-[m]m-[d]d hh:mm:ss[.f...]`. Without an offset
+    each is UTC. Raises ValueError.
     """
-    match = _ISO.fullmatch(text.strip())
+    match = next((found for form in _TIMESTAMPS if (found := form.fullmatch(text.strip()))), None)
     if match is None:
         raise ValueError(text)
     *numbers, fraction, offset = match.groups()
-    year, month, day, hour, minute, second = (int(number) for number in numbers)
+    year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
     moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC) - _offset(offset)
-    milliseconds = int((fraction or "").ljust(3, "0")[:3])
-    return (moment - _EPOCH) // timedelta(milliseconds=1) + milliseconds
+    nanoseconds = int((fraction or "").ljust(9, "0"))
+    milliseconds, finer = divmod(nanoseconds, 1_000_000)
+    return (moment - _EPOCH) // timedelta(milliseconds=1) + milliseconds + (round_up and finer > 0)
 
 
-def timestamp_parameter(parameters: Mapping[str, str], name: str) -> int | None:
+def timestamp_parameter(parameters: Mapping[str, str], name: str, *, round_up: bool = False) -> int | None:
     """Read a query parameter that holds a timestamp."""
-    return _timestamp(parameters.get(name), name)
+    return _timestamp(parameters.get(name), name, round_up=round_up)
 
 
 def end_stream_action(fields: Mapping[str, Any]) -> bytes:
@@ -337,15 +350,18 @@ def _check_range(starting_version: int | None, ending_version: int | None) -> No
 def _offset(text: str | None) -> timedelta:
     if text is None or text in "Zz":
         return timedelta()
-    hours, minutes = int(text[1:3]), int(text[-2:])
-    return timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
+    hours, minutes = int(text[1:3]), int(text[3:].removeprefix(":") or 0)
+    offset = timedelta(hours=hours, minutes=minutes)
+    if minutes >= _MINUTES or offset > _LARGEST_OFFSET:
+        raise ValueError(text)
+    return -offset if text[0] == "-" else offset
 
 
-def _timestamp(text: str | None, name: str) -> int | None:
+def _timestamp(text: str | None, name: str, *, round_up: bool = False) -> int | None:
     if text is None:
         return None
     try:
-        return parse_timestamp(text)
+        return parse_timestamp(text, round_up=round_up)
     except (ValueError, OverflowError):
         raise InvalidParameter(f"{name} is a timestamp in UTC such as 2022-01-01T00:00:00Z") from None
 
@@ -367,10 +383,7 @@ def _within(value: int | None, name: str, minimum: int, maximum: int) -> int:
 
 
 def _flag(parameters: Mapping[str, str], name: str) -> bool:
-    text = parameters.get(name, "false").strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidParameter(f"{name} is true or false")
-    return text == "true"
+    return parameters.get(name, "").strip().lower() == "true"
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

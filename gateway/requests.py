@@ -24,7 +24,7 @@ from gateway.protocol import (
 )
 from gateway.sharing import Sharing
 from gateway.stream import Answer, ContentCoding, content_coding
-from gateway.tables import AnswerOptions, OpenTable, metadata_id_of, versions_of
+from gateway.tables import AnswerOptions, OpenTable, metadata_id_of, shared_error, versions_of
 from gateway.tokens import InvalidToken, Page, digest
 
 if TYPE_CHECKING:
@@ -84,7 +84,11 @@ class TableRequest:
     ) -> Answer:
         """As `reading`, for a call that begins a stream: the storage may also fail while that is read."""
         sent = await self.reading(call, *args, **kwargs)
-        return replace(sent, ended=partial(self.sharing.tables.stream_ended, self.table))
+        return replace(
+            sent,
+            ended=partial(self.sharing.tables.stream_ended, self.table),
+            shared_error=partial(shared_error, self.table),
+        )
 
     def content_coding(self, paging: Paging, *, files: int | None = None) -> ContentCoding:
         """The coding for an answer of so many files; without a number it counts as large."""

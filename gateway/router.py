@@ -48,8 +48,10 @@ class _Place:
 class Router:
     """The route table, ready to be looked up."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], *, prefix: str = "") -> None:
+        """`prefix`: after it a client that was given an endpoint with `/` at its end sends two of them."""
         self._root = _Place()
+        self._prefix = prefix + "/"
         for route in routes:
             self._add(route)
         # Clients ask for the same few tables again and again.
@@ -66,11 +68,14 @@ class Router:
             else:
                 place.name = place.name or (segment[1:-1], _Place())
                 place = place.name[1]
-        for method in (route.method, "HEAD") if route.is_open else (route.method,):
-            place.routes[method] = route
+        place.routes[route.method] = route
+        if route.method == "GET":
+            place.routes.setdefault("HEAD", route)
 
     def _find(self, method: str, path: str) -> Match:
         """The route of a method and of a path that is decoded but for `%2F` and `%25`."""
+        if path.startswith(self._prefix + "/"):
+            path = self._prefix + path[len(self._prefix) :].lstrip("/")
         place, names = self._root, {}
         first, *segments = path.split("/")
         while segments and place.rest is None:

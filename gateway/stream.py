@@ -65,6 +65,7 @@ class Answer:
         facts: for the request's line in the log.
         considered: the files that are chosen from, where that is known before they are read.
         ended: told None when all chunks were made, else what ended them; not told when the client leaves.
+        shared_error: what a client may see of an error of the chunks.
 
     """
 
@@ -75,6 +76,7 @@ class Answer:
     facts: Mapping[str, Any] = field(default_factory=dict)
     considered: int | None = None
     ended: Callable[[BaseException | None], None] = lambda _error: None
+    shared_error: Callable[[Exception], Exception] = lambda error: error
 
     def ending(self) -> bytes:
         """The last line of a whole answer, and the end of its coding."""
@@ -88,7 +90,11 @@ async def answer(exchange: Exchange, sent: Answer) -> web.StreamResponse:
     pieces = Pieces(sent)
     try:
         await pieces.begin()
-        return _whole(sent, pieces) if sent.chunks.done else await pump(exchange, sent, pieces)
+        if sent.chunks.done:
+            return _whole(sent, pieces)
+        if exchange.request.method == "HEAD":
+            return _head(sent)
+        return await pump(exchange, sent, pieces)
     finally:
         pieces.close()
         sent.chunks.cancel()
@@ -133,6 +139,13 @@ def _whole(sent: Answer, pieces: Pieces) -> WholeResponse:
     sent.ended(None)
     body = b"".join((pieces.first or b"", sent.ending()))
     return WholeResponse(body, _headers(sent) | {PRUNING_HEADER: _pruning(sent.chunks.summary.pruning)})
+
+
+def _head(sent: Answer) -> web.StreamResponse:
+    """The head of an answer whose length nobody knows yet."""
+    return web.StreamResponse(
+        headers=_headers(sent) | {PRUNING_HEADER: _foreseen_pruning(sent), "Server": SERVER}
+    )
 
 
 def content_coding(
@@ -245,9 +258,9 @@ class Pieces:
         while True:
             try:
                 chunk = chunks.next_chunk()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is raised as the client may see it
                 self._sent.ended(error)
-                raise
+                raise self._sent.shared_error(error) from None
             if chunk is not None:
                 return memoryview(chunk)
             if chunks.done:

@@ -58,6 +58,7 @@ __all__ = [
     "metadata_id_of",
     "read_whole",
     "release_memory",
+    "shared_error",
     "versions_of",
 ]
 
@@ -141,7 +142,8 @@ class OpenTable:
             self._require_shared(version)
             return self.native.snapshot(version=version)
         snapshot = self.native.snapshot(timestamp_ms=timestamp_ms)
-        self._require_shared(snapshot.version)
+        if snapshot.version < self.shared.start_version:
+            raise too_early(self.shared)
         return snapshot
 
     def latest_in_memory(self) -> _native.Snapshot | None:
@@ -173,6 +175,8 @@ class OpenTable:
         last = end.version
         if last is None and end.timestamp_ms is not None:
             last = self.native.version_at_or_before(end.timestamp_ms)
+            if last < self.shared.start_version:
+                raise too_early(self.shared)
         if first is None:
             raise InvalidParameter("give exactly one of startingVersion and startingTimestamp")
         if last is not None and last < first:
@@ -308,12 +312,15 @@ class Tables:
         """
         opened = self.open(table)
         try:
-            read = await self._on_storage(table.location, call, opened)
-        except (Unavailable, _native.StorageUnavailable):
-            kept = self._kept(opened)
-            if kept is None:
-                raise
-            return await self._of_kept(call, kept)
+            try:
+                read = await self._on_storage(table.location, call, opened)
+            except (Unavailable, _native.StorageUnavailable):
+                kept = self._kept(opened)
+                if kept is None:
+                    raise
+                return await self._of_kept(call, kept)
+        except _native.LogError as error:
+            raise shared_error(table, error) from None
         self._read_at_seconds[table] = time.monotonic()
         return read
 
@@ -400,6 +407,40 @@ class Tables:
                     self._natives[table.location] = known
                     if table in before._read_at_seconds:
                         self._read_at_seconds[table] = before._read_at_seconds[table]
+
+
+def too_early(table: SharedTable) -> InvalidParameter:
+    """The error for a time before the first shared version, whatever was committed by then."""
+    return InvalidParameter(f"the timestamp is before the first shared version, {table.start_version}")
+
+
+def shared_error(table: SharedTable, error: Exception) -> Exception:
+    """The error as a recipient may see it: without versions and times of history that is not shared."""
+    if table.history_shared and table.start_version == 0:
+        return error
+    if isinstance(error, _native.VersionNotFound):
+        return _unavailable_version(table, error)
+    if isinstance(error, _native.TimestampOutOfRange):
+        if error.requested_ms < error.earliest_ms:
+            return too_early(table)
+        return InvalidParameter("the timestamp is after the last commit")
+    if isinstance(error, _native.CorruptLog):
+        # The name of a file of the log is a version.
+        masked = _native.CorruptLog("the table's log is corrupt")
+        masked.detail = "; ".join(filter(None, (str(error), error.detail)))
+        return masked
+    return error
+
+
+def _unavailable_version(table: SharedTable, error: _native.VersionNotFound) -> InvalidParameter:
+    earliest = max(error.earliest, table.start_version)
+    if not table.history_shared:
+        there = f"only the latest version is shared, {error.latest}"
+    elif earliest > error.latest:
+        there = "no shared version is there yet"
+    else:
+        there = f"the table has shared versions {earliest} to {error.latest}"
+    return InvalidParameter(f"version {error.requested} is not available, {there}")
 
 
 def root_id(root: Location) -> str:

@@ -20,6 +20,8 @@ shares:
     - {name: big orders, location: /b}
     - {name: a+b, location: /p}
     - {name: a b, location: /q}
+    - {name: x+y, location: /x}
+    - {name: p q+r, location: /y}
 - {name: empty}
 """)
 EVERYONE = Recipient("everyone", frozenset({"*"}))
@@ -41,12 +43,21 @@ def catalog() -> Catalog:
         ("BIG+Orders", "big orders"),
         ("a+b", "a+b"),
         ("a b", "a b"),
+        ("x+y", "x+y"),
+        ("p+q+r", "p q+r"),
+        ("p q+r", "p q+r"),
     ],
 )
 def test_a_name_is_found_without_case_and_with_plus_as_a_blank(
     catalog: Catalog, asked: str, found: str
 ) -> None:
     assert catalog.table(EVERYONE, "SALES", "Public", asked).name == found
+
+
+@pytest.mark.parametrize("asked", ["x y", "p q r", "p+q r", "big  orders", "bigorders"])
+def test_a_blank_is_no_plus(catalog: Catalog, asked: str) -> None:
+    with pytest.raises(NotFound):
+        catalog.table(EVERYONE, "sales", "public", asked)
 
 
 def test_absent_and_not_granted_look_alike(catalog: Catalog) -> None:
@@ -71,7 +82,7 @@ def test_ids_are_the_configured_ones_or_made_of_the_names(catalog: Catalog) -> N
     again = Catalog.of(loads("version: 1\ngateway: {anonymous: true}\nshares: [{name: EMPTY}]").shares)
     assert catalog.share(EVERYONE, "empty").id == again.share(EVERYONE, "empty").id
     assert catalog.table(EVERYONE, "sales", "public", "orders").id == "given-id"
-    assert len({table.id for table in catalog.tables()}) == 4
+    assert len({table.id for table in catalog.tables()}) == 6
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=20), st.integers(1, 7))

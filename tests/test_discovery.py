@@ -118,23 +118,27 @@ async def test_absent_and_not_granted_are_one_answer(client: Client, path: str) 
 
 
 @pytest.mark.parametrize(
-    "authorization",
+    ("authorization", "token_sent"),
     [
-        None,
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer wrong",
-        "Basic dG9rZW4=",
-        "Bearer token-of-alice extra",
-        "token-of-alice",
+        (None, False),
+        ("", False),
+        ("Bearer", False),
+        ("Bearer ", False),
+        ("Bearer wrong", True),
+        ("Basic dG9rZW4=", False),
+        ("Bearer token-of-alice extra", True),
+        ("token-of-alice", False),
     ],
 )
-async def test_what_opens_nothing_gets_one_answer(client: Client, authorization: str | None) -> None:
+async def test_what_opens_nothing_gets_one_answer(
+    client: Client, authorization: str | None, token_sent: bool
+) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     refused = await client.get(f"{PREFIX}/shares", headers=headers)
     assert (refused.status, error_of(await refused.read())) == (401, "UNAUTHENTICATED")
-    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="delta-sharing"' + (
+        ', error="invalid_token"' if token_sent else ""
+    )
     assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
@@ -175,6 +179,7 @@ async def test_two_authorizations_are_none(client: Client) -> None:
     headers = [("Authorization", "Bearer token-of-alice"), ("Authorization", "Bearer token-of-bob")]
     refused = await client.get(f"{PREFIX}/shares", headers=headers)
     assert refused.status == 401
+    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="delta-sharing", error="invalid_token"'
 
 
 async def test_anonymous_readers_see_every_share_but_wrong_tokens_see_none() -> None:
@@ -192,7 +197,14 @@ async def test_alive_and_ready_need_no_token(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "allow"), [("POST", "/shares", "GET"), ("HEAD", "/shares", "GET")]
+    ("method", "path", "allow"),
+    [
+        ("POST", "/shares", "GET, HEAD"),
+        ("OPTIONS", "/shares", "GET, HEAD"),
+        ("GET", "/shares/sales/schemas/public/tables/orders/query", "POST"),
+        ("HEAD", "/shares/sales/schemas/public/tables/orders/query", "POST"),
+        ("GET", "/shares/sales/schemas/public/tables/orders", "HEAD"),
+    ],
 )
 async def test_a_wrong_method_is_told_the_right_one(
     client: Client, method: str, path: str, allow: str
@@ -201,6 +213,36 @@ async def test_a_wrong_method_is_told_the_right_one(
     assert (refused.status, refused.headers["Allow"]) == (405, allow)
     if method != "HEAD":
         assert error_of(await refused.read()) == "UNSUPPORTED_OPERATION"
+
+
+LISTINGS = ["/shares", "/shares/sales", "/shares/sales/schemas", "/shares/sales/schemas/public/tables"]
+
+
+@pytest.mark.parametrize("path", [*LISTINGS, "/shares/sales/all-tables", "/shares/absent"])
+async def test_head_is_answered_as_get_without_the_body(client: Client, path: str) -> None:
+    whole = await client.get(PREFIX + path, headers=bearer())
+    head = await client.head(PREFIX + path, headers=bearer())
+    length, content_type = "Content-Length", "Content-Type"
+    assert (head.status, await head.read()) == (whole.status, b"")
+    assert head.headers[length] == whole.headers[length] == str(len(await whole.read()))
+    assert head.headers[content_type] == whole.headers[content_type]
+
+
+@pytest.mark.parametrize("slashes", ["//", "///"])
+@pytest.mark.parametrize("path", LISTINGS)
+async def test_an_endpoint_may_end_in_a_slash(client: Client, path: str, slashes: str) -> None:
+    assert await get(client, path.replace("/", slashes, 1)) == await get(client, path)
+
+
+async def test_a_page_token_goes_on_whatever_the_spelling_of_its_listing(client: Client) -> None:
+    first = await get(client, "/shares/SALES/schemas?maxResults=1")
+    following = await get(client, f"//shares/sales/schemas?pageToken={first['nextPageToken']}")
+    assert [schema["name"] for schema in following["items"]] == ["private"]
+
+
+async def test_only_the_endpoint_may_end_in_a_slash(client: Client) -> None:
+    for path in ("/shares//sales", "/shares/sales//schemas", "/shares/sales/schemas//public/tables"):
+        assert (await client.get(PREFIX + path, headers=bearer())).status == 404
 
 
 @pytest.mark.parametrize(

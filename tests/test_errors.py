@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -180,7 +181,7 @@ async def test_no_token(client: Client, route: str) -> None:
     method = "POST" if route.startswith("quer") else "GET"
     refused = await client.request(method, f"{TABLE}/whole/{route}")
     await expect(refused, (401, "UNAUTHENTICATED"))
-    assert refused.headers["WWW-Authenticate"] == "Bearer"
+    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="delta-sharing"'
 
 
 @pytest.mark.parametrize("route", EVERY_ROUTE)
@@ -202,9 +203,9 @@ async def test_not_granted_and_unknown_are_one_answer(client: Client, route: str
     ("method", "route", "allow"),
     [
         ("GET", QUERY, "POST"),
-        ("POST", METADATA, "GET"),
-        ("PUT", VERSION, "GET"),
-        ("DELETE", CHANGES, "GET"),
+        ("POST", METADATA, "GET, HEAD"),
+        ("PUT", VERSION, "GET, HEAD"),
+        ("DELETE", CHANGES, "GET, HEAD"),
         ("GET", "queries/1", "POST"),
     ],
 )
@@ -340,7 +341,70 @@ async def test_history_that_is_not_shared(client: Client, route: str, body: Any)
 )
 async def test_before_the_first_shared_version(client: Client, route: str, body: Any) -> None:
     message = await expect(await ask(client, route, "late", body=body), INVALID)
-    assert "first shared version is 2" in message
+    assert "first shared version" in message
+    assert "2" in message
+
+
+EARLY_TIMES = ["2001-01-01", "2023-11-14T22:13:20Z", "2023-11-14T22:13:21Z", "2023-11-14T22:13:21.999Z"]
+UNSHARED = [FIRST_MS, FIRST_MS + 1000]
+
+
+async def test_errors_tell_no_version_and_no_time_of_history_that_is_not_shared(client: Client) -> None:
+    # Before the log, at its first commit, at its second, and just before the first shared one.
+    for ask_at in (
+        lambda at: ask(client, QUERY, "late", body={"timestamp": at}),
+        lambda at: ask(client, f"{METADATA}?timestamp={at}", "late"),
+        lambda at: ask(client, f"{CHANGES}?startingVersion=2&endingTimestamp={at}", "late"),
+        lambda at: ask(client, f"{CHANGES}?startingTimestamp=2001-01-01&endingTimestamp={at}", "late"),
+    ):
+        messages = {await expect(await ask_at(at), INVALID) for at in EARLY_TIMES}
+        assert messages == {"the timestamp is before the first shared version, 2"}
+    beyond = [
+        await expect(await ask(client, QUERY, "late", body={"version": 99}), INVALID),
+        await expect(await ask(client, QUERY, "late", body={"timestamp": AFTER}), INVALID),
+        await expect(await ask(client, f"{METADATA}?version=99", "late"), INVALID),
+        await expect(await ask(client, f"{METADATA}?timestamp={AFTER}", "late"), INVALID),
+        await expect(await ask(client, f"{VERSION}?startingTimestamp={AFTER}", "late"), INVALID),
+        await expect(await ask(client, f"{CHANGES}?startingVersion=99", "late"), INVALID),
+        await expect(await ask(client, f"{CHANGES}?startingTimestamp={AFTER}", "late"), INVALID),
+    ]
+    assert beyond[0] == "version 99 is not available, the table has shared versions 2 to 3"
+    for message in beyond:
+        assert not re.search(r"\b[01]\b", message), message
+        assert not any(str(at_ms) in message for at_ms in UNSHARED), message
+
+
+async def test_a_corrupt_log_tells_no_version_that_is_not_shared(tables: Path, clock: Clock) -> None:
+    text = configuration(tables, unused_port()).replace(
+        "/corrupt', historyShared: true", "/corrupt', historyShared: true, startVersion: 3"
+    )
+    client, _ = await serve(text, clock=clock)
+    try:
+        message = await expect(await ask(client, QUERY, "corrupt"), (500, "INTERNAL_ERROR"))
+        assert message.startswith("the table's log is corrupt; quote request id ")
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("route", "headers"),
+    [
+        (VERSION, {}),
+        (METADATA, {}),
+        (f"{CHANGES}?startingVersion=0", {}),
+        (f"{CHANGES}?startingVersion=9", {}),
+        (f"{METADATA}?version=x", {}),
+    ],
+)
+async def test_head_answers_as_get_without_a_body(
+    client: Client, route: str, headers: dict[str, str]
+) -> None:
+    sent = bearer() | headers
+    whole = await client.get(f"{TABLE}/whole/{route}", headers=sent)
+    head = await client.head(f"{TABLE}/whole/{route}", headers=sent)
+    assert (head.status, await head.read()) == (whole.status, b"")
+    for name in ("Content-Type", "Delta-Table-Version", CAPABILITIES_HEADER, "Content-Length"):
+        assert head.headers.get(name) == whole.headers.get(name), name
 
 
 @pytest.mark.parametrize(

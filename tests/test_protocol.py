@@ -200,7 +200,6 @@ def test_page_size_and_tokens_do_not_change_what_a_page_token_binds() -> None:
         {"startingVersion": "1.0"},
         {"startingVersion": "3", "endingVersion": "2"},
         {"startingVersion": "0", "maxFiles": "0"},
-        {"startingVersion": "0", "includeHistoricalMetadata": "maybe"},
         {"startingTimestamp": ""},
     ],
 )
@@ -209,10 +208,31 @@ def test_changes_need_one_start_and_at_most_one_end(parameters: dict[str, str]) 
         ChangesQuery.parse(parameters)
 
 
-def test_pythons_spelling_of_true_is_read() -> None:
-    assert ChangesQuery.parse(
-        {"startingVersion": "0", "includeHistoricalMetadata": "True"}
-    ).include_historical_metadata
+@pytest.mark.parametrize(
+    ("text", "is_true"),
+    [
+        ("true", True),
+        ("True", True),
+        ("TRUE", True),
+        ("false", False),
+        ("", False),
+        ("1", False),
+        ("yes", False),
+    ],
+)
+def test_a_flag_is_true_in_any_case_and_false_for_anything_else(text: str, is_true: bool) -> None:
+    query = ChangesQuery.parse(
+        {"startingVersion": "0", "includeHistoricalMetadata": text, "includeHistoricalProtocol": text}
+    )
+    assert query.include_historical_metadata is query.include_historical_protocol is is_true
+
+
+@pytest.mark.parametrize("text", ["\u0661", "\uff11", "1_000", "1e3", "0x1"])
+def test_integers_are_decimal_ascii_digits(text: str) -> None:
+    with pytest.raises(InvalidParameter):
+        ListQuery.parse({"maxResults": text})
+    with pytest.raises(InvalidParameter):
+        TimeTravel.parse({"version": text})
 
 
 @pytest.mark.parametrize("text", ["-1", "x", "1.5", "", "9" * 30, str(2**31)])
@@ -239,10 +259,61 @@ def test_metadata_takes_one_of_version_and_timestamp() -> None:
         ("2022-01-01 00:00:00", "2022-01-01T00:00:00+00:00"),
         ("2022-1-1 00:00:00.25", "2022-01-01T00:00:00.250+00:00"),
         ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999+00:00"),
+        ("2024-01-02T00:00Z", "2024-01-02T00:00:00+00:00"),
+        ("2024-01-02T23:59", "2024-01-02T23:59:00+00:00"),
+        ("2024-01-02 07:30+01", "2024-01-02T06:30:00+00:00"),
+        ("2024-01-02", "2024-01-02T00:00:00+00:00"),
+        ("20240102", "2024-01-02T00:00:00+00:00"),
+        ("20240102T000000Z", "2024-01-02T00:00:00+00:00"),
+        ("20240102T0130Z", "2024-01-02T01:30:00+00:00"),
+        ("20240102T000000.25+0230", "2024-01-01T21:30:00.250+00:00"),
+        ("2024-01-02t00:00:00z", "2024-01-02T00:00:00+00:00"),
+        ("2024-01-02T00:00:00+18:00", "2024-01-01T06:00:00+00:00"),
     ],
 )
 def test_timestamps_are_read_as_utc(text: str, same_as: str) -> None:
     assert parse_timestamp(text) == round(datetime.fromisoformat(same_as).timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0662\u0660\u0662\u0664-01-02T00:00:00Z",
+        "\uff12\uff10\uff12\uff14\uff10\uff11\uff10\uff12",
+        "2024-01-02T00:00:00+99:99",
+        "2024-01-02T00:00:00+18:01",
+        "2024-01-02T00:00:00-19:00",
+        "2024-01-02T00:00:00+01:60",
+        "2024-01-02T24:00:00Z",
+        "2024-01-02T00:60Z",
+        "2024-02-30",
+        "2024-01-02Z",
+        "2024-01-02T",
+        "2024-01-02T00Z",
+        "20240102 000000",
+        "2024-0102T00:00:00Z",
+        "0001-01-01T00:00:00+00:01",
+        "1704153600",
+    ],
+)
+def test_what_is_no_timestamp_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        parse_timestamp(text)
+    with pytest.raises(InvalidParameter, match="timestamp is a timestamp in UTC"):
+        TimeTravel.parse({"timestamp": text})
+
+
+@pytest.mark.parametrize(
+    ("fraction", "down", "up"),
+    [("", 0, 0), (".5", 500, 500), (".123", 123, 123), (".1230000", 123, 123), (".123000001", 123, 124)],
+)
+def test_what_is_finer_than_a_millisecond_rounds_up_where_at_or_after_is_asked(
+    fraction: str, down: int, up: int
+) -> None:
+    text = f"1970-01-01T00:00:00{fraction}Z"
+    assert TimeTravel.parse({"timestamp": text}).timestamp_ms == down
+    changes = ChangesQuery.parse({"startingTimestamp": text, "endingTimestamp": text})
+    assert (changes.starting_timestamp_ms, changes.ending_timestamp_ms) == (up, down)
 
 
 @given(

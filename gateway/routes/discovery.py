@@ -55,11 +55,11 @@ def _page(
     name: Callable[[Item], str],
     body: Callable[[Item], dict[str, Any]],
 ) -> WholeResponse:
-    """Answer the asked page. A page token holds the listing's path and the last name that was given."""
+    """Answer the asked page. A page token holds the listing and the last name that was given."""
     query = ListQuery.parse(exchange.request.query)
     recipient, sharing = exchange.recipient.name, exchange.sharing
     sealer, now_ms = sharing.sealer, sharing.now_ms()
-    listing = exchange.request.path.casefold()
+    listing = "/".join((exchange.route.name, *exchange.names.values())).casefold()
     after: str | None = None
     if query.page_token is not None:
         place = sealer.open("list", recipient, query.page_token, now_ms=now_ms)

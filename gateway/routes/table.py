@@ -14,7 +14,7 @@ from gateway.response import WholeResponse
 async def version(exchange: Exchange) -> web.StreamResponse:
     """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
     asked = TableRequest.of(exchange)
-    timestamp_ms = timestamp_parameter(exchange.request.query, "startingTimestamp")
+    timestamp_ms = timestamp_parameter(exchange.request.query, "startingTimestamp", round_up=True)
 
     def read(asked: TableRequest) -> WholeResponse:
         opened = asked.opened
