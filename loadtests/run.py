@@ -145,7 +145,7 @@ def write_config(directory: Path, table: Path, token: str, port: int) -> Path:
 def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.Process, str]]:
     """The gateway as a process of its own, ready to answer."""
     port = json.loads(config.read_text())["port"]
-    command = [sys.executable, "-m", "gateway", "serve", "-c", str(config.resolve())]
+    command = [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(config.resolve())]
     if options.workers > 1:
         command += ["--workers", str(options.workers)]
     environment = os.environ | {
@@ -154,7 +154,7 @@ def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.
         )
     }
     with (options.report / "gateway.log").open("wb") as log:
-        # Not from the checkout: `-m` looks there first, and its native module may not be built.
+        # -P and not from the checkout, whose native module may not be built.
         process = subprocess.Popen(command, env=environment, cwd=options.report, stdout=log, stderr=log)
         try:
             wait_ready(f"http://127.0.0.1:{port}/readyz", process)

@@ -127,7 +127,8 @@ def read_once(demo: Demo) -> int:
 @contextmanager
 def running(demo: Demo) -> Iterator[None]:
     """A gateway process for the length of a block."""
-    command = [sys.executable, "-m", "gateway", "serve", "-c", str(demo.configuration)]
+    # -P: only the installed package is found, also from the top of a checkout.
+    command = [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(demo.configuration)]
     log = demo.configuration.with_name("gateway.log")
     with (
         log.open("wb") as output,

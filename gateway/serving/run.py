@@ -130,7 +130,8 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
             forget_worker(shared, process_id)
 
         supervisor = Supervisor(
-            [sys.executable, "-m", "gateway", "serve", "-c", str(path)],
+            # -P: only the installed package is found, also from the top of a checkout.
+            [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             bind(config.host, config.port, workers),
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
             on_restart=restarted,

@@ -38,6 +38,8 @@ def delta_session(name: str, *, jars: Path | None = None, connector: Path | None
         builder = builder.config(key, value)
     # Times are compared as instants; a fixed zone makes their texts in reports the same everywhere.
     builder = builder.config("spark.sql.session.timeZone", "UTC")
+    # Python workers start by `-m` and would find a folder `gateway` of the current directory first.
+    builder = builder.config("spark.executorEnv.PYTHONSAFEPATH", "1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = _on_this_machine(builder, jars, connector)
     session: SparkSession = builder.getOrCreate()

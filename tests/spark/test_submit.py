@@ -31,6 +31,10 @@ def submit(tmp_path: Path) -> Submit:
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
     command += ["--jars", ",".join(map(str, jars)), cli.__file__]
+    # The current directory has a folder of the package's name, as the top of a checkout does.
+    checkout = tmp_path / "checkout"
+    (checkout / "gateway").mkdir(parents=True)
+    (checkout / "gateway/__init__.py").write_text("raise ImportError('found in the current directory')\n")
     package = str(Path(gateway.__file__).parent.parent)
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": package}
 
@@ -42,7 +46,7 @@ def submit(tmp_path: Path) -> Submit:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            cwd=tmp_path,
+            cwd=checkout,
             env=environment | variables,
         )
         assert done.returncode == 0, done.stdout[-3000:]
