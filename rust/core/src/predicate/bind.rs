@@ -383,9 +383,9 @@ fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
         }
         (Literal::Text { text, other: None } | Literal::Date(text), P::Date) => Literal::Date(text.clone()),
         (
-            Literal::Text { text, other: None } | Literal::Timestamp(text, _) | Literal::Date(text),
+            Literal::Text { text, other: None } | Literal::Timestamp(text) | Literal::Date(text),
             P::Timestamp,
-        ) => Literal::Timestamp(text.clone(), super::expression::Zone::Unknown),
+        ) => Literal::Timestamp(text.clone()),
         (
             Literal::Text { text, other: None } | Literal::TimestampNtz(text) | Literal::Date(text),
             P::TimestampNtz,

@@ -86,7 +86,7 @@ pub(crate) enum Literal {
         other: Option<String>,
     },
     Date(String),
-    Timestamp(String, Zone),
+    Timestamp(String),
     TimestampNtz(String),
 }
 
@@ -96,14 +96,6 @@ pub(crate) enum NumberKind {
     Exact,
     Float,
     Double,
-}
-
-/// The zone of a timestamp that names none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Zone {
-    Utc,
-    /// Spark renders timestamps in the session's zone without naming it.
-    Unknown,
 }
 
 /// A LIKE pattern, as much of it as bounds can use.
@@ -214,7 +206,7 @@ impl fmt::Display for Literal {
                 formatter.write_str("DATE ")?;
                 quoted(formatter, text)
             }
-            Self::Timestamp(text, _) => {
+            Self::Timestamp(text) => {
                 formatter.write_str("TIMESTAMP ")?;
                 quoted(formatter, text)
             }

@@ -5,9 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::expression::{
-    ColumnName, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, NumberKind, Zone,
-};
+use super::expression::{ColumnName, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, NumberKind};
 use crate::schema::PrimitiveType;
 
 /// The tree in the text, or why there is none.
@@ -134,7 +132,7 @@ fn typed_literal(text: String, declared: PrimitiveType) -> Option<Literal> {
         PrimitiveType::Double => Literal::Number(text.trim().to_owned(), NumberKind::Double),
         PrimitiveType::String => Literal::Text { text, other: None },
         PrimitiveType::Date => Literal::Date(text),
-        PrimitiveType::Timestamp => Literal::Timestamp(text, Zone::Utc),
+        PrimitiveType::Timestamp => Literal::Timestamp(text),
         PrimitiveType::TimestampNtz => Literal::TimestampNtz(text),
         _ => return None,
     })

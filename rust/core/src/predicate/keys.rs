@@ -4,7 +4,7 @@
 //! unscaled decimals, the bits of floats. What a text leaves open (a zone that is not named, digits that a
 //! writer cut off) becomes a [`Spread`] wide enough for every reading.
 
-use super::expression::{Literal, NumberKind, Zone};
+use super::expression::{Literal, NumberKind};
 use super::number::{Number, Spread, float_key, parse_double, parse_single};
 use super::temporal::{self, DAY_MICROS, FARTHEST_ZONE_MICROS, Moment};
 use crate::schema::{Column, DataType, PrimitiveType};
@@ -199,7 +199,7 @@ fn date_literal(literal: &Literal) -> Option<Spread> {
                 (true, true) => Spread::closed(day - 1, day + 2),
             })
         }
-        Literal::Timestamp(text, _) | Literal::TimestampNtz(text) => {
+        Literal::Timestamp(text) | Literal::TimestampNtz(text) => {
             let moment = temporal::parse(text)?;
             let micros = micros(moment);
             Some(days(if moment.zoned { any_zone(micros) } else { micros }))
@@ -208,28 +208,26 @@ fn date_literal(literal: &Literal) -> Option<Spread> {
     }
 }
 
+/// Without a zone it is a wall clock's reading in the zone of the client's session, which nobody names here.
 fn timestamp_literal(literal: &Literal) -> Option<Spread> {
-    let (text, zone) = match literal {
-        Literal::Timestamp(text, zone) => (text, *zone),
-        Literal::Text { text, other: None } => (text, Zone::Utc),
-        Literal::Date(text) | Literal::TimestampNtz(text) => (text, Zone::Unknown),
-        _ => return None,
-    };
-    let moment = temporal::parse(text)?;
+    let moment = temporal::parse(temporal_text(literal)?)?;
     let micros = micros(moment);
-    Some(if moment.zoned || zone == Zone::Utc { micros } else { any_zone(micros) })
+    Some(if moment.zoned { micros } else { any_zone(micros) })
 }
 
 fn timestamp_ntz_literal(literal: &Literal) -> Option<Spread> {
-    let (Literal::Timestamp(text, _)
-    | Literal::Text { text, other: None }
-    | Literal::Date(text)
-    | Literal::TimestampNtz(text)) = literal
-    else {
-        return None;
-    };
-    let moment = temporal::parse(text)?;
+    let moment = temporal::parse(temporal_text(literal)?)?;
     Some(if moment.zoned { any_zone(micros(moment)) } else { micros(moment) })
+}
+
+fn temporal_text(literal: &Literal) -> Option<&str> {
+    match literal {
+        Literal::Timestamp(text)
+        | Literal::Text { text, other: None }
+        | Literal::Date(text)
+        | Literal::TimestampNtz(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// The key of a partition value, `None` where it cannot be read as the column's type. Not for strings.

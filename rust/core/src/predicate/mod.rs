@@ -9,8 +9,8 @@
 //! - A row matches where the predicate is true; null is not, also below NOT.
 //! - NaN is greater than all numbers, as in Spark, and many writers leave it out of their bounds. So a finite
 //!   maximum does not exclude `x > 10` on a float column; `x > 10 AND x < 20` does exclude NaN.
-//! - A timestamp without a zone in a partition value may be of any zone. In a constant it is UTC, but for SQL's
-//!   `TIMESTAMP '..'`, which Spark renders in a zone that it does not name.
+//! - A timestamp without a zone may be of any zone, in a partition value and in a constant: a client compares it
+//!   in the zone of its session, which no hint names. Only a constant with a zone prunes exactly.
 //! - Bounds of timestamps are cut to milliseconds, those of strings to 32 characters, decimals may have gone
 //!   through a double: each is taken as wide as it may be.
 

@@ -5,7 +5,7 @@
 //! that the rest of the condition still prunes; what is no syntax is an error and skips the hint.
 
 use super::expression::{
-    ColumnName, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, Pattern, PatternRest, Zone,
+    ColumnName, Comparison, Expression, Literal, MAX_DEPTH, MAX_NODES, Pattern, PatternRest,
 };
 use super::json::shown;
 use super::lexer::{Lexer, Token};
@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
         let Token::Text { text, other } = &self.token else { return self.path(vec![word.to_owned()]) };
         let literal = match (lower, other) {
             ("date", None) => Literal::Date(text.clone()),
-            ("timestamp" | "timestamp_ltz", None) => Literal::Timestamp(text.clone(), Zone::Unknown),
+            ("timestamp" | "timestamp_ltz", None) => Literal::Timestamp(text.clone()),
             ("timestamp_ntz", None) => Literal::TimestampNtz(text.clone()),
             ("x", None) => {
                 self.advance()?;
