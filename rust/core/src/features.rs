@@ -1,36 +1,54 @@
-//! What a table's protocol asks of its readers (PROTOCOL, sections Protocol Evolution and Table Features).
+//! What a table's protocol requires of its readers (PROTOCOL, sections Protocol Evolution and Table Features).
 //!
-//! Three questions: can this crate read the log, which features must a client know to read the answered files,
-//! and does the answer need the delta format. Features of writers alone are nobody's matter here.
+//! One table names every reader feature that this crate knows and whom it concerns. From it follow: whether the
+//! log can be read, which features a client must announce, whether the answer needs the delta format, and which
+//! features stay in an answer's protocol line. A feature that a protocol lists counts whether or not a property
+//! switches it on: files of older versions may still use it, and the parquet format could not say so. Features
+//! of writers alone do not matter here.
 
 use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
 
-/// Features of the log alone: the answered files are self-contained, clients need not know them. The last
-/// four are features of writers; where a protocol lists them for readers too, nothing changes.
-const LOG_ONLY: [&str; 6] = [
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "inCommitTimestamp",
-    "clustering",
-    "rowTracking",
-    "domainMetadata",
-];
+/// Whom a reader feature concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Concern {
+    /// It changes how a data file is read: clients must announce it.
+    Client,
+    /// It changes how the log is read. The files of an answer are complete without it, so it leaves both lists of
+    /// the protocol line.
+    Log,
+    /// It concerns writers, but some protocols list it for readers too. It leaves the list of reader features and
+    /// stays in that of writer features, where it belongs.
+    Writer,
+}
 
-/// Features that change how a data file is read.
-const CLIENT: [&str; 9] = [
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "variantType",
-    "variantType-preview",
-    "variantShredding",
-    "variantShredding-preview",
+/// Every reader feature that this crate can read.
+const KNOWN: [(&str, Concern); 15] = [
+    (COLUMN_MAPPING, Concern::Client),
+    ("deletionVectors", Concern::Client),
+    ("timestampNtz", Concern::Client),
+    ("typeWidening", Concern::Client),
+    ("typeWidening-preview", Concern::Client),
+    ("variantType", Concern::Client),
+    ("variantType-preview", Concern::Client),
+    ("variantShredding", Concern::Client),
+    ("variantShredding-preview", Concern::Client),
+    ("v2Checkpoint", Concern::Log),
+    ("vacuumProtocolCheck", Concern::Log),
+    ("clustering", Concern::Writer),
+    ("domainMetadata", Concern::Writer),
+    (IN_COMMIT_TIMESTAMP, Concern::Writer),
+    ("rowTracking", Concern::Writer),
 ];
 
 const COLUMN_MAPPING: &str = "columnMapping";
+const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
+/// The writer version from which on `writerFeatures` counts.
+const WRITER_FEATURES_VERSION: i32 = 7;
+
+fn concern(feature: &str) -> Option<Concern> {
+    KNOWN.iter().find(|(name, _)| *name == feature).map(|(_, concern)| *concern)
+}
 
 impl Protocol {
     /// Refuses what this crate cannot read. `file` is the log file to name if the protocol is invalid.
@@ -50,8 +68,7 @@ impl Protocol {
 
     fn check(&self, file: &str) -> Result<()> {
         let features = self.reader_features.as_deref().unwrap_or_default();
-        let is_known = |feature: &str| LOG_ONLY.contains(&feature) || CLIENT.contains(&feature);
-        if let Some(unknown) = features.iter().find(|feature| !is_known(feature)) {
+        if let Some(unknown) = features.iter().find(|feature| concern(feature).is_none()) {
             return Err(Error::UnsupportedFeature(unknown.clone()));
         }
         match (self.min_reader_version, &self.reader_features) {
@@ -70,8 +87,26 @@ impl Protocol {
         if self.min_reader_version == 2 && is_column_mapping_on(metadata) {
             return vec![COLUMN_MAPPING.to_owned()];
         }
-        let features = self.reader_features.iter().flatten();
-        features.filter(|feature| !LOG_ONLY.contains(&feature.as_str())).cloned().collect()
+        self.answered_reader_features().into_iter().flatten().cloned().collect()
+    }
+
+    /// The reader features that stay in an answer's protocol line: those that clients must announce. `None` where
+    /// the protocol has no list.
+    pub(crate) fn answered_reader_features(&self) -> Option<Vec<&String>> {
+        let is_answered = |feature: &&String| concern(feature) == Some(Concern::Client);
+        Some(self.reader_features.as_ref()?.iter().filter(is_answered).collect())
+    }
+
+    /// The writer features that stay in an answer's protocol line. `None` where the protocol has no list.
+    pub(crate) fn answered_writer_features(&self) -> Option<Vec<&String>> {
+        let is_answered = |feature: &&String| concern(feature) != Some(Concern::Log);
+        Some(self.writer_features.as_ref()?.iter().filter(is_answered).collect())
+    }
+
+    /// Whether commits may carry timestamps of their own.
+    pub(crate) fn supports_in_commit_timestamps(&self) -> bool {
+        let mut features = self.writer_features.iter().flatten();
+        self.min_writer_version >= WRITER_FEATURES_VERSION && features.any(|name| name == IN_COMMIT_TIMESTAMP)
     }
 
     /// Whether the parquet response format would lie about the files.
@@ -116,8 +151,8 @@ mod tests {
 
     #[test]
     fn known_protocols_are_read_and_unknown_features_refused_by_name() {
-        for good in [protocol(1, None), protocol(2, None), protocol(3, Some(&[])), protocol(3, Some(&CLIENT))]
-        {
+        let all = KNOWN.map(|(name, _)| name);
+        for good in [protocol(1, None), protocol(2, None), protocol(3, Some(&[])), protocol(3, Some(&all))] {
             assert!(good.check("f").is_ok(), "{good:?}");
         }
         for unknown in
@@ -161,5 +196,29 @@ mod tests {
         for mode in ["name", "id"] {
             assert_eq!(protocol(2, None).client_reader_features(&mapped(mode)), ["columnMapping"]);
         }
+    }
+    #[test]
+    fn a_listed_feature_counts_though_its_property_is_off() {
+        let off = Metadata {
+            configuration: vec![("delta.enableDeletionVectors".into(), "false".into())],
+            ..mapped("none")
+        };
+        for feature in ["deletionVectors", "columnMapping"] {
+            let table = protocol(3, Some(&[feature]));
+            assert_eq!(table.client_reader_features(&off), [feature]);
+            assert!(table.needs_delta_format(&off));
+        }
+    }
+
+    #[test]
+    fn features_of_writers_that_a_protocol_lists_for_readers_are_accepted_and_not_handed_on_to_them() {
+        let listed = ["rowTracking", "domainMetadata", "clustering", "inCommitTimestamp", "v2Checkpoint"];
+        let mut table = protocol(3, Some(&listed));
+        table.writer_features.clone_from(&table.reader_features);
+        assert!(table.check("f").is_ok());
+        assert!(!table.needs_delta_format(&Metadata::default()));
+        assert_eq!(table.answered_reader_features(), Some(vec![]));
+        let writers = table.answered_writer_features().unwrap();
+        assert!(writers.into_iter().eq(&listed[..4]));
     }
 }

@@ -9,9 +9,6 @@ use crate::actions::{Metadata, Protocol, Totals};
 use crate::escape::append_string;
 use crate::{Error, Result};
 
-/// Features of the log alone: the files of an answer are complete without them.
-const LOG_ONLY_FEATURES: [&str; 2] = ["v2Checkpoint", "vacuumProtocolCheck"];
-
 /// What a metaData line says beside the log's metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataFacts {
@@ -68,16 +65,13 @@ fn append_delta_protocol(protocol: &Protocol, out: &mut Vec<u8>) {
     append_member(b"{\"minReaderVersion\":", i64::from(protocol.min_reader_version), out);
     append_member(b",\"minWriterVersion\":", i64::from(protocol.min_writer_version), out);
     for (name, features) in [
-        (b",\"readerFeatures\":", &protocol.reader_features),
-        (b",\"writerFeatures\":", &protocol.writer_features),
+        (b",\"readerFeatures\":", protocol.answered_reader_features()),
+        (b",\"writerFeatures\":", protocol.answered_writer_features()),
     ] {
         // An empty list stays: reader version 3 and writer version 7 demand one.
         if let Some(features) = features {
             out.extend_from_slice(name);
-            append_strings(
-                features.iter().filter(|feature| !LOG_ONLY_FEATURES.contains(&feature.as_str())),
-                out,
-            );
+            append_strings(features.into_iter(), out);
         }
     }
     out.push(b'}');
