@@ -182,8 +182,9 @@ class Snapshot:
     """One version of a table: protocol and metadata known, files not read."""
 
     version: int
-    timestamp_ms: int
-    """The commit's timestamp (in-commit where the table has it)."""
+    timestamp_ms: int | None
+    """The commit's timestamp in milliseconds since the epoch: in-commit where the table has that, then None where the
+    commit lacks it. May read the commit, so it *blocks*."""
     table_id: str
     """metaData.id"""
     min_reader_version: int
@@ -200,8 +201,13 @@ class Snapshot:
     identity: str
     """Names the checkpoint and version that fix the order of files; part of page tokens."""
 
-    def header(self, response_format: ResponseFormat, *, with_version: bool) -> bytes:
-        """The protocol and metaData lines, with size and numFiles. *Blocks* when those are not known yet."""
+    def header(
+        self, response_format: ResponseFormat, *, with_version: bool, history_shared: bool = False
+    ) -> bytes:
+        """The protocol and metaData lines, with size and numFiles. *Blocks* when those are not known yet.
+
+        Without shared history the parquet format does not say that the change data feed can be read.
+        """
     def totals(self) -> tuple[int, int]:
         """(numFiles, size in bytes). *Blocks* when not known yet."""
     def files(
@@ -270,6 +276,7 @@ class AnswerOptions:
         place: str | None = None,
         content_coding: Literal["identity", "gzip", "zstd"] = "identity",
         deadline_ms: int | None = None,
+        history_shared: bool = False,
     ) -> AnswerOptions:
         """`now_ms` is the clock of all URLs and of the deadline. Without a scheme the format chooses that of ids.
 
@@ -303,9 +310,18 @@ class Table:
     def version_at_or_before(self, timestamp_ms: int) -> int:
         """The latest version committed at or before a timestamp. Raises TimestampOutOfRange before the first. *Blocks*."""
     def changes(
-        self, *, starting_version: int, ending_version: int | None = None, change_data_feed: bool
+        self,
+        *,
+        starting_version: int,
+        ending_version: int | None = None,
+        change_data_feed: bool,
+        heading: Literal["start", "latest"] | int | None = None,
     ) -> Changes:
-        """A range of versions. `change_data_feed`: every version must have it enabled (for /changes). *Blocks*."""
+        """A range of versions. `change_data_feed`: every version must have it enabled (for /changes). *Blocks*.
+
+        `heading` chooses the version whose metadata stands before the changes: the first of the range (the default),
+        the latest of the table, or that of an earlier page by its number.
+        """
 
 @final
 class Changes:
@@ -313,10 +329,12 @@ class Changes:
 
     starting_version: int
     ending_version: int
+    heading_version: int
+    """The version whose metadata heads the answer."""
     snapshot: Snapshot
-    """That of `starting_version`, whose protocol and metadata head the answer."""
+    """That of `starting_version`."""
     client_reader_features: list[str]
-    """Those needed for any version in the range."""
+    """Those needed for the heading and for any version in the range."""
     needs_delta_format: bool
     identity: str
 

@@ -202,7 +202,8 @@ class TableQuery:
             hints=Hints(
                 predicates=_predicates(fields),
                 json_predicate=_json_predicate(fields),
-                limit=_integer(fields, "limitHint"),
+                # Some clients send 0 with every query and mean no limit.
+                limit=_integer(fields, "limitHint") or None,
             ),
             paging=Paging(_integer(fields, "maxFiles", minimum=1), _string(fields, "pageToken") or None),
             include_refresh_token=_boolean(fields, "includeRefreshToken"),

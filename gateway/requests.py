@@ -133,6 +133,7 @@ class TableRequest:
             place=page.place if page else None,
             content_coding=coding,
             deadline_ms=now_ms + timeout_ms if timeout_ms else None,
+            history_shared=self.table.history_shared,
         )
 
     def page_size(self, paging: Paging) -> int | None:

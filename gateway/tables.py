@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from gateway import _native
 from gateway._native import (
@@ -164,8 +164,12 @@ class OpenTable:
         start: Moment,
         end: Moment,
         change_data_feed: bool,
+        heading: Literal["start", "latest"] | int = "start",
     ) -> _native.Changes:
-        """A range of shared versions; a start before the first commit is the first shared version."""
+        """A range of shared versions; a start before the first commit is the first shared version.
+
+        `heading` chooses the version whose metadata stands before the changes.
+        """
         self.require_history()
         if start.version is not None:
             self._require_shared(start.version)
@@ -182,7 +186,7 @@ class OpenTable:
         if last is not None and last < first:
             raise InvalidParameter(f"the range ends at version {last}, before its start at version {first}")
         return self.native.changes(
-            starting_version=first, ending_version=last, change_data_feed=change_data_feed
+            starting_version=first, ending_version=last, change_data_feed=change_data_feed, heading=heading
         )
 
     def _warn_of_bad_hint(self, snapshot: _native.Snapshot) -> None:
@@ -217,10 +221,10 @@ class Moment:
 
 
 def versions_of(read: Snapshot | Changes) -> list[int]:
-    """The first and the last version of what was read."""
+    """The first and the last version of what was read, and the one whose metadata heads its answer."""
     if isinstance(read, Snapshot):
-        return [read.version, read.version]
-    return [read.starting_version, read.ending_version]
+        return [read.version, read.version, read.version]
+    return [read.starting_version, read.ending_version, read.heading_version]
 
 
 def metadata_id_of(read: Snapshot | Changes) -> str:

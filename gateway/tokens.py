@@ -101,7 +101,7 @@ class Page:
         table: the shared table's id.
         metadata_id: the Delta table's own: another one when the table was made anew in the same place.
         identity: what fixes the order of files: a snapshot's or a range's.
-        versions: the first and the last version in the answer.
+        versions: the first and the last version in the answer, and the one whose metadata heads it.
         place: the native place.
         response_format: the one that the first page was answered in.
         digest: of the parameters that choose files.

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     opened = sharing.tables.open(sharing.catalog.table(PROVIDER, share, schema, table))
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)
-    together = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit)
+    together = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
     rows = []
     for name, hints in alone(together):
         summary, _ = scan(opened, snapshot, hints)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
 
@@ -44,13 +44,18 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
 
 
 def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> Changes:
-    """The range that a page token pins, or the one that is asked for. Blocks."""
+    """The range that a page token pins, or that of the query. Blocks.
+
+    The metadata of the latest version heads it, or with historical metadata that of the first one.
+    """
+    latest: Literal["latest"] | int = "latest" if page is None else page.versions[-1]
+    heading: Literal["start", "latest"] | int = "start" if query.include_historical_metadata else latest
     if page is not None:
         start, end = Moment(version=page.versions[0]), Moment(version=page.versions[1])
     else:
         start = Moment(query.starting_version, query.starting_timestamp_ms)
         end = Moment(query.ending_version, query.ending_timestamp_ms)
-    return asked.opened.changes(start=start, end=end, change_data_feed=True)
+    return asked.opened.changes(start=start, end=end, change_data_feed=True, heading=heading)
 
 
 def last_line_of(

@@ -37,7 +37,8 @@ async def metadata(exchange: Exchange) -> web.StreamResponse:
             needs_delta_format=snapshot.needs_delta_format,
             client_reader_features=snapshot.client_reader_features,
         )
-        return snapshot.header(chosen, with_version=bool(at)), asked.headers(snapshot.version, chosen)
+        lines = snapshot.header(chosen, with_version=bool(at), history_shared=asked.table.history_shared)
+        return lines, asked.headers(snapshot.version, chosen)
 
     lines, headers = await asked.reading(read)
     return WholeResponse(lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})

@@ -37,7 +37,8 @@ class TableHealth:
     table: str
     error: str | None = None
     version: int = 0
-    days_since_commit: float = 0.0
+    days_since_commit: float | None = 0.0
+    """None where the log does not say when its latest version was committed."""
     files: int = 0
     bytes: int = 0
     small_files: int = 0
@@ -151,11 +152,12 @@ def _from_listing(target: Target) -> dict[str, Any]:
     started = time.perf_counter()
     counts = _Counts()
     options = native.AnswerOptions(signers, response_format="delta", now_ms=now_ms, lifetime_seconds=3600)
+    committed_ms = snapshot.timestamp_ms
     for line in _lines(snapshot.files(options)):
         counts.add(line)
     return {
         "version": snapshot.version,
-        "days_since_commit": (now_ms - snapshot.timestamp_ms) / _DAY_MS,
+        "days_since_commit": None if committed_ms is None else (now_ms - committed_ms) / _DAY_MS,
         "reader_features": tuple(snapshot.client_reader_features),
         "needs_delta_format": snapshot.needs_delta_format,
         "listing_seconds": time.perf_counter() - started,

@@ -69,7 +69,7 @@ def _line(one: TableHealth) -> list[Cell]:
         one.tombstones,
         one.checkpoint,
         one.commits_since_checkpoint,
-        round(one.days_since_commit, 1),
+        "unknown" if one.days_since_commit is None else round(one.days_since_commit, 1),
         round(one.listing_seconds, 3),
         ", ".join(one.reader_features),
     ]

@@ -89,7 +89,13 @@ impl Bench {
 
     /// The files and bytes of an answer.
     fn make(&self, table: &Arc<Table>, signers: &SignerSet, format: ResponseFormat) -> (u64, u64) {
-        let lines = LineOptions { format, ids: format.id_scheme(), now_ms: NOW_MS, lifetime_seconds: 3600 };
+        let lines = LineOptions {
+            format,
+            ids: format.id_scheme(),
+            now_ms: NOW_MS,
+            lifetime_seconds: 3600,
+            history_shared: true,
+        };
         let snapshot = table.latest(Duration::MAX, &self.pool).unwrap();
         let request = FilesRequest::default();
         let files = answer::files(table, &snapshot, &request, signers, lines, &self.pool).unwrap();

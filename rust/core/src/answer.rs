@@ -30,6 +30,8 @@ pub struct LineOptions {
     pub now_ms: i64,
     /// The configured lifetime of URLs.
     pub lifetime_seconds: i64,
+    /// Whether the reader may read the table's history, and so its change data feed.
+    pub history_shared: bool,
 }
 
 impl LineOptions {
@@ -56,54 +58,63 @@ pub struct FilesRequest {
 }
 
 /// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
-/// nobody knows the totals yet.
+/// nobody knows the totals yet. Without `history_shared` no change data feed can be read.
 pub fn header(
     table: &Table,
     snapshot: &Snapshot,
     format: ResponseFormat,
     with_version: bool,
+    history_shared: bool,
 ) -> Result<Vec<u8>> {
-    header_with(table, snapshot, format, with_version, None)
+    let mut head = Vec::new();
+    append_protocol(format, snapshot.protocol(), None, &mut head);
+    append_metadata_of(table, snapshot, format, with_version, history_shared, &mut head)?;
+    Ok(head)
 }
 
-fn header_with(
+fn append_metadata_of(
     table: &Table,
     snapshot: &Snapshot,
     format: ResponseFormat,
     with_version: bool,
-    protocol_version: Option<i64>,
-) -> Result<Vec<u8>> {
+    history_shared: bool,
+    out: &mut Vec<u8>,
+) -> Result<()> {
     let facts = MetadataFacts {
-        change_data_feed: snapshot.change_data_feed(),
+        change_data_feed: history_shared && snapshot.change_data_feed(),
         version: with_version.then(|| snapshot.version()),
         totals: Some(table.totals(snapshot)?),
     };
-    let mut head = Vec::new();
-    append_protocol(format, snapshot.protocol(), protocol_version, &mut head);
-    append_metadata(format, snapshot.metadata(), facts, &mut head)?;
-    Ok(head)
+    append_metadata(format, snapshot.metadata(), facts, out)
 }
 
 /// The whole answer to a query for changes but for its last line. `from` is where the page before has ended.
 ///
-/// One schema has to do for all files of a client that did not ask for historical metadata: that of the last
-/// version, whose columns include those of the earlier ones.
+/// The metadata before the files is that of [`Changes::heading_version`]. A client of historical protocols replays
+/// them, so the first one is that of the first version.
 pub fn changes(
     table: &Table,
     changes: &Changes,
     from: Option<ChangePlace>,
-    options: ChangeOptions,
+    mut options: ChangeOptions,
     signers: &SignerSet,
     lines: LineOptions,
 ) -> Result<ChangeLines> {
-    let heading = if options.include_historical_metadata {
-        Arc::clone(changes.head())
-    } else {
-        table.snapshot_at(At::Version(changes.ending_version()))?
+    // The parquet format has one protocol, whatever the log says.
+    options.include_historical_protocol &= lines.format == ResponseFormat::Delta;
+    let first = changes.head();
+    let heading = match changes.heading_version() {
+        version if version == first.version() => Arc::clone(first),
+        version => table.snapshot_at(At::Version(version))?,
     };
     let with_version = options.include_historical_metadata || lines.format == ResponseFormat::Delta;
-    let protocol_version = options.include_historical_protocol.then(|| heading.version());
-    let head = header_with(table, &heading, lines.format, with_version, protocol_version)?;
+    let mut head = Vec::new();
+    if options.include_historical_protocol {
+        append_protocol(lines.format, first.protocol(), Some(first.version()), &mut head);
+    } else {
+        append_protocol(lines.format, heading.protocol(), None, &mut head);
+    }
+    append_metadata_of(table, &heading, lines.format, with_version, true, &mut head)?;
     let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
@@ -121,7 +132,7 @@ pub fn files(
     if request.max_files.is_some() {
         table.remember(snapshot);
     }
-    let head = header(table, snapshot, lines.format, request.with_version);
+    let head = header(table, snapshot, lines.format, request.with_version, lines.history_shared);
     let head = head.map_err(|error| match request.after {
         Some(_) => snapshot.why_lost(error),
         None => error,
@@ -142,7 +153,7 @@ pub fn files(
     }
     let mut writer = lines.writer(signers)?;
     if request.with_version {
-        let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms() };
+        let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms()? };
         writer.set_action(crate::ndjson::FileAction::Live, Some(stamp));
     }
     Ok(FileLines::new(head, scan, writer))

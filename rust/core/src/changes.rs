@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::actions::Metadata;
+use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitHeads;
 use crate::error::{Error, Result};
 use crate::history::monotonic;
@@ -50,10 +50,25 @@ pub struct Changes {
     /// In the order of versions.
     commits: Arc<[RangeCommit]>,
     head: Arc<Snapshot>,
+    /// The version whose metadata heads the answer.
+    heading_version: i64,
     client_reader_features: Vec<String>,
     kept: BTreeMap<i64, Bytes>,
-    /// After a survey: the metadata that versions behind the first one brought.
-    surveyed: Option<BTreeMap<i64, Arc<Metadata>>>,
+    /// After a survey: what is in force since each version behind the first one that brought a protocol or metadata.
+    surveyed: Option<BTreeMap<i64, InForce>>,
+}
+
+/// The protocol and the metadata that count at a version.
+#[derive(Debug, Clone)]
+struct InForce {
+    protocol: Arc<Protocol>,
+    metadata: Arc<Metadata>,
+}
+
+impl InForce {
+    fn at(snapshot: &Snapshot) -> Self {
+        Self { protocol: Arc::clone(snapshot.protocol()), metadata: Arc::clone(snapshot.metadata()) }
+    }
 }
 
 #[derive(Debug)]
@@ -85,7 +100,7 @@ impl Changes {
         let latest = listing.latest().ok_or(Error::TableNotFound)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
         let commits = range_commits(&listing, starting_version, end)?;
-        let client_reader_features = head.client_reader_features();
+        let (heading_version, client_reader_features) = (head.version(), head.client_reader_features());
         let (storage, root) = (storage.clone(), root.to_owned());
         Ok(Self {
             storage,
@@ -93,6 +108,7 @@ impl Changes {
             kind,
             commits,
             head,
+            heading_version,
             client_reader_features,
             kept: BTreeMap::new(),
             surveyed: None,
@@ -105,8 +121,7 @@ impl Changes {
     /// ([`Error::ChangeDataFeedDisabled`]). A page that continues an answer needs no second survey.
     pub fn survey(&mut self) -> Result<()> {
         self.check_feed(self.starting_version(), self.head.metadata())?;
-        let (mut protocol, mut metadata) =
-            (Arc::clone(self.head.protocol()), Arc::clone(self.head.metadata()));
+        let mut in_force = InForce::at(&self.head);
         let (mut kept_bytes, mut brought) = (0, BTreeMap::new());
         let commits = Arc::clone(&self.commits);
         let mut reads = self.groups(0);
@@ -122,18 +137,14 @@ impl Changes {
                     continue;
                 }
                 if let Some(found) = heads.protocol {
-                    protocol = Arc::new(found.checked(&commit.file.name)?);
+                    in_force.protocol = Arc::new(found.checked(&commit.file.name)?);
                 }
                 if let Some(found) = heads.metadata {
-                    metadata = Arc::new(found);
-                    brought.insert(commit.version, Arc::clone(&metadata));
+                    in_force.metadata = Arc::new(found);
                 }
-                self.check_feed(commit.version, &metadata)?;
-                for feature in protocol.client_reader_features(&metadata) {
-                    if !self.client_reader_features.contains(&feature) {
-                        self.client_reader_features.push(feature);
-                    }
-                }
+                brought.insert(commit.version, in_force.clone());
+                self.check_feed(commit.version, &in_force.metadata)?;
+                self.require(in_force.protocol.client_reader_features(&in_force.metadata));
             }
         }
         self.surveyed = Some(brought);
@@ -158,28 +169,46 @@ impl Changes {
         self.commits.last().map_or(self.starting_version(), |commit| commit.version)
     }
 
-    /// The snapshot of the first version, whose protocol and metadata head the answer.
+    /// Puts the metadata of another version than the first one before the answer: a client must know its reader
+    /// features, too.
+    pub fn head_by(&mut self, heading: &Snapshot) {
+        self.heading_version = heading.version();
+        self.require(heading.client_reader_features());
+    }
+
+    /// The version whose metadata heads the answer.
+    #[must_use]
+    pub fn heading_version(&self) -> i64 {
+        self.heading_version
+    }
+
+    /// The snapshot of the first version.
     #[must_use]
     pub fn head(&self) -> &Arc<Snapshot> {
         &self.head
     }
 
-    /// The reader features that a client must announce for any version of the range, as far as it was surveyed.
+    /// The reader features that a client must announce for the metadata that heads the answer and for any version of
+    /// the range, as far as it was surveyed.
     #[must_use]
     pub fn client_reader_features(&self) -> &[String] {
         &self.client_reader_features
     }
 
-    /// Whether the parquet response format would lie about any version of the range, as far as it was surveyed.
+    /// Whether the parquet response format would lie about any of these.
     #[must_use]
     pub fn needs_delta_format(&self) -> bool {
         !self.client_reader_features.is_empty()
     }
 
-    /// Names the range; part of page cursors.
+    /// Names the range and what heads its answer; part of page cursors.
     #[must_use]
     pub fn identity(&self) -> String {
-        format!("{}-{}", self.starting_version(), self.ending_version())
+        let range = format!("{}-{}", self.starting_version(), self.ending_version());
+        match self.heading_version {
+            heading if heading == self.starting_version() => range,
+            heading => format!("{range}-{heading}"),
+        }
     }
 
     /// The changes from `from_version` on, which must be in the range ([`Error::InvalidCursor`]). What lies before
@@ -188,18 +217,26 @@ impl Changes {
         ChangeBatches::new(self, from_version)
     }
 
-    /// The metadata in force at a version of the range.
-    fn metadata_at(&self, version: i64) -> Result<Arc<Metadata>> {
+    /// What is in force at a version of the range.
+    fn in_force_at(&self, version: i64) -> Result<InForce> {
         if version == self.starting_version() {
-            return Ok(Arc::clone(self.head.metadata()));
+            return Ok(InForce::at(&self.head));
         }
         let Some(brought) = &self.surveyed else {
             // From the checkpoint next to it and not from the start of the range, which may be far away.
             let snapshot = Snapshot::load(&self.storage, &self.root, At::Version(version), None)?;
-            return Ok(Arc::clone(snapshot.metadata()));
+            return Ok(InForce::at(&snapshot));
         };
         let newest = brought.range(..=version).next_back();
-        Ok(Arc::clone(newest.map_or(self.head.metadata(), |(_, metadata)| metadata)))
+        Ok(newest.map_or_else(|| InForce::at(&self.head), |(_, in_force)| in_force.clone()))
+    }
+
+    fn require(&mut self, features: Vec<String>) {
+        for feature in features {
+            if !self.client_reader_features.contains(&feature) {
+                self.client_reader_features.push(feature);
+            }
+        }
     }
 
     fn check_feed(&self, version: i64, metadata: &Metadata) -> Result<()> {

@@ -4,8 +4,12 @@
 //! them. Where the table has in-commit timestamps those count from the version that enabled them; before it,
 //! and elsewhere, the files' modification times, made strictly monotonic (PROTOCOL, section In-Commit
 //! Timestamps). The two sides are searched apart.
+//!
+//! In-commit timestamps count where both the table's protocol supports them and its property enables them. A commit
+//! that must have one and has none has no known time: its file's modification time is another clock, and to mix the
+//! two would put versions in a wrong order. Only a question that needs that time fails.
 
-use crate::actions::Metadata;
+use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitFile;
 use crate::error::{Error, Result};
 use crate::segment::{Listing, log_file_path};
@@ -20,18 +24,18 @@ const FIRST_LINE_BYTES: usize = 16 << 10;
 pub(crate) struct InCommitTimestamps {
     /// 0 if the table always had them.
     from_version: i64,
-    /// The timestamp of that version; `None` if it is not told, because there is nothing before.
+    /// The timestamp of that version; `None` if the metadata does not name it, because there is nothing before.
     from_ms: Option<i64>,
 }
 
 impl InCommitTimestamps {
-    /// `None` where the table has them not.
-    pub(crate) fn of(metadata: &Metadata) -> Option<Self> {
+    /// `None` where they do not count.
+    pub(crate) fn of(protocol: &Protocol, metadata: &Metadata) -> Option<Self> {
         let number = |name| metadata.property(name).and_then(|value| value.parse().ok());
         let is_enabled = metadata
             .property("delta.enableInCommitTimestamps")
             .is_some_and(|value| value.eq_ignore_ascii_case("true"));
-        is_enabled.then(|| Self {
+        (is_enabled && protocol.supports_in_commit_timestamps()).then(|| Self {
             from_version: number("delta.inCommitTimestampEnablementVersion").unwrap_or(0),
             from_ms: number("delta.inCommitTimestampEnablementTimestamp"),
         })
@@ -61,8 +65,8 @@ struct Commit {
 }
 
 impl History {
-    /// Lists the whole log. `metadata` is that of the latest version.
-    pub fn read(storage: &Storage, root: &str, metadata: &Metadata) -> Result<Self> {
+    /// Lists the whole log. `protocol` and `metadata` are those of the latest version.
+    pub fn read(storage: &Storage, root: &str, protocol: &Protocol, metadata: &Metadata) -> Result<Self> {
         let listing = Listing::read(storage, root, 0)?;
         let earliest = listing.earliest().ok_or(Error::TableNotFound)?;
         let times = listing.commits.iter().map(|(version, file)| (*version, file.modified_ms));
@@ -71,7 +75,7 @@ impl History {
             .filter(|((version, _), _)| *version >= earliest)
             .map(|((version, modified_ms), file)| Commit { version, file: file.clone(), modified_ms })
             .collect();
-        let in_commit = InCommitTimestamps::of(metadata);
+        let in_commit = InCommitTimestamps::of(protocol, metadata);
         Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit })
     }
 
@@ -146,7 +150,8 @@ impl History {
         if index < self.first_in_commit() {
             return Ok(commit.modified_ms);
         }
-        in_commit_timestamp_ms(&self.storage, &self.root, &commit.file)
+        let own = in_commit_timestamp_ms(&self.storage, &self.root, &commit.file)?;
+        own.ok_or_else(|| no_in_commit_timestamp(&commit.file.name))
     }
 
     fn out_of_range(&self, requested_ms: i64) -> Result<Error> {
@@ -155,8 +160,12 @@ impl History {
     }
 }
 
-/// The in-commit timestamp of a commit that must have one.
-pub(crate) fn in_commit_timestamp_ms(storage: &Storage, root: &str, file: &LogFileEntry) -> Result<i64> {
+/// The in-commit timestamp of a commit, if it has one.
+pub(crate) fn in_commit_timestamp_ms(
+    storage: &Storage,
+    root: &str,
+    file: &LogFileEntry,
+) -> Result<Option<i64>> {
     let path = log_file_path(root, &file.name);
     let stored = storage.open(&path, Some(file.size))?;
     let start = stored.read_range(0, FIRST_LINE_BYTES.min(stored.size() as usize))?;
@@ -164,11 +173,18 @@ pub(crate) fn in_commit_timestamp_ms(storage: &Storage, root: &str, file: &LogFi
     let from_first_line = first_line
         .and_then(|line| CommitFile::parse(&file.name, &line).ok())
         .and_then(|commit| commit.in_commit_timestamp_ms);
-    let found = match from_first_line {
-        Some(timestamp_ms) => Some(timestamp_ms),
-        None => CommitFile::parse(&file.name, &storage.read(&path)?)?.in_commit_timestamp_ms,
-    };
-    found.ok_or_else(|| Error::corrupt(&*file.name, "the commit has no inCommitTimestamp"))
+    match from_first_line {
+        Some(timestamp_ms) => Ok(Some(timestamp_ms)),
+        None => Ok(CommitFile::parse(&file.name, &storage.read(&path)?)?.in_commit_timestamp_ms),
+    }
+}
+
+/// The answer to a question for the time of a commit that must have its own and has none.
+pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
+    Error::corrupt(
+        file,
+        "in-commit timestamps are enabled and this commit has none; read its version by number, not by time",
+    )
 }
 
 /// Makes times strictly increasing: a commit cannot be as old as the one before it, whatever the store's clock
@@ -218,7 +234,17 @@ mod tests {
             let configuration =
                 properties.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
             let metadata = Metadata { configuration, ..Metadata::default() };
-            History::read(&Storage::local(), self.root(), &metadata).unwrap()
+            History::read(&Storage::local(), self.root(), &protocol(&["inCommitTimestamp"]), &metadata)
+                .unwrap()
+        }
+    }
+
+    fn protocol(writer_features: &[&str]) -> Protocol {
+        Protocol {
+            min_reader_version: 1,
+            min_writer_version: 7,
+            reader_features: None,
+            writer_features: Some(writer_features.iter().map(|name| (*name).into()).collect()),
         }
     }
 
@@ -295,7 +321,23 @@ mod tests {
     fn a_commit_without_its_timestamp_is_corrupt() {
         let table = Table::new(0, &[(9, Some(100)), (9, None)]);
         let history = table.history(&[ENABLED]);
-        assert!(matches!(history.version_at_or_after(150), Err(Error::CorruptLog { .. })));
+        let error = history.version_at_or_after(150).unwrap_err();
+        assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
+        assert!(error.to_string().contains("in-commit timestamps are enabled"), "{error}");
+        assert_eq!(history.timestamp_ms(0).unwrap(), Some(100));
+    }
+
+    #[test]
+    fn in_commit_timestamps_need_the_table_feature_and_the_property() {
+        let of = |protocol: &Protocol, (key, value): (&str, &str)| {
+            let configuration = vec![(key.into(), value.into())];
+            InCommitTimestamps::of(protocol, &Metadata { configuration, ..Metadata::default() })
+        };
+        let supported = protocol(&["appendOnly", "inCommitTimestamp"]);
+        assert!(of(&supported, ENABLED).is_some());
+        assert!(of(&supported, (ENABLED.0, "false")).is_none());
+        assert!(of(&protocol(&["appendOnly"]), ENABLED).is_none());
+        assert!(of(&Protocol { min_writer_version: 6, ..supported }, ENABLED).is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::thread::available_parallelism;
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
+use crate::history::in_commit_timestamp_ms;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
@@ -44,7 +45,8 @@ pub struct Snapshot {
     storage: Storage,
     root: String,
     segment: LogSegment,
-    timestamp_ms: i64,
+    /// Empty until the commit was read for it; `None` in it where the commit does not say it.
+    timestamp: OnceLock<Option<i64>>,
     protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
     /// What `partitionValues` are keyed by, in the order of `metadata.partition_columns`.
@@ -85,10 +87,17 @@ impl Snapshot {
         self.segment.version
     }
 
-    /// When it was committed, milliseconds since the epoch: in-commit where the table has that.
-    #[must_use]
-    pub fn timestamp_ms(&self) -> i64 {
-        self.timestamp_ms
+    /// When it was committed, milliseconds since the epoch: in-commit where the table has that, and `None` where the
+    /// commit then lacks it. May read the commit.
+    pub fn timestamp_ms(&self) -> Result<Option<i64>> {
+        if let Some(known) = self.timestamp.get() {
+            return Ok(*known);
+        }
+        let found = match &self.segment.version_commit {
+            Some(file) => in_commit_timestamp_ms(&self.storage, &self.root, file)?,
+            None => None,
+        };
+        Ok(*self.timestamp.get_or_init(|| found))
     }
 
     /// The protocol in force.

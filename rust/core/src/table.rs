@@ -25,6 +25,17 @@ use remembered::Remembered;
 /// Ranges of changes that are kept for their next pages; each holds a few megabytes of commits at most.
 const REMEMBERED_RANGES: usize = 4;
 
+/// Which version's metadata stands before the changes of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heading {
+    /// The first one of the range.
+    Start,
+    /// The latest one of the table.
+    Latest,
+    /// This one, which was the latest when an earlier page was answered.
+    Version(i64),
+}
+
 /// One shared table. Thread-safe.
 #[derive(Debug)]
 pub struct Table {
@@ -168,9 +179,26 @@ impl Table {
 
     /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
     /// latest version.
-    pub fn changes(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Arc<Changes>> {
+    pub fn changes(
+        &self,
+        kind: ChangeKind,
+        start: i64,
+        end: Option<i64>,
+        heading: Heading,
+    ) -> Result<Arc<Changes>> {
+        let (end, heading) = match heading {
+            Heading::Start => (end, start),
+            Heading::Version(version) => (end, version),
+            Heading::Latest => {
+                let latest = self.look(Instant::now())?.version().max(start);
+                (Some(end.map_or(latest, |end| end.min(latest))), latest)
+            }
+        };
         let is_asked = |range: &Changes| {
-            range.kind() == kind && range.starting_version() == start && Some(range.ending_version()) == end
+            range.kind() == kind
+                && range.starting_version() == start
+                && Some(range.ending_version()) == end
+                && range.heading_version() == heading
         };
         if let Some(known) = lock(&self.ranges).iter().find(|range| is_asked(range)) {
             return Ok(Arc::clone(known));
@@ -178,6 +206,9 @@ impl Table {
         let known = self.snapshot_at(At::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
         changes.survey()?;
+        if heading != start {
+            changes.head_by(&*self.snapshot_at(At::Version(heading))?);
+        }
         let changes = Arc::new(changes);
         let mut ranges = lock(&self.ranges);
         if ranges.len() == REMEMBERED_RANGES {
@@ -190,7 +221,7 @@ impl Table {
     /// When its versions were committed.
     pub fn history(self: &Arc<Self>, pool: &Pool) -> Result<History> {
         let latest = self.latest(Duration::ZERO, pool)?;
-        History::read(&self.storage, &self.root, latest.metadata())
+        History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())
     }
 
     /// Where the columns of a snapshot's checkpoint are kept.

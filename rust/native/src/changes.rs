@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use deltalog::Error;
 use deltalog::answer;
 use deltalog::changes::ChangeKind;
 use deltalog::ndjson::changes::{ChangeOptions, ChangePlace};
+use deltalog::table::Heading;
 use pyo3::prelude::*;
 
 use crate::errors::run;
@@ -26,10 +28,30 @@ impl Changes {
         starting_version: i64,
         ending_version: Option<i64>,
         change_data_feed: bool,
+        heading: Option<HeadingArgument>,
     ) -> deltalog::Result<Self> {
         let kind = if change_data_feed { ChangeKind::ChangeDataFeed } else { ChangeKind::Files };
-        let changes = table.changes(kind, starting_version, ending_version)?;
+        let heading = heading.map_or(Ok(Heading::Start), HeadingArgument::heading)?;
+        let changes = table.changes(kind, starting_version, ending_version, heading)?;
         Ok(Self { table: Arc::clone(table), changes })
+    }
+}
+
+/// `heading` as Python says it.
+#[derive(FromPyObject)]
+pub(crate) enum HeadingArgument {
+    Version(i64),
+    Name(String),
+}
+
+impl HeadingArgument {
+    fn heading(self) -> deltalog::Result<Heading> {
+        match self {
+            Self::Version(version) => Ok(Heading::Version(version)),
+            Self::Name(name) if name == "start" => Ok(Heading::Start),
+            Self::Name(name) if name == "latest" => Ok(Heading::Latest),
+            Self::Name(name) => Err(Error::InvalidArgument(format!("no heading '{name}'"))),
+        }
     }
 }
 
@@ -43,6 +65,11 @@ impl Changes {
     #[getter]
     fn ending_version(&self) -> i64 {
         self.changes.ending_version()
+    }
+
+    #[getter]
+    fn heading_version(&self) -> i64 {
+        self.changes.heading_version()
     }
 
     #[getter]

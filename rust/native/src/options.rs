@@ -32,7 +32,7 @@ impl AnswerOptions {
     #[new]
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
         predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, place=None,
-        content_coding="identity", deadline_ms=None))]
+        content_coding="identity", deadline_ms=None, history_shared=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         py: Python<'_>,
@@ -47,13 +47,14 @@ impl AnswerOptions {
         place: Option<String>,
         content_coding: &str,
         deadline_ms: Option<i64>,
+        history_shared: bool,
     ) -> PyResult<Self> {
         run(py, || {
             let format = response_format_of(response_format)?;
             let ids = file_id_scheme.map_or(Ok(format.id_scheme()), id_scheme_of)?;
             Ok(Self {
                 signers: Arc::clone(&signers.0),
-                lines: LineOptions { format, ids, now_ms, lifetime_seconds },
+                lines: LineOptions { format, ids, now_ms, lifetime_seconds, history_shared },
                 hints: Hints { sql: predicate_hints, json: json_predicate_hint },
                 max_files,
                 place,

@@ -42,8 +42,8 @@ impl Snapshot {
     }
 
     #[getter]
-    fn timestamp_ms(&self) -> i64 {
-        self.snapshot.timestamp_ms()
+    fn timestamp_ms(&self, py: Python<'_>) -> PyResult<Option<i64>> {
+        run(py, || self.snapshot.timestamp_ms())
     }
 
     #[getter]
@@ -96,15 +96,17 @@ impl Snapshot {
         self.snapshot.identity().to_string()
     }
 
-    #[pyo3(signature = (response_format, *, with_version))]
+    #[pyo3(signature = (response_format, *, with_version, history_shared=false))]
     fn header<'py>(
         &self,
         py: Python<'py>,
         response_format: &str,
         with_version: bool,
+        history_shared: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let head = run(py, || {
-            answer::header(&self.table, &self.snapshot, response_format_of(response_format)?, with_version)
+            let format = response_format_of(response_format)?;
+            answer::header(&self.table, &self.snapshot, format, with_version, history_shared)
         })?;
         Ok(PyBytes::new(py, &head))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deltalog::snapshot::At;
 use pyo3::prelude::*;
 
-use crate::changes::Changes;
+use crate::changes::{Changes, HeadingArgument};
 use crate::errors::{run, to_python};
 use crate::shared::{hot, pool};
 use crate::snapshot::Snapshot;
@@ -59,14 +59,15 @@ impl Table {
         run(py, || self.0.history(&pool()?)?.version_at_or_before(timestamp_ms))
     }
 
-    #[pyo3(signature = (*, starting_version, ending_version=None, change_data_feed))]
+    #[pyo3(signature = (*, starting_version, ending_version=None, change_data_feed, heading=None))]
     fn changes(
         &self,
         py: Python<'_>,
         starting_version: i64,
         ending_version: Option<i64>,
         change_data_feed: bool,
+        heading: Option<HeadingArgument>,
     ) -> PyResult<Changes> {
-        run(py, || Changes::open(&self.0, starting_version, ending_version, change_data_feed))
+        run(py, || Changes::open(&self.0, starting_version, ending_version, change_data_feed, heading))
     }
 }

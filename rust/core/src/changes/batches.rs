@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, RangeCommit, range_commits};
+use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, InForce, RangeCommit, range_commits};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
 use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
-use crate::history::InCommitTimestamps;
+use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
 use crate::segment::{Listing, log_file_path};
@@ -35,8 +35,9 @@ pub struct ChangedFiles {
 pub struct ChangeBatch {
     /// The version.
     pub version: i64,
-    /// When it was committed, milliseconds since the epoch.
-    pub timestamp_ms: i64,
+    /// When it was committed, milliseconds since the epoch; `None` where its commit lacks the in-commit timestamp
+    /// that it must have.
+    pub timestamp_ms: Option<i64>,
     /// The protocol that it brought; `None` at the first version of the range, which heads the answer.
     pub protocol: Option<Arc<Protocol>>,
     /// The metadata that it brought; `None` at the first version of the range, which heads the answer.
@@ -82,15 +83,16 @@ pub struct ChangeBatches {
 /// What counts for the version that is read.
 #[derive(Debug)]
 struct Force {
+    protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
     in_commit: Option<InCommitTimestamps>,
     interner: PartitionInterner,
 }
 
 impl Force {
-    fn new(metadata: Arc<Metadata>) -> Self {
+    fn new(InForce { protocol, metadata }: InForce) -> Self {
         let interner = PartitionInterner::new(&partition_names(&metadata));
-        Self { in_commit: InCommitTimestamps::of(&metadata), interner, metadata }
+        Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata }
     }
 }
 
@@ -99,7 +101,7 @@ impl ChangeBatches {
         let next =
             from_version.checked_sub(changes.starting_version()).and_then(|next| usize::try_from(next).ok());
         let next = next.filter(|next| *next < changes.commits.len()).ok_or(Error::InvalidCursor)?;
-        let metadata = changes.metadata_at(from_version)?;
+        let in_force = changes.in_force_at(from_version)?;
         let kept: BTreeMap<_, _> =
             changes.kept.range(from_version..).map(|(version, bytes)| (*version, bytes.clone())).collect();
         // A survey keeps the first commits of the range, without a gap.
@@ -112,7 +114,7 @@ impl ChangeBatches {
             kept,
             next,
             starting_version: changes.starting_version(),
-            force: Force::new(metadata),
+            force: Force::new(in_force),
         })
     }
 
@@ -146,14 +148,18 @@ impl ChangeBatches {
         let protocol = file.protocol.take().filter(|_| !is_head).map(|protocol| protocol.checked(&file.name));
         let protocol = protocol.transpose()?.map(Arc::new);
         let metadata = file.metadata.take().filter(|_| !is_head).map(Arc::new);
-        if let Some(metadata) = &metadata {
-            self.force = Force::new(Arc::clone(metadata));
-            if self.kind == ChangeKind::ChangeDataFeed && !metadata.is_change_data_feed_on() {
-                return Err(Error::ChangeDataFeedDisabled(commit.version));
-            }
+        if protocol.is_some() || metadata.is_some() {
+            self.force = Force::new(InForce {
+                protocol: Arc::clone(protocol.as_ref().unwrap_or(&self.force.protocol)),
+                metadata: Arc::clone(metadata.as_ref().unwrap_or(&self.force.metadata)),
+            });
+        }
+        let is_feed = self.kind == ChangeKind::ChangeDataFeed;
+        if is_feed && !self.force.metadata.is_change_data_feed_on() {
+            return Err(Error::ChangeDataFeedDisabled(commit.version));
         }
         let source = SourceId((commit.version - self.starting_version) as u32);
-        let has_cdc = self.kind == ChangeKind::ChangeDataFeed && !file.cdc.is_empty();
+        let has_cdc = is_feed && !file.cdc.is_empty();
         let mut chosen = |columns: &Columns, is_chosen: &dyn Fn(usize) -> bool| -> Result<ChangedFiles> {
             let rows: Rows =
                 (0..columns.len()).filter(|index| is_chosen(*index)).map(|index| index as u32).collect();
@@ -162,24 +168,26 @@ impl ChangeBatches {
             let batch = columns.batch(source, &file.name, &mut self.force.interner)?;
             Ok(ChangedFiles { batch, rows, without_partition_values })
         };
-        Ok(ChangeBatch {
+        let batch = ChangeBatch {
             version: commit.version,
             cdc: chosen(&file.cdc, &|_| has_cdc)?,
             adds: chosen(&file.adds, &|index| !has_cdc && file.adds.is_data_change(index))?,
             removes: chosen(&file.removes, &|index| !has_cdc && file.removes.is_data_change(index))?,
-            timestamp_ms: self.timestamp_ms(commit, &file)?,
+            timestamp_ms: self.timestamp_ms(commit, &file),
             metadata_in_force: Arc::clone(&self.force.metadata),
             protocol,
             metadata,
-        })
+        };
+        // The time of a change is a column of the feed; that of a file is only said.
+        if is_feed && batch.timestamp_ms.is_none() && !batch.is_empty() {
+            return Err(no_in_commit_timestamp(&commit.file.name));
+        }
+        Ok(batch)
     }
 
-    fn timestamp_ms(&self, commit: &RangeCommit, file: &CommitFile) -> Result<i64> {
-        if !self.force.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version)) {
-            return Ok(commit.modified_ms);
-        }
-        let own = file.in_commit_timestamp_ms;
-        own.ok_or_else(|| Error::corrupt(&*commit.file.name, "the commit has no inCommitTimestamp"))
+    fn timestamp_ms(&self, commit: &RangeCommit, file: &CommitFile) -> Option<i64> {
+        let has_own = self.force.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version));
+        if has_own { file.in_commit_timestamp_ms } else { Some(commit.modified_ms) }
     }
 }
 

@@ -5,6 +5,9 @@ use crate::segment::log_file_path;
 
 const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
 
+const IN_COMMIT_PROTOCOL: &str =
+    r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["inCommitTimestamp"]}}"#;
+
 fn metadata(feed: bool) -> String {
     format!(
         r#"{{"metaData":{{"id":"t","schemaString":"{{}}","partitionColumns":["p"],"configuration":{{"delta.enableChangeDataFeed":"{feed}"}}}}}}"#
@@ -247,16 +250,43 @@ fn timestamps_are_the_commits_own_where_the_table_has_them() {
     let info = |at: i64| format!(r#"{{"commitInfo":{{"inCommitTimestamp":{at}}}}}"#);
     let table = Table::new(&[
         lines(&[PROTOCOL, &metadata(true)]),
-        lines(&[&info(111), &enabled]),
+        lines(&[&info(111), &enabled, IN_COMMIT_PROTOCOL]),
         lines(&[&info(222)]),
     ]);
     let changes = table.open(ChangeKind::ChangeDataFeed, 0, None).unwrap();
     let times: Vec<_> = changes.batches(0).unwrap().map(|batch| batch.unwrap().timestamp_ms).collect();
-    assert!(times[0] > 1_600_000_000_000);
-    assert_eq!(times[1..], [111, 222]);
-    table.write(&commit_name(2), "");
-    let untold = changes.batches(2).and_then(|mut batches| batches.next_version());
-    assert!(matches!(untold, Err(Error::CorruptLog { .. })));
+    assert!(times[0] > Some(1_600_000_000_000));
+    assert_eq!(times[1..], [Some(111), Some(222)]);
+}
+
+#[test]
+fn a_change_without_its_time_fails_the_feed_and_not_a_range_of_files() {
+    let enabled = metadata(true)
+        .replace(r#""delta.enableCh"#, r#""delta.enableInCommitTimestamps":"true","delta.enableCh"#);
+    let table = Table::new(&[
+        lines(&[r#"{"commitInfo":{"inCommitTimestamp":111}}"#, IN_COMMIT_PROTOCOL, &enabled]),
+        lines(&[r#"{"commitInfo":{"operation":"OPTIMIZE"}}"#, &file("add", "a", false)]),
+        lines(&[&file("add", "b", true)]),
+    ]);
+    for surveyed in [true, false] {
+        for (kind, first) in [(ChangeKind::ChangeDataFeed, 0), (ChangeKind::Files, 0), (ChangeKind::Files, 2)]
+        {
+            let mut changes = table.open(kind, 0, None).unwrap();
+            if surveyed {
+                changes.survey().unwrap();
+            }
+            let times: Vec<_> =
+                changes.batches(first).unwrap().map(|batch| batch.map(|batch| batch.timestamp_ms)).collect();
+            match (kind, times.last().unwrap()) {
+                (ChangeKind::ChangeDataFeed, Err(Error::CorruptLog { file, .. })) => {
+                    assert_eq!(*file, commit_name(2));
+                    assert!(matches!(times[..2], [Ok(Some(111)), Ok(None)]), "nothing changed at version 1");
+                }
+                (ChangeKind::Files, Ok(None)) => {}
+                found => panic!("{found:?}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn write_file(
     id.append(out);
     if let Some(vector) = vector.filter(|vector| vector.storage_type != b'i') {
         out.extend_from_slice(b"\",\"deletionVectorFileId\":\"");
-        set_unique_id(vector, &mut names.name);
+        set_vector_file(vector, &mut names.name);
         names.append_name_id(out);
     }
     out.extend_from_slice(match file.action {
@@ -133,15 +133,12 @@ fn append_vector_url(
     }
 }
 
-/// As [`DeletionVectorDescriptor::unique_id`], without a new string.
-fn set_unique_id(vector: &DeletionVectorDescriptor, name: &mut String) {
+/// What names the file of a vector: its unique id without the offset, because one file holds many vectors and
+/// clients keep files by this name.
+fn set_vector_file(vector: &DeletionVectorDescriptor, name: &mut String) {
     name.clear();
     name.push(char::from(vector.storage_type));
     name.push_str(&vector.path_or_inline);
-    if let Some(offset) = vector.offset {
-        name.push('@');
-        name.push_str(itoa::Buffer::new().format(offset));
-    }
 }
 
 fn write_row_tracking(file: &FileRow<'_>, out: &mut Vec<u8>) {

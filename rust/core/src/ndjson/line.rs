@@ -37,8 +37,8 @@ impl ResponseFormat {
 pub struct Stamp {
     /// The table's version, or that of the commit.
     pub version: i64,
-    /// The version's timestamp, milliseconds since the epoch.
-    pub timestamp_ms: i64,
+    /// The version's timestamp, milliseconds since the epoch; the line leaves out what is not known.
+    pub timestamp_ms: Option<i64>,
 }
 
 /// What was written.
@@ -182,7 +182,9 @@ impl LineWriter {
             self.tail.clear();
             if let Some(stamp) = self.stamp {
                 append_member(b",\"version\":", stamp.version, &mut self.tail);
-                append_member(b",\"timestamp\":", stamp.timestamp_ms, &mut self.tail);
+                if let Some(timestamp_ms) = stamp.timestamp_ms {
+                    append_member(b",\"timestamp\":", timestamp_ms, &mut self.tail);
+                }
             }
             append_member(b",\"expirationTimestamp\":", expiration_ms, &mut self.tail);
             self.tail.extend_from_slice(b"}}\n");

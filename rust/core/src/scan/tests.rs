@@ -15,7 +15,7 @@ use crate::predicate::Hints;
 use crate::segment::log_file_path;
 use crate::snapshot::At;
 use crate::storage::Storage;
-use crate::table::Table;
+use crate::table::{Heading, Table};
 
 const CHECKPOINT_FILES: usize = 60;
 
@@ -287,12 +287,29 @@ fn a_place_of_nowhere_is_an_invalid_cursor() {
 fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     let log = Log::new();
     let table = table(&log, 0);
-    let first = table.changes(ChangeKind::Files, 8, None).unwrap();
+    let first = table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap();
     assert_eq!(first.ending_version(), 10);
-    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10)).unwrap()));
+    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
     commit(&log, 11, &[add_row(104)]);
-    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10)).unwrap()));
-    assert_eq!(table.changes(ChangeKind::Files, 8, None).unwrap().ending_version(), 11);
+    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
+    assert_eq!(table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap().ending_version(), 11);
+}
+
+#[test]
+fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
+    let log = Log::new();
+    let table = table(&log, 0);
+    let of = |end, heading| table.changes(ChangeKind::Files, 8, end, heading).unwrap();
+    let first = of(Some(9), Heading::Latest);
+    assert_eq!((first.ending_version(), first.heading_version()), (9, 10));
+    assert!(Arc::ptr_eq(&first, &of(Some(9), Heading::Latest)));
+    commit(&log, 11, &[add_row(104)]);
+    let later = of(Some(9), Heading::Latest);
+    assert_eq!((later.ending_version(), later.heading_version()), (9, 11));
+    assert_ne!(later.identity(), first.identity());
+    assert!(Arc::ptr_eq(&first, &of(Some(9), Heading::Version(10))));
+    assert_eq!(of(Some(9), Heading::Start).heading_version(), 8);
+    assert_eq!(of(None, Heading::Latest).ending_version(), 11);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::checkpoint::Checkpoint;
 use crate::commit::CommitFile;
 use crate::crc::Checksum;
 use crate::error::{Error, Result};
-use crate::history::{History, InCommitTimestamps, in_commit_timestamp_ms, monotonic};
+use crate::history::{History, InCommitTimestamps, monotonic};
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::{Order, ReplaySet};
@@ -41,7 +41,8 @@ fn try_load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Re
         At::Version(version) => Some(version),
         At::Timestamp(timestamp_ms) => {
             let latest = load(storage, root, At::Latest, base)?;
-            let version = History::read(storage, root, &latest.metadata)?.version_as_of(timestamp_ms)?;
+            let history = History::read(storage, root, &latest.protocol, &latest.metadata)?;
+            let version = history.version_as_of(timestamp_ms)?;
             if version == latest.version() {
                 return Ok(latest);
             }
@@ -124,7 +125,7 @@ impl Loader<'_> {
 
         let checkpoint = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.checkpoint));
         let (protocol, metadata) = self.heads(&commits, previous, checksum.as_ref(), &checkpoint)?;
-        let timestamp_ms = self.timestamp_ms(&metadata, &commits, checksum.as_ref())?;
+        let timestamp = self.timestamp(&protocol, &metadata, &commits, checksum.as_ref());
         let partition_names: Arc<[_]> = partition_names(&metadata).into();
         if previous.is_some_and(|previous| previous.partition_names != partition_names) {
             return Ok(None);
@@ -146,7 +147,7 @@ impl Loader<'_> {
             storage: self.storage.clone(),
             root: self.root.to_owned(),
             segment: self.segment,
-            timestamp_ms,
+            timestamp,
             protocol,
             metadata,
             partition_names,
@@ -226,31 +227,39 @@ impl Loader<'_> {
             .collect()
     }
 
-    fn timestamp_ms(
+    /// When the version was committed; not filled where its commit has to be read to know it.
+    fn timestamp(
         &self,
+        protocol: &Protocol,
         metadata: &Metadata,
         commits: &[Commit<'_>],
         checksum: Option<&Checksum>,
-    ) -> Result<i64> {
+    ) -> OnceLock<Option<i64>> {
         let version = self.segment.version;
-        let has_own = InCommitTimestamps::of(metadata).is_some_and(|in_commit| in_commit.covers(version));
-        match &self.segment.version_commit {
-            Some(file) if has_own => {
+        let in_commit = InCommitTimestamps::of(protocol, metadata);
+        let has_own = in_commit.is_some_and(|in_commit| in_commit.covers(version));
+        let timestamp_ms = match &self.segment.version_commit {
+            Some(_) if has_own => {
                 let newest = commits.first().filter(|(entry, _)| entry.start == version);
                 let known = newest.and_then(|(_, commit)| commit.in_commit_timestamp_ms);
                 let known = known.or(checksum.and_then(|checksum| checksum.in_commit_timestamp_ms));
-                known.map_or_else(|| in_commit_timestamp_ms(self.storage, self.root, file), Ok)
+                match (known, newest) {
+                    (None, None) => return OnceLock::new(),
+                    (known, _) => known,
+                }
             }
             Some(_) => {
                 let times = monotonic(self.segment.modified_ms.iter().copied());
-                Ok(times.last().map_or(0, |(_, timestamp_ms)| timestamp_ms))
+                Some(times.last().map_or(0, |(_, timestamp_ms)| timestamp_ms))
             }
-            // Cleanup took the commit and left its checkpoint.
+            // Cleanup took the commit and left its checkpoint, whose time is that of another clock.
+            None if has_own => checksum.and_then(|checksum| checksum.in_commit_timestamp_ms),
             None => {
                 let written = self.segment.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);
-                Ok(written.map(|file| file.modified_ms).max().unwrap_or(0))
+                Some(written.map(|file| file.modified_ms).max().unwrap_or(0))
             }
-        }
+        };
+        OnceLock::from(timestamp_ms)
     }
 }
 

@@ -8,6 +8,9 @@ use crate::segment::log_file_path;
 pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}"#;
 pub(super) const METADATA: &str = r#"{"metaData":{"id":"table","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":["p"],"configuration":{}}}"#;
 
+const IN_COMMIT_PROTOCOL: &str =
+    r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["inCommitTimestamp"]}}"#;
+
 pub(super) struct Table(tempfile::TempDir);
 
 impl Table {
@@ -100,7 +103,7 @@ fn an_advanced_snapshot_keeps_the_places_of_older_files() {
     };
     assert_eq!(places(&second), places(&fresh));
     assert_eq!(second.identity(), fresh.identity());
-    assert_eq!(second.timestamp_ms(), fresh.timestamp_ms());
+    assert_eq!(second.timestamp_ms().unwrap(), fresh.timestamp_ms().unwrap());
 }
 
 #[test]
@@ -181,19 +184,57 @@ fn a_time_finds_the_version_that_was_the_newest() {
         assert!(matches!(table.load(At::Timestamp(time)), Err(Error::TimestampOutOfRange { .. })), "{time}");
     }
     table.touch(1, 0);
-    assert_eq!(table.load(At::Version(1)).unwrap().timestamp_ms(), 1_000_001, "made monotonic");
+    assert_eq!(
+        table.load(At::Version(1)).unwrap().timestamp_ms().unwrap(),
+        Some(1_000_001),
+        "made monotonic"
+    );
 }
 
 #[test]
 fn in_commit_timestamps_are_the_commits_own() {
     let table = Table::new(&[]);
     let enabled = METADATA.replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.inCommitTimestampEnablementTimestamp":"5000000"}"#);
-    table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
+    table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
     table.commit(2, &[r#"{"commitInfo":{"inCommitTimestamp":6000000}}"#]);
-    table.write("00000000000000000001.00000000000000000002.compacted.json", &enabled);
-    assert_eq!(table.load(At::Version(0)).unwrap().timestamp_ms(), 1_000_000);
-    assert_eq!(table.load(At::Version(1)).unwrap().timestamp_ms(), 5_000_000);
-    assert_eq!(table.load(At::Version(2)).unwrap().timestamp_ms(), 6_000_000, "from behind the compaction");
+    table.write(
+        "00000000000000000001.00000000000000000002.compacted.json",
+        &[&enabled, IN_COMMIT_PROTOCOL].join("\n"),
+    );
+    let time = |version| table.load(At::Version(version)).unwrap().timestamp_ms().unwrap();
+    assert_eq!(time(0), Some(1_000_000));
+    assert_eq!(time(1), Some(5_000_000));
+    assert_eq!(time(2), Some(6_000_000), "from behind the compaction");
+}
+
+#[test]
+fn a_missing_in_commit_timestamp_fails_only_who_needs_the_time() {
+    let table = Table::new(&[&add("a")]);
+    let enabled = METADATA
+        .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
+    table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
+    table.commit(2, &[r#"{"commitInfo":{"timestamp":6000000}}"#, &add("b")]);
+    for at in [At::Latest, At::Version(2)] {
+        let snapshot = table.load(at).unwrap();
+        assert_eq!((snapshot.version(), snapshot.timestamp_ms().unwrap()), (2, None));
+    }
+    let asked = table.load(At::Timestamp(5_500_000));
+    assert!(matches!(&asked, Err(Error::CorruptLog { file, .. }) if *file == commit_name(2)), "{asked:?}");
+    table.write(
+        "00000000000000000001.00000000000000000002.compacted.json",
+        &[&enabled, IN_COMMIT_PROTOCOL, &add("b")].join("\n"),
+    );
+    assert_eq!(table.load(At::Latest).unwrap().timestamp_ms().unwrap(), None);
+}
+
+#[test]
+fn without_the_table_feature_a_property_enables_no_in_commit_timestamps() {
+    let table = Table::new(&[]);
+    let enabled = METADATA
+        .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
+    table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
+    assert_eq!(table.load(At::Latest).unwrap().timestamp_ms().unwrap(), Some(1_001_000));
+    assert_eq!(table.load(At::Timestamp(1_000_500)).unwrap().version(), 0);
 }
 
 #[test]

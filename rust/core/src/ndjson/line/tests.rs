@@ -109,7 +109,7 @@ fn actions_of_a_commit_in_the_parquet_format() {
     let mut batch = batch(&["d=x/part-0.parquet"]);
     batch.stats = Some(StringViewArray::from_iter_values(["{}"]).into());
     let mut writer = writer(ResponseFormat::Parquet);
-    let stamp = Some(Stamp { version: 7, timestamp_ms: 1_650_000_000_000 });
+    let stamp = Some(Stamp { version: 7, timestamp_ms: Some(1_650_000_000_000) });
     for (action, name) in [(FileAction::Add, "add"), (FileAction::Remove, "remove"), (FileAction::Cdc, "cdf")]
     {
         writer.set_action(action, stamp);
@@ -149,10 +149,10 @@ fn an_add_with_everything_in_the_delta_format() {
     batch.default_row_commit_version = Some(Int64Array::from(vec![5]));
     batch.clustering_provider = Some(StringViewArray::from_iter_values(["liquid"]));
     let mut writer = writer(ResponseFormat::Delta);
-    writer.set_action(FileAction::Live, Some(Stamp { version: 7, timestamp_ms: 8 }));
+    writer.set_action(FileAction::Live, Some(Stamp { version: 7, timestamp_ms: Some(8) }));
     let expected = json!({"file": {
         "id": hex(&sha2::Sha256::digest("d=x/part-0.parquet")),
-        "deletionVectorFileId": hex(&sha2::Sha256::digest(format!("uab{UUID_TEXT}@1"))),
+        "deletionVectorFileId": hex(&sha2::Sha256::digest(format!("uab{UUID_TEXT}"))),
         "deltaSingleAction": {"add": {
             "path": signed("d=x/part-0.parquet"),
             "partitionValues": {"d": "x"},
@@ -176,6 +176,20 @@ fn an_add_with_everything_in_the_delta_format() {
         "expirationTimestamp": EXPIRES_MS,
     }});
     assert_eq!(write(&mut writer, &batch), [expected]);
+}
+
+#[test]
+fn vectors_of_one_file_share_its_id() {
+    let mut batch = batch(&["a", "b", "c"]);
+    let at = |offset, path: &str| {
+        Some(Box::new(DeletionVectorDescriptor { offset: Some(offset), ..vector(b'u', path) }))
+    };
+    let other = UUID_TEXT.replace('q', "r");
+    batch.deletion_vector = Some(vec![at(1, UUID_TEXT), at(60, UUID_TEXT), at(1, &other)]);
+    let lines = write(&mut writer(ResponseFormat::Delta), &batch);
+    let id = |line: usize| lines[line]["file"]["deletionVectorFileId"].as_str().unwrap();
+    assert_eq!(id(0), id(1));
+    assert_ne!(id(0), id(2));
 }
 
 #[test]
@@ -208,7 +222,7 @@ fn a_remove_and_a_change_data_file_in_the_delta_format() {
     batch.deletion_vector =
         Some(vec![Some(Box::new(vector(b'i', "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")))]);
     let mut writer = writer(ResponseFormat::Delta);
-    let stamp = Some(Stamp { version: 7, timestamp_ms: 8 });
+    let stamp = Some(Stamp { version: 7, timestamp_ms: Some(8) });
     writer.set_action(FileAction::Remove, stamp);
     let expected = json!({"remove": {
         "path": signed("a"),
