@@ -1,6 +1,6 @@
 //! The words of SQL as Spark reads them: names, numbers, strings with escapes, symbols.
 
-use super::expression::NumberKind;
+use super::expression::{MAX_DEPTH, NumberKind};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Token<'a> {
@@ -93,6 +93,10 @@ impl<'a> Lexer<'a> {
         }
         let mut parts = vec![first];
         while self.peek() == Some('.') {
+            // Binding tries each tail of a path, so its cost is the square of the number of names.
+            if parts.len() == MAX_DEPTH {
+                return Err("a name has too many parts".into());
+            }
             self.position += 1;
             parts.push(self.name_part()?);
         }

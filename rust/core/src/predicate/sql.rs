@@ -491,6 +491,10 @@ mod tests {
         assert_eq!(shown_tree(&wide), "! the condition has too many nodes");
         let chain = format!("a{}", " IS NULL".repeat(10_000));
         assert_eq!(shown_tree(&chain), "<a condition within a comparison> IS NULL");
+        let path = |parts: usize| format!("{} = 1", vec!["a"; parts].join("."));
+        assert!(!shown_tree(&path(MAX_DEPTH)).starts_with('!'));
+        assert_eq!(shown_tree(&path(MAX_DEPTH + 1)), "! a name has too many parts");
+        assert_eq!(shown_tree(&path(500_000)), "! a name has too many parts");
     }
 
     proptest! {
