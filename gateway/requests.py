@@ -154,20 +154,39 @@ class TableRequest:
         )
 
     def ending(
-        self, read: Snapshot | Changes, summary: StreamSummary, chosen: ResponseFormat, parameters: list[Any]
+        self,
+        read: Snapshot | Changes,
+        summary: StreamSummary,
+        chosen: ResponseFormat,
+        parameters: list[Any],
+        page: Page | None,
     ) -> dict[str, Any]:
-        """What every endStreamAction says: where the next page begins, and how long all URLs live."""
+        """What every endStreamAction says: where the next page begins, and how long all URLs live.
+
+        `page` is the one that is answered; None for the first.
+        """
         return {
-            "nextPageToken": self._next_page(read, summary.next_place, chosen, parameters),
+            "nextPageToken": self._next_page(read, summary.next_place, chosen, parameters, page),
             "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
         }
 
     def _next_page(
-        self, read: Snapshot | Changes, place: str | None, chosen: ResponseFormat, parameters: list[Any]
+        self,
+        read: Snapshot | Changes,
+        place: str | None,
+        chosen: ResponseFormat,
+        parameters: list[Any],
+        page: Page | None,
     ) -> str | None:
         if place is None:
             return None
-        page = Page(
+        # A page pins its version, which need be shared no longer: its successors live no longer than itself.
+        expires_ms = (
+            page.expires_ms
+            if page
+            else self.sharing.now_ms() + self.sharing.config.query_table_page_token_ttl_ms
+        )
+        following = Page(
             table=self.table.id,
             metadata_id=metadata_id_of(read),
             identity=read.identity,
@@ -175,9 +194,9 @@ class TableRequest:
             place=place,
             response_format=chosen,
             digest=digest(self._bound(parameters)),
+            expires_ms=expires_ms,
         )
-        expires_ms = self.sharing.now_ms() + self.sharing.config.query_table_page_token_ttl_ms
-        return page.seal(self.sharing.sealer, self.recipient, expires_ms=expires_ms)
+        return following.seal(self.sharing.sealer, self.recipient)
 
     def _bound(self, parameters: list[Any]) -> list[Any]:
         """What a page token is bound to beside its table: the parameters and the scheme of file ids."""

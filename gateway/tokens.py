@@ -75,6 +75,12 @@ class Sealer:
 
     def open(self, purpose: Purpose, recipient: str, token: str, *, now_ms: int) -> dict[str, Any]:
         """Give a token's value back. Raises InvalidToken, whatever is wrong."""
+        return self.open_with_expiry(purpose, recipient, token, now_ms=now_ms)[0]
+
+    def open_with_expiry(
+        self, purpose: Purpose, recipient: str, token: str, *, now_ms: int
+    ) -> tuple[dict[str, Any], int]:
+        """As `open`, with the time in milliseconds at which the token expires."""
         raw = _decode(token)
         if raw is None or raw[:1] != FORMAT or len(raw) <= HEAD_BYTES:
             raise InvalidToken(purpose)
@@ -89,8 +95,7 @@ class Sealer:
         expires_ms, value = orjson.loads(plain)
         if now_ms >= expires_ms:
             raise InvalidToken(purpose)
-        result: dict[str, Any] = value
-        return result
+        return value, expires_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class Page:
         place: the native place.
         response_format: the one that the first page was answered in.
         digest: of the parameters that choose files.
+        expires_ms: when this token expires, and with it all that follow from it.
 
     """
 
@@ -115,17 +121,19 @@ class Page:
     place: str
     response_format: Literal["parquet", "delta"]
     digest: str
+    expires_ms: int
 
-    def seal(self, sealer: Sealer, recipient: str, *, expires_ms: int) -> str:
+    def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the page token."""
-        return sealer.seal("page", recipient, asdict(self), expires_ms=expires_ms)
+        return _sealed("page", sealer, recipient, self)
 
     @staticmethod
     def open(
         sealer: Sealer, recipient: str, token: str, *, table: str, parameters: object, now_ms: int
     ) -> Page:
         """Open a page token of this recipient, table and query. Raises InvalidToken."""
-        page = Page(**sealer.open("page", recipient, token, now_ms=now_ms))
+        value, expires_ms = sealer.open_with_expiry("page", recipient, token, now_ms=now_ms)
+        page = Page(**value, expires_ms=expires_ms)
         if page.table != table or page.digest != digest(parameters):
             raise InvalidToken("page")
         return page
@@ -141,23 +149,34 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The version whose URLs may be made anew, for a recipient who was given it."""
+    """The version whose URLs may be renewed, for a recipient who was given it.
+
+    The version need be shared no longer, so a token that follows from another one expires with it.
+    """
 
     table: str
     metadata_id: str
     version: int
+    expires_ms: int
 
-    def seal(self, sealer: Sealer, recipient: str, *, expires_ms: int) -> str:
+    def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the refresh token."""
-        return sealer.seal("refresh", recipient, asdict(self), expires_ms=expires_ms)
+        return _sealed("refresh", sealer, recipient, self)
 
     @staticmethod
     def open(sealer: Sealer, recipient: str, token: str, *, table: str, now_ms: int) -> Refresh:
         """Open a refresh token of this recipient and table. Raises InvalidToken."""
-        refresh = Refresh(**sealer.open("refresh", recipient, token, now_ms=now_ms))
+        value, expires_ms = sealer.open_with_expiry("refresh", recipient, token, now_ms=now_ms)
+        refresh = Refresh(**value, expires_ms=expires_ms)
         if refresh.table != table:
             raise InvalidToken("refresh")
         return refresh
+
+
+def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, token: Page | Refresh) -> str:
+    """The token, whose expiry stands outside of its value as that of every token."""
+    value = asdict(token)
+    return sealer.seal(purpose, recipient, value, expires_ms=value.pop("expires_ms"))
 
 
 def derive(secret: bytes, use: bytes) -> bytes:

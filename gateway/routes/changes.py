@@ -37,7 +37,7 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
         include_historical_metadata=query.include_historical_metadata,
         include_historical_protocol=query.include_historical_protocol,
     )
-    last_line = last_line_of(asked, query, found, chosen)
+    last_line = last_line_of(asked, query, found, chosen, page)
     headers = asked.headers(found.starting_version, chosen, end_stream_action=last_line is not None)
     facts = {"version": found.starting_version, "ending_version": found.ending_version, "format": chosen}
     return stream.Answer(chunks, headers, coding, last_line, facts)
@@ -59,9 +59,9 @@ def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) ->
 
 
 def last_line_of(
-    asked: TableRequest, query: ChangesQuery, found: Changes, chosen: ResponseFormat
+    asked: TableRequest, query: ChangesQuery, found: Changes, chosen: ResponseFormat, page: Page | None
 ) -> Callable[[StreamSummary], dict[str, Any]] | None:
     """What the endStreamAction will say, where the client asked for it."""
     if not query.wants_end_stream_action(asked.capabilities):
         return None
-    return lambda summary: asked.ending(found, summary, chosen, query.parameters())
+    return lambda summary: asked.ending(found, summary, chosen, query.parameters(), page)

@@ -93,7 +93,8 @@ def answer_snapshot(
     asked: TableRequest, body: TableQuery, page: Page | None, found: Snapshot | None = None
 ) -> stream.Answer:
     """Start the answer of one version. Blocks, unless it is `found` in memory."""
-    snapshot = found or find_snapshot(asked, body, page)
+    refresh = open_refresh(asked, body)
+    snapshot = found or find_snapshot(asked, body, page, refresh)
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
     files_from = "memory" if snapshot.is_in_memory else "log"
@@ -104,7 +105,7 @@ def answer_snapshot(
         limit_hint=hints.limit,
         with_version=bool(body.at),
     )
-    last_line = last_line_of(asked, body, snapshot, chosen)
+    last_line = last_line_of(asked, body, snapshot, chosen, page=page, refresh=refresh)
     headers = asked.headers(snapshot.version, chosen, end_stream_action=last_line is not None)
     facts: dict[str, Any] = {"version": snapshot.version, "format": chosen, "files_from": files_from}
     tell_ignored_hints(snapshot, hints, headers, facts)
@@ -129,20 +130,17 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
         include_historical_protocol=body.include_historical_protocol,
     )
     version = changes.starting_version
-    last_line = last_line_of(asked, body, changes, chosen)
+    last_line = last_line_of(asked, body, changes, chosen, page=page)
     headers = asked.headers(version, chosen, end_stream_action=last_line is not None)
     facts: dict[str, Any] = {"version": version, "format": chosen}
     tell_ignored_hints(changes.snapshot, hints, headers, facts)
     return stream.Answer(chunks, headers, coding, last_line, facts)
 
 
-def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot:
-    """The version that a page or refresh token pins, or the one that is asked for. Blocks."""
-    opened = asked.opened
-    if page is not None:
-        return opened.native.snapshot(identity=page.identity)
+def open_refresh(asked: TableRequest, body: TableQuery) -> Refresh | None:
+    """The refresh token of the request. Raises InvalidToken, also for a version that is shared no longer."""
     if body.refresh_token is None:
-        return opened.snapshot(version=body.at.version, timestamp_ms=body.at.timestamp_ms)
+        return None
     refresh = Refresh.open(
         asked.sharing.sealer,
         asked.recipient,
@@ -150,6 +148,24 @@ def find_snapshot(asked: TableRequest, body: TableQuery, page: Page | None) -> S
         table=asked.table.id,
         now_ms=asked.sharing.now_ms(),
     )
+    if refresh.version < asked.table.start_version:
+        raise InvalidToken("refresh")
+    return refresh
+
+
+def find_snapshot(
+    asked: TableRequest, body: TableQuery, page: Page | None, refresh: Refresh | None
+) -> Snapshot:
+    """The version that a page or refresh token pins, or the one that is asked for. Blocks."""
+    opened = asked.opened
+    if page is not None:
+        if page.versions[0] < asked.table.start_version:
+            raise InvalidToken("page")
+        if body.at:
+            opened.require_history()
+        return opened.native.snapshot(identity=page.identity)
+    if refresh is None:
+        return opened.snapshot(version=body.at.version, timestamp_ms=body.at.timestamp_ms)
     snapshot = opened.native.snapshot(version=refresh.version)
     if snapshot.table_id != refresh.metadata_id:
         raise InvalidToken("refresh")
@@ -189,22 +205,28 @@ def hint_status(problems: list[tuple[str, str]]) -> str:
 
 
 def last_line_of(
-    asked: TableRequest, body: TableQuery, read: Snapshot | Changes, chosen: ResponseFormat
+    asked: TableRequest,
+    body: TableQuery,
+    read: Snapshot | Changes,
+    chosen: ResponseFormat,
+    *,
+    page: Page | None,
+    refresh: Refresh | None = None,
 ) -> Callable[[StreamSummary], dict[str, Any]] | None:
     """What the endStreamAction will say, where the client asked for it."""
     if not body.wants_end_stream_action(asked.capabilities):
         return None
 
     def fields(summary: StreamSummary) -> dict[str, Any]:
-        refreshed = {"refreshToken": refresh_token(asked, read)} if body.refreshes else {}
-        return refreshed | asked.ending(read, summary, chosen, body.parameters())
+        refreshed = {"refreshToken": refresh_token(asked, read, refresh)} if body.refreshes else {}
+        return refreshed | asked.ending(read, summary, chosen, body.parameters(), page)
 
     return fields
 
 
-def refresh_token(asked: TableRequest, read: Snapshot | Changes) -> str:
-    """The token that gives the same version new URLs."""
+def refresh_token(asked: TableRequest, read: Snapshot | Changes, before: Refresh | None) -> str:
+    """The token that gives the same version new URLs; it expires with the one `before`, if there is one."""
     sharing = asked.sharing
-    token = Refresh(asked.table.id, metadata_id_of(read), versions_of(read)[0])
-    expires_ms = sharing.now_ms() + sharing.config.refresh_token_ttl_ms
-    return token.seal(sharing.sealer, asked.recipient, expires_ms=expires_ms)
+    expires_ms = before.expires_ms if before else sharing.now_ms() + sharing.config.refresh_token_ttl_ms
+    token = Refresh(asked.table.id, metadata_id_of(read), versions_of(read)[0], expires_ms)
+    return token.seal(sharing.sealer, asked.recipient)
