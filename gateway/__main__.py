@@ -17,6 +17,7 @@ from gateway import recipient_command
 from gateway.commands import check, explain, token
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
+from gateway.log_output import queued_logs
 from gateway.serving.run import serve
 from gateway.spark import cli as spark_commands
 from gateway.tables import LogError
@@ -70,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    uvloop.run(serve(arguments.config, workers=arguments.workers))
+    with queued_logs():
+        uvloop.run(serve(arguments.config, workers=arguments.workers))
     return 0
 
 
@@ -78,7 +80,8 @@ def _demo(arguments: argparse.Namespace) -> int:
     from gateway import demo  # noqa: PLC0415 - polars takes longer to import than a server to start
 
     def serve_file(path: Path) -> int:
-        uvloop.run(serve(path, workers=1))
+        with queued_logs():
+            uvloop.run(serve(path, workers=1))
         return 0
 
     return demo.run(serve_file, directory=arguments.directory, port=arguments.port, once=arguments.once)

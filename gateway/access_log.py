@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING
 import orjson
 
 from gateway.errors import CLIENT_CLOSED_REQUEST
+from gateway.log_output import ACCESS_LOG
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from gateway.exchange import Exchange
 
-log = logging.getLogger("gateway.access")
+log = logging.getLogger(ACCESS_LOG)
 
 
 class AccessLog:
     """Writes the lines of all requests that end in one turn of the event loop as one entry of the log.
 
-    An entry costs the logging module more than making its line, and its write is a call to the system.
+    An entry costs the logging module more than making its line.
     """
 
     def __init__(self) -> None:

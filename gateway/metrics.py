@@ -143,6 +143,9 @@ class Metrics:
             "recipient",
             mode="mostrecent",
         )
+        self.recipients_readable = self._gauge(
+            "recipients_readable", "1 while the recipients' database can be read.", mode="livemin"
+        )
         self.credentials_expiry = self._gauge(
             "storage_credentials_expire_timestamp_seconds",
             "When a storage's keys end.",
@@ -161,6 +164,7 @@ class Metrics:
         self.audit_healthy = self._gauge(
             "audit_healthy", "1 while the audit log can be written.", mode="livemin"
         )
+        self.log_lines = self._counter("log_lines", "Lines of the log, by what became of them.", "outcome")
         self.reloads = self._counter("config_reloads", "Configurations read anew.", "outcome")
         self.config_loaded = self._gauge(
             "config_loaded_timestamp_seconds", "When the running configuration was read.", mode="mostrecent"

@@ -3,8 +3,7 @@
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
 and for a new token its plain text once (only its SHA-256 is stored). Every change writes its own history
 entry in the same transaction and is handed to `on_change` for the audit log. A recipient has at most two
-live tokens, and nothing ever lengthens the life of an old one. A running server polls `changed()` and reads
-all anew.
+live tokens, and nothing ever lengthens the life of an old one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import os
 import re
 import secrets
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -164,21 +163,16 @@ class RecipientDatabase:
         self._taken_names = taken_names
         self._on_change = on_change
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
-        self._connection.execute("PRAGMA journal_mode=WAL")
+        with suppress(sqlite3.OperationalError):
+            # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
+            # to it. While a server of an earlier version runs the file stays as it is.
+            self._connection.execute("PRAGMA journal_mode=DELETE")
         self._connection.execute("PRAGMA foreign_keys=ON")
         self._migrate()
-        self._seen_data_version = -1
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
-
-    def changed(self) -> bool:
-        """Whether others changed the database since the last call (true the first time)."""
-        (data_version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        changed: bool = data_version != self._seen_data_version
-        self._seen_data_version = data_version
-        return changed
 
     def list(self) -> tuple[RecipientRecord, ...]:
         """All recipients by name, all from one moment."""

@@ -9,16 +9,19 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gateway.audit import Action, AuditCounts, AuditLog, AuditRecord
+from gateway.audit import Action, AuditLog, AuditRecord
 from gateway.errors import CLIENT_CLOSED_REQUEST, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from aiohttp import web
+    from prometheus_client import Counter
 
+    from gateway.audit import AuditCounts
     from gateway.exchange import Exchange
     from gateway.limits import Excess
+    from gateway.log_output import LogCounts
     from gateway.metrics import Metrics, Tally
 
 MAX_USER_AGENT_LENGTH = 300
@@ -180,15 +183,31 @@ class _RouteMetrics:
 
 
 def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
-    """Make the function that tells what became of audit records since it was last called."""
-    told = AuditCounts()
+    """Make the function that adds what became of audit records since it was last called."""
+    count = _outcomes(metrics.audit_records, audit.counts, ("written", "dropped", "failures"))
 
-    def tell() -> None:
-        for outcome in ("written", "dropped", "failures"):
-            total = getattr(audit.counts, outcome)
-            metrics.audit_records.labels(outcome).inc(total - getattr(told, outcome))
-            setattr(told, outcome, total)
+    def add() -> None:
+        count()
         metrics.audit_waiting.set(audit.waiting)
         metrics.audit_healthy.set(1 if audit.healthy else 0)
 
-    return tell
+    return add
+
+
+def log_counter(metrics: Metrics, counts: LogCounts) -> Callable[[], None]:
+    """Make the function that adds what became of log lines since it was last called."""
+    return _outcomes(metrics.log_lines, counts, ("written", "lost"))
+
+
+def _outcomes(
+    counter: Counter, counts: AuditCounts | LogCounts, outcomes: Sequence[str]
+) -> Callable[[], None]:
+    added = dict.fromkeys(outcomes, 0)
+
+    def add() -> None:
+        for outcome in outcomes:
+            total = getattr(counts, outcome)
+            counter.labels(outcome).inc(total - added[outcome])
+            added[outcome] = total
+
+    return add

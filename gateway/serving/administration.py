@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from gateway.admin import Administration
 from gateway.audit import AuditLog, AuditRecord
 from gateway.recipients import Change, RecipientDatabase
-from gateway.serving.book import configured_names
+from gateway.serving.book import RecipientBook, configured_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from gateway.auth import CredentialTable
     from gateway.config import Admin, Config
+    from gateway.metrics import Metrics
 
 log = logging.getLogger("gateway.serving")
 
@@ -47,6 +49,21 @@ def open_database(
         taken_names=lambda: configured_names(config),
         on_change=record,
     )
+
+
+def open_book(
+    config: Config,
+    changed: Callable[[CredentialTable], None],
+    metrics: Metrics,
+    now_ms: Callable[[], int],
+) -> RecipientBook:
+    """Read the recipients' database, and make the one that the configuration names and that is not there.
+
+    Raises as `open_database` and RecipientBook.
+    """
+    if config.has_recipients_database:
+        open_database(config, "server", now_ms=now_ms).close()
+    return RecipientBook(config.recipients_database, changed, metrics, now_ms)
 
 
 def change_record(change: Change) -> AuditRecord:

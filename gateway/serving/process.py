@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING
 from gateway.app import create_app
 from gateway.config import Config, load
 from gateway.guard import Guards
+from gateway.log_output import log_counts
 from gateway.memory import bound_heaps, resident_bytes
 from gateway.metrics import Metrics, probes
 from gateway.reload import Reloader
-from gateway.serving.administration import open_audit, open_database
-from gateway.serving.book import RecipientBook
+from gateway.serving.administration import open_audit, open_book
 from gateway.sharing import Sharing
 from gateway.storages import Storages
 from gateway.storages import renew as renew_keys
 from gateway.tables import cache_bytes, configure, release_memory
 from gateway.tls import renew, server_context
-from gateway.watch import audit_counter
+from gateway.watch import audit_counter, log_counter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -63,15 +63,7 @@ class Served:
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.tls = server_context(config)
-        self.book = RecipientBook(
-            lambda: (
-                open_database(config, "server", now_ms=now_ms) if config.has_recipients_database else None
-            ),
-            self._take,
-            self.metrics,
-            now_ms,
-        )
-        self.book.look()
+        self.book = open_book(config, self._take, self.metrics, now_ms)
         self.door = create_app(
             config,
             now_ms=now_ms,
@@ -114,9 +106,12 @@ class Served:
 
     def _probe(self) -> Callable[[], None]:
         count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
+        log_lines = log_counts()
+        count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
         def probe() -> None:
             count_audit()
+            count_log_lines()
             self._return_memory()
             self.metrics.cache_bytes.set(cache_bytes())
             storages = self.door.sharing.tables.storages
@@ -169,8 +164,8 @@ class Served:
         guards = Guards.of(loaded, workers=self._workers)
         if self.tls is not None and loaded.ssl is not None:
             renew(self.tls, loaded.ssl)
-        credentials = self.book.table(loaded)
-        # From here on nothing can fail: the new state is taken whole.
+        credentials = await self.book.latest_table(loaded)
+        # From here on nothing can fail, and nothing else runs: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))
         self.door.guards = guards
 

@@ -31,6 +31,7 @@ from gateway.limits import DrainRate
 from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
+from gateway.serving.book import THREAD as RECIPIENTS
 from gateway.serving.connections import AppRunner, Runner
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
@@ -75,7 +76,7 @@ async def serve(path: Path, *, workers: int = 1) -> None:
 def _leave_hanging_threads() -> None:
     """End the process if threads wait for a storage that hangs: the interpreter would wait for them, too."""
     end = time.monotonic() + LEAVE_SECONDS
-    while any(thread.name.startswith((FILES, CALLS)) for thread in threading.enumerate()):
+    while any(thread.name.startswith((FILES, CALLS, RECIPIENTS)) for thread in threading.enumerate()):
         if time.monotonic() > end:
             log.warning("a storage hangs; the server ends without waiting for it")
             logging.shutdown()

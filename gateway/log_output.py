@@ -1,0 +1,226 @@
+"""Log lines leave the process by a bounded queue and a thread, so that nothing waits for their reader.
+
+In: records of the standard library's logging. Out: one JSON object a line on the standard error. A reader
+that stalls fills the queue, which is bounded in bytes; further lines are lost and counted, and the log says
+how many as soon as it is read again. The end of the process waits for the last lines a bounded time only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+QUEUE_BYTES = 2 * 1024 * 1024
+PAUSE_SECONDS = 0.05
+"""Between two writes: a thread that wakes for each line would interrupt the event loop each time."""
+CLOSE_SECONDS = 1.0
+PIPE_BYTES = select.PIPE_BUF
+"""Of a pipe that several processes share, so many are written in one piece."""
+STANDARD_ERROR = 2
+ACCESS_LOG = "gateway.access"
+"""The logger whose messages are whole lines of JSON already."""
+
+
+@dataclass(slots=True)
+class LogCounts:
+    """What became of the lines so far."""
+
+    written: int = 0
+    lost: int = 0
+
+
+class LogWriter:
+    """A queue of lines and the thread that writes them to a file descriptor."""
+
+    def __init__(self, descriptor: int = STANDARD_ERROR, *, queue_bytes: int = QUEUE_BYTES) -> None:
+        self.counts = LogCounts()
+        self._descriptor = descriptor
+        self._queue_bytes = queue_bytes
+        self._lock = threading.Lock()
+        self._waiting: list[bytes] = []
+        self._held_bytes = 0
+        """Of what waits and of what is being written."""
+        self._told_lost = 0
+        """Of the lost lines, those that the log has told or cannot tell."""
+        self._filled = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def put(self, lines: bytes) -> bool:
+        """Queue lines, each with its end. False: they do not fit and are lost. Never waits for the reader."""
+        with self._lock:
+            if self._held_bytes + len(lines) > self._queue_bytes or self._closing.is_set():
+                self.counts.lost += lines.count(b"\n")
+                return False
+            self._held_bytes += len(lines)
+            self._waiting.append(lines)
+        self._filled.set()
+        return True
+
+    def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Write what waits, for at most so many seconds; the rest is lost. Lines that come later are lost."""
+        self._closing.set()
+        self._filled.set()
+        self._thread.join(timeout_seconds)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._filled.wait()
+            self._filled.clear()
+            self._write_waiting()
+            self._closing.wait(PAUSE_SECONDS)
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            lost = self.counts.lost - self._told_lost
+            self._told_lost += lost
+        if lost:
+            self._write(_lost_line(lost))
+        for lines in waiting:
+            self._write(lines)
+            with self._lock:
+                self._held_bytes -= len(lines)
+
+    def _write(self, lines: bytes) -> None:
+        for piece in _pieces(lines):
+            count = piece.count(b"\n")
+            try:
+                self._write_piece(piece)
+            except OSError:
+                # The reader is gone: there is no other place to say so than the count.
+                with self._lock:
+                    self.counts.lost += count
+                    self._told_lost += count
+            else:
+                self.counts.written += count
+
+    def _write_piece(self, piece: bytes) -> None:
+        rest = memoryview(piece)
+        while rest:
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                # Another process that has the same pipe may have made it non-blocking.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+
+
+class QueuedHandler(logging.Handler):
+    """Gives records to a writer, each as a line of JSON with its time and level."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        super().__init__()
+        self.writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a record."""
+        try:
+            self.writer.put(line_of(record))
+        except Exception:  # noqa: BLE001 - logging would write it to the standard error, which may block
+            self.writer.counts.lost += 1
+
+    def close(self) -> None:
+        """Write what waits, within a bounded time."""
+        super().close()
+        self.writer.close()
+
+
+def line_of(record: logging.LogRecord) -> bytes:
+    """The record as a line of JSON, with its end."""
+    message = record.getMessage()
+    if record.name == ACCESS_LOG:
+        return message.encode() + b"\n"
+    fields = {
+        "time_ms": int(record.created * 1000),
+        "level": record.levelname,
+        "logger": record.name,
+        "message": _readable(message),
+    }
+    if record.exc_info:
+        fields["traceback"] = _readable(logging.Formatter().formatException(record.exc_info))
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def log_counts() -> LogCounts | None:
+    """What became of this process's lines; None where they do not go through a queue."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, QueuedHandler):
+            return handler.writer.counts
+    return None
+
+
+@contextmanager
+def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
+    """Let all logs, warnings and uncaught exceptions of threads leave by a queue while the context lives."""
+    root, writer = logging.getLogger(), LogWriter(descriptor)
+    handlers, level = root.handlers[:], root.level
+    hooks = sys.unraisablehook, threading.excepthook
+    root.handlers = [QueuedHandler(writer)]
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_uncaught
+    try:
+        yield writer
+    finally:
+        sys.unraisablehook, threading.excepthook = hooks
+        logging.captureWarnings(False)
+        root.handlers, root.level = handlers, level
+        writer.close()
+
+
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    _log_exception(
+        unraisable.err_msg or "an exception was ignored", unraisable.exc_value, unraisable.exc_traceback
+    )
+
+
+def _log_uncaught(uncaught: threading.ExceptHookArgs) -> None:
+    name = uncaught.thread.name if uncaught.thread else "unknown"
+    _log_exception(f"thread {name} ended by an exception", uncaught.exc_value, uncaught.exc_traceback)
+
+
+def _log_exception(message: str, error: BaseException | None, traceback: TracebackType | None) -> None:
+    info = (type(error), error, traceback) if error is not None else None
+    logging.getLogger("gateway").error(message, exc_info=info)
+
+
+def _lost_line(count: int) -> bytes:
+    fields = {
+        "time_ms": time.time_ns() // 1_000_000,
+        "level": "WARNING",
+        "logger": "gateway.log",
+        "message": f"{count} log lines were lost: their reader was too slow",
+    }
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _pieces(lines: bytes) -> Iterator[bytes]:
+    """Whole lines, as many together as a pipe takes in one piece; a longer line alone."""
+    begin = 0
+    while begin < len(lines):
+        end = lines.rfind(b"\n", begin, begin + PIPE_BYTES) + 1 or lines.find(b"\n", begin) + 1 or len(lines)
+        yield lines[begin:end]
+        begin = end
+
+
+def _readable(text: str) -> str:
+    """A text without lone surrogates, which JSON does not have."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
