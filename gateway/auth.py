@@ -26,7 +26,7 @@ ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL_NAME = "authorization.bearerToken"
 
 # The reference server's token is any text of its configuration, so any text that a header carries may be one.
-_BEARER = re.compile(r"bearer[ \t]+(.*[^ \t])[ \t]*", re.IGNORECASE)
+_BEARER = re.compile(r"bearer[ \t]+([^ \t](?:.*[^ \t])?)[ \t]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

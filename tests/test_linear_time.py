@@ -116,8 +116,8 @@ HEADERS: dict[str, tuple[Parse, list[str], list[str], list[str]]] = {
     "authorization": (
         lambda text: identify(NOBODY, [text], now_ms=0),
         ["", "Bearer ", "bearer a"],
-        [" ", "a", "=", "a=", "Bearer ", "~"],
-        ["", "=", "\x7f"],
+        [" ", "a", "=", "a=", "Bearer ", "~", "\t", " \t", "a ", "\n"],
+        ["", "=", "\x7f", "\n", "\n\n", " "],
     ),
     "capabilities": (
         Capabilities.parse.__wrapped__,

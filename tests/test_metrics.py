@@ -102,7 +102,7 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(healthy)],
+            [sys.executable, "-P", "-c", WORKER, str(healthy)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -232,7 +232,7 @@ def test_another_process_change_is_seen_by_polling_and_our_own_reading_is_not(da
         "import sys, pathlib; from gateway.recipients import RecipientDatabase\n"
         "RecipientDatabase(pathlib.Path(sys.argv[1]), now_ms=lambda: 5).add('bob')"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "state" / "recipients.db")], check=True)
+    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "state" / "recipients.db")], check=True)
     after = reader.read()
     assert [recipient.name for recipient, _ in after] == ["bob"]
     assert reader.read() is after
