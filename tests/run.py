@@ -9,6 +9,9 @@ Spark. A part whose toolchain is missing is skipped, and the last lines say whic
 is missing, a test that skips itself is a failure, so nothing is left out silently. Only the standard library
 is used here.
 
+DELTA_GATEWAY_GOLDEN=DIR names a directory with golden tables of other implementations and their ANSWERS.json,
+an option: the tests that need them skip without it, in every part, and the last lines say so.
+
 The cache is $XDG_CACHE_HOME/delta-sharing-gateway, without the variable ~/.cache/delta-sharing-gateway;
 deleting it is always safe.
 """
@@ -24,6 +27,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +39,8 @@ OFFICIAL_CLIENT = ["delta-sharing==1.4.2"]
 JAVA = range(17, 22)
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
+
+GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]
@@ -102,8 +108,8 @@ def summarise(outcome: Outcome, seconds: float) -> int:
     """Prints what ran, what did not and why."""
     for part, reason in outcome.skipped.items():
         say(f"skipped {part}: {reason}")
-    if shared_tables() is None:
-        say("skipped golden tables: DELTA_GATEWAY_SHARED names no folder with tables/ANSWERS.json")
+    if golden_tables() is None:
+        say(f"skipped golden tables of other implementations: {GOLDEN_ABSENT}")
     words = [f"passed: {', '.join(outcome.passed) or 'nothing'}"]
     words.append(f"failed: {', '.join(outcome.failed) or 'nothing'}")
     words.append(f"skipped: {', '.join(outcome.skipped) or 'nothing'}")
@@ -115,12 +121,15 @@ def summarise(outcome: Outcome, seconds: float) -> int:
 
 
 def rust(_: list[str]) -> None:
-    """Format, lints and tests of the crates. Only the leaf's build script needs a Python."""
+    """Format, lints and tests of the crates, also on the tables that the project makes."""
+    need_tool("cargo", "https://rustup.rs")
+    variables = {"DELTA_GATEWAY_MADE": str(made_tables())}
     run("cargo", "fmt", "--all", "--check")
     run("cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
     # Storage is tested against the real S3 server where one can be had.
-    server = {"DELTA_GATEWAY_VERSITYGW": str(versitygw())} if which("go") else {}
-    run("cargo", "test", "-p", "deltalog", "--locked", variables=server)
+    if which("go"):
+        variables["DELTA_GATEWAY_VERSITYGW"] = str(versitygw())
+    run("cargo", "test", "-p", "deltalog", "--locked", variables=variables)
 
 
 def lint(_: list[str]) -> None:
@@ -164,13 +173,14 @@ def fuzz(_: list[str]) -> None:
 
 
 def python(pytest_arguments: list[str]) -> None:
-    """All of pytest but for Spark: a real S3 server, the official client, golden tables, properties."""
-    pytest("not spark", pytest_arguments, needs=(versitygw, client_environment, build_kernel_program))
+    """All of pytest but for Spark: a real S3 server, the official client, made tables, properties."""
+    needs = (versitygw, client_environment, build_kernel_program, made_tables)
+    pytest("not spark", pytest_arguments, needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
     """The tests that need a Spark session, in a process of their own: the JVM is as large as all others."""
-    pytest("spark", pytest_arguments, needs=(java, spark_jars, versitygw, client_environment))
+    pytest("spark", pytest_arguments, needs=(java, spark_jars, versitygw, client_environment, made_tables))
 
 
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
@@ -311,14 +321,31 @@ def java() -> None:
 
 def missing_toolchains() -> list[str]:
     """Why tests may skip themselves on this machine."""
-    tools = [tool for tool in ("cargo", "go", "java", "mvn") if which(tool) is None]
-    return tools + ([] if shared_tables() else ["golden tables"])
+    return [tool for tool in ("cargo", "go", "java", "mvn") if which(tool) is None]
 
 
-def shared_tables() -> Path | None:
-    """The golden tables of other implementations: $DELTA_GATEWAY_SHARED, or `shared` beside the checkout."""
-    tables = Path(os.environ.get("DELTA_GATEWAY_SHARED") or ROOT.parent / "shared") / "tables"
-    return tables if (tables / "ANSWERS.json").exists() else None
+def golden_tables() -> Path | None:
+    """The golden tables of other implementations: $DELTA_GATEWAY_GOLDEN. None without them."""
+    named = os.environ.get("DELTA_GATEWAY_GOLDEN")
+    tables = Path(named).resolve() if named else None
+    return tables if tables and (tables / "ANSWERS.json").is_file() else None
+
+
+@cache
+def made_tables() -> Path:
+    """The project's own tables with their ANSWERS.json, made when their makers changed."""
+    directory = CACHE / "tables"
+    tests = ROOT / "tests"
+    makers = [tests / "tables" / f"{name}.py" for name in ("make", "writer", "by_hand", "by_deltalake")]
+    makers += [tests / "properties" / f"{name}.py" for name in ("twin", "vectors", "logs")]
+    environment = project_environment()
+    key = digest([(CACHE / "project.stamp").read_text(), *(path.read_text() for path in makers)])
+    if not fresh(directory, key):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        run(environment / "python", tests / "tables/make.py", directory, variables={"PYTHONPATH": str(tests)})
+        remember(directory, key)
+    return directory
 
 
 def need_tool(name: str, where: str) -> None:
@@ -354,6 +381,9 @@ def environ(variables: Mapping[str, str] | None = None) -> dict[str, str]:
         else sys.executable,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
+    if golden := golden_tables():
+        # Cargo runs tests in the directory of their crate, where a relative name leads elsewhere.
+        ours["DELTA_GATEWAY_GOLDEN"] = str(golden)
     return {**os.environ, **ours, **(variables or {})}
 
 

@@ -1,6 +1,7 @@
 """Standing at the top of a checkout: the installed package runs, and an unbuilt folder says what to do."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,6 +99,24 @@ def test_an_import_from_an_unbuilt_folder_says_what_to_do(unbuilt: Path, stateme
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("ImportError: the native module is not built")
     assert "run `pip install -e .`" in last
+
+
+def test_nothing_names_a_folder_beside_the_checkout() -> None:
+    """Only the build server's script may look there."""
+    # Written so that this file itself has no match.
+    beside = re.compile(rb"\.\./shar[e]d|GATEWAY_SHAR[E]D|beside the check[o]ut")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("the sources are no git repository")
+    found = [
+        name
+        for name in listed.stdout.split("\0")
+        if name
+        and name != ".ci/run"
+        and (ROOT / name).is_file()
+        and beside.search((ROOT / name).read_bytes())
+    ]
+    assert found == []
 
 
 def test_the_installed_package_runs_at_the_top_of_a_checkout_with_a_safe_path(unbuilt: Path) -> None:

@@ -1,6 +1,7 @@
 """Deletion vectors in plain Python: the slow honest twin of `_native` (PROTOCOL, Deletion Vector Format)."""
 
 import struct
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -8,6 +9,7 @@ from itertools import groupby
 MAGIC = 1681511377
 NO_RUN_COOKIE, RUN_COOKIE = 12346, 12347
 LARGEST_ARRAY = 4096
+UUID_CHARACTERS = 20
 Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
@@ -114,3 +116,9 @@ def to_z85(content: bytes) -> str:
     """Encodes ZeroMQ's base 85."""
     words = [int.from_bytes(content[at : at + 4], "big") for at in range(0, len(content), 4)]
     return "".join(Z85[word // 85**place % 85] for word in words for place in (4, 3, 2, 1, 0))
+
+
+def file_name(text: str) -> str:
+    """The path of a vector's file that a descriptor of type `u` names: a prefix and a UUID in base 85."""
+    prefix, name = text[:-UUID_CHARACTERS], from_z85(text[-UUID_CHARACTERS:])
+    return f"{prefix}{'/' if prefix else ''}deletion_vector_{uuid.UUID(bytes=name)}.bin"

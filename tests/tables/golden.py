@@ -1,7 +1,12 @@
-"""The golden tables of other implementations and their answers, found by $DELTA_GATEWAY_SHARED."""
+"""Tables with known answers: those that the project makes itself, and others' golden tables as an option.
+
+`made/..` are those of tables/make.py, in the cache. The golden tables of other implementations lie in the
+directory $DELTA_GATEWAY_GOLDEN; without it the same tests run on the made tables alone.
+"""
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +18,26 @@ EVERY_FEATURE = (
     "responseformat=delta;readerfeatures=deletionvectors,columnmapping,timestampntz,typewidening,"
     "typewidening-preview,varianttype,varianttype-preview,variantshredding,variantshredding-preview"
 )
+MADE = "made/"
 
 
+@cache
 def answers() -> dict[str, dict[str, Any]]:
-    """Name of each table to what an independent replay found; empty where the tables are not there."""
-    tables = run.shared_tables()
-    return json.loads((tables / "ANSWERS.json").read_text()) if tables else {}
+    """Name of each table to what an independent replay found."""
+    made = json.loads((run.made_tables() / "ANSWERS.json").read_text())
+    golden = run.golden_tables()
+    others = json.loads((golden / "ANSWERS.json").read_text()) if golden else {}
+    return {f"{MADE}{name}": answer for name, answer in made.items()} | others
+
+
+def location(table: str) -> Path:
+    """The directory of a table. Skips the test when it is a golden table and those are not there."""
+    if table.startswith(MADE):
+        return run.made_tables() / table.removeprefix(MADE)
+    golden = run.golden_tables()
+    if golden is None:
+        pytest.skip(run.GOLDEN_ABSENT)
+    return golden / table
 
 
 def shared_name(table: str) -> str:
@@ -32,8 +51,17 @@ def readable() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
-def golden_gateway(shared_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """Serves every golden table, the broken ones too."""
-    tables = {shared_name(name).rsplit(".", 1)[-1]: str(shared_tables / name) for name in answers()}
+def golden_tables() -> Path:
+    """The golden tables of other implementations, read in place."""
+    found = run.golden_tables()
+    if found is None:
+        pytest.skip(run.GOLDEN_ABSENT)
+    return found
+
+
+@pytest.fixture(scope="session")
+def golden_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """Serves every table with a known answer, the broken ones too."""
+    tables = {shared_name(name).rsplit(".", 1)[-1]: str(location(name)) for name in answers()}
     with running_gateway(tmp_path_factory.mktemp("golden"), [share("golden", tables)]) as served:
         yield served

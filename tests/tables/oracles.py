@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from properties import vectors
 from tables.native import Line, lines, object_key, table
-
-UUID_CHARACTERS = 20
 
 
 @dataclass(frozen=True)
@@ -64,16 +61,17 @@ def listed_by_us(version: Version) -> Files:
 
 def listed_by_kernel(program: Path, versions: Iterable[Version]) -> list[Files | str]:
     """The files of each version, or the error that the kernel ended in."""
+    versions = list(versions)
     asked = "".join(f"{version.number} {version.root}\n" for version in versions)
     done = subprocess.run([program], check=True, input=asked, capture_output=True, text=True)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return [
         answer.get("error")
         or {
-            (unquote(add["path"]), _stored_vector(add)): _file(add, add["fileConstantValues"])
+            (unquote(add["path"]), _stored_vector(version.root, add)): _file(add, add["fileConstantValues"])
             for add in answer["files"]
         }
-        for answer in answers
+        for version, answer in zip(versions, answers, strict=True)
     ]
 
 
@@ -120,14 +118,15 @@ def _signed_vector(add: Line) -> Vector | None:
     return _vector(vector, place if vector["storageType"] == "i" else object_key(place))
 
 
-def _stored_vector(add: Line) -> Vector | None:
+def _stored_vector(root: Path, add: Line) -> Vector | None:
     vector = add.get("deletionVector")
     if vector is None:
         return None
     place = vector["pathOrInlineDv"]
     if vector["storageType"] == "u":
-        prefix, name = place[:-UUID_CHARACTERS], vectors.from_z85(place[-UUID_CHARACTERS:])
-        place = f"{prefix}{'/' if prefix else ''}deletion_vector_{uuid.UUID(bytes=name)}.bin"
+        place = vectors.file_name(place)
+    elif vector["storageType"] == "p":
+        place = place.removeprefix(f"{root.as_uri()}/")
     return _vector(vector, place)
 
 

@@ -1,11 +1,10 @@
-"""Every version of the golden tables as delta_kernel and deltalake list it; where they differ, and why."""
+"""Every version of the known tables as delta_kernel and deltalake list it; where they differ, and why."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import run
-from tables.golden import readable
+from tables.golden import location, readable
 from tables.native import native
 from tables.oracles import Files, Listed, Version, listed_by_deltalake, listed_by_kernel, listed_by_us
 
@@ -13,7 +12,7 @@ NAMES = sorted(readable())
 
 # Their checkpoints hold statistics as typed columns alone. The kernel gives the log's text, which they lack;
 # the gateway writes it anew.
-KERNEL_LOSES_STATISTICS = {
+KERNEL_LOSES_STATISTICS = {name for name in NAMES if "typed-statistics-only" in name} | {
     "delta-rs/delta-1.2.1-only-struct-stats",
     "delta-rs/delta-checkpoint-stats-optional",
     "kernel-rs/v1-multi-part-partitioned-struct-stats-only",
@@ -28,25 +27,23 @@ DELTALAKE_LOSES_STATISTICS = {"delta-rs/delta-1.2.1-only-struct-stats"}
 
 
 @pytest.fixture(scope="module")
-def kernel(shared_tables: Path) -> dict[Version, Files | str]:
+def kernel() -> dict[Version, Files | str]:
     """Every version of every readable table, listed by delta_kernel."""
     program = run.kernel_program()
     if not program.exists():
         pytest.skip("the program of bench/kernel is not built: tests/run.py does it")
-    versions = [version for name in NAMES for version in versions_of(shared_tables, name)]
+    versions = [version for name in NAMES for version in versions_of(name)]
     return dict(zip(versions, listed_by_kernel(program, versions), strict=True))
 
 
-def versions_of(shared_tables: Path, name: str) -> list[Version]:
-    return [Version(shared_tables / name, number) for number in range(readable()[name]["version"] + 1)]
+def versions_of(name: str) -> list[Version]:
+    return [Version(location(name), number) for number in range(readable()[name]["version"] + 1)]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_delta_kernel_lists_the_same_files(
-    kernel: dict[Version, Files | str], shared_tables: Path, name: str
-) -> None:
+def test_delta_kernel_lists_the_same_files(kernel: dict[Version, Files | str], name: str) -> None:
     losses = 0
-    for version in versions_of(shared_tables, name):
+    for version in versions_of(name):
         found = kernel[version]
         if isinstance(found, str):
             with pytest.raises(native().LogError):
@@ -63,9 +60,9 @@ def test_delta_kernel_lists_the_same_files(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_deltalake_lists_the_same_files(shared_tables: Path, name: str) -> None:
+def test_deltalake_lists_the_same_files(name: str) -> None:
     losses = 0
-    for version in versions_of(shared_tables, name):
+    for version in versions_of(name):
         try:
             listed = {path: Listed.of(file) for (path, _), file in listed_by_us(version).items()}
         except native().LogError:

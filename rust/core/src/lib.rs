@@ -25,6 +25,9 @@ mod features;
 mod file_id;
 pub mod history;
 pub mod hot;
+#[cfg(test)]
+#[path = "../tests/support/known_tables.rs"]
+mod known_tables;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;

@@ -1,10 +1,12 @@
-//! Tables of other implementations, held against known answers (an independent forward replay).
-//!
-//! Runs where `DELTA_GATEWAY_SHARED` names the folder that has them, or where they lie beside the checkout.
+//! Tables with known answers from an independent forward replay: the project's own, and golden tables of other
+//! implementations.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::path::PathBuf;
+#[path = "support/known_tables.rs"]
+mod known_tables;
+
+use std::path::{Path, PathBuf};
 
 use deltalog::Error;
 use deltalog::actions::Totals;
@@ -12,13 +14,6 @@ use deltalog::checkpoint::ReadOptions;
 use deltalog::snapshot::{At, Base, CHECKPOINT_SOURCE, Snapshot};
 use deltalog::storage::Storage;
 use serde_json::Value;
-
-fn tables() -> Option<PathBuf> {
-    let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("DELTA_GATEWAY_SHARED").map_or_else(beside, PathBuf::from);
-    let tables = shared.join("tables");
-    tables.join("ANSWERS.json").is_file().then_some(tables)
-}
 
 /// The totals from the files themselves, whatever the checksum file says.
 fn counted(snapshot: &Snapshot) -> Totals {
@@ -37,8 +32,9 @@ fn counted(snapshot: &Snapshot) -> Totals {
     totals
 }
 
-fn hold_against(name: &str, root: &str, answer: &Value) {
+fn hold_against(root: &Path, answer: &Value) {
     let storage = Storage::local();
+    let (name, root) = (root.display(), root.to_str().unwrap());
     let loaded = Snapshot::load(&storage, root, At::Latest, None);
     if answer.get("error").is_some() {
         assert!(matches!(loaded, Err(Error::TableNotFound)), "{name}: {loaded:?}");
@@ -68,32 +64,27 @@ fn hold_against(name: &str, root: &str, answer: &Value) {
     assert_eq!(counted(&again), expected, "{name}, by its identity");
 }
 
+fn known() -> impl Iterator<Item = (PathBuf, Value)> {
+    known_tables::collections().into_iter().flat_map(|collection| {
+        let answers = known_tables::answers(&collection);
+        assert!(answers.len() > 40, "{} tables in {}", answers.len(), collection.display());
+        answers
+    })
+}
+
 #[test]
-fn every_golden_table_has_its_known_answer() {
-    let Some(tables) = tables() else {
-        eprintln!("skipped: DELTA_GATEWAY_SHARED names no folder with golden tables");
-        return;
-    };
-    let answers = std::fs::read(tables.join("ANSWERS.json")).unwrap();
-    let answers: serde_json::Map<String, Value> = serde_json::from_slice(&answers).unwrap();
-    assert!(answers.len() > 100);
-    for (name, answer) in &answers {
-        hold_against(name, tables.join(name).to_str().unwrap(), answer);
+fn every_table_has_its_known_answer() {
+    for (root, answer) in known() {
+        hold_against(&root, &answer);
     }
 }
 
 /// Reading a table version by version, each from the one before, gives what reading each from nothing gives.
 #[test]
-fn every_golden_table_advances_to_what_a_fresh_load_gives() {
-    let Some(tables) = tables() else {
-        eprintln!("skipped: DELTA_GATEWAY_SHARED names no folder with golden tables");
-        return;
-    };
-    let answers = std::fs::read(tables.join("ANSWERS.json")).unwrap();
-    let answers: serde_json::Map<String, Value> = serde_json::from_slice(&answers).unwrap();
+fn every_table_advances_to_what_a_fresh_load_gives() {
     let storage = Storage::local();
-    for (name, answer) in &answers {
-        let root = tables.join(name);
+    for (root, answer) in known() {
+        let name = root.display();
         let root = root.to_str().unwrap();
         let Some(latest) = answer["version"].as_i64() else { continue };
         let mut previous = None;

@@ -1,16 +1,9 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proptest::prelude::*;
 
 use super::*;
-
-/// Golden tables of other implementations.
-fn tables() -> PathBuf {
-    match std::env::var_os("DELTA_GATEWAY_SHARED") {
-        Some(shared) => PathBuf::from(shared).join("tables"),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/tables"),
-    }
-}
+use crate::known_tables::{answers, collections};
 
 fn is_corrupt<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::CorruptLog { .. }))
@@ -21,10 +14,11 @@ fn descriptors(table: &Path) -> Vec<(String, String, usize, usize, u64)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(table.join("_delta_log")).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_none_or(|extension| extension != "json") {
+        // Others' directories hold files of their own, too.
+        if path.file_name().unwrap().len() != "00000000000000000000.json".len() {
             continue;
         }
-        for line in std::fs::read_to_string(path).unwrap().lines() {
+        for line in std::fs::read_to_string(path).unwrap().lines().filter(|line| !line.trim().is_empty()) {
             let action: serde_json::Value = serde_json::from_str(line).unwrap();
             let vector = &action["add"]["deletionVector"];
             if vector.is_object() {
@@ -44,50 +38,63 @@ fn descriptors(table: &Path) -> Vec<(String, String, usize, usize, u64)> {
 
 #[test]
 fn vectors_of_other_writers_delete_as_many_rows_as_the_log_says() {
-    let names = [
-        "dat/deletion_vectors/delta",
-        "delta-rs/table-with-dv-small",
-        "delta-rs/cdf-table-with-cdc-and-dvs",
-        "kernel-rs/cdf-table-with-dv",
-    ];
-    let (mut in_files, mut inline) = (0, 0);
-    for name in names {
-        let table = tables().join(name);
-        for (storage_type, path_or_inline, offset, size, cardinality) in descriptors(&table) {
-            let vector = match storage_type.as_str() {
-                // More than a word of 32 bits can hold.
-                "i" if path_or_inline.ends_with("##093") => {
-                    assert!(is_corrupt(&decode_inline(&path_or_inline)));
-                    continue;
-                }
-                "i" => {
-                    inline += 1;
-                    decode_inline(&path_or_inline).unwrap()
-                }
-                "u" => {
-                    in_files += 1;
-                    let mut path = String::new();
-                    append_relative_path(&path_or_inline, &mut path).unwrap();
-                    let data = std::fs::read(table.join(path)).unwrap();
-                    assert!(is_corrupt(&decode_file(&data, offset, size + 1)));
-                    decode_file(&data, offset, size).unwrap()
-                }
-                other => panic!("{name} has a vector of type {other}"),
-            };
-            assert_eq!(vector.len(), cardinality, "{name}");
+    for collection in collections() {
+        let (mut in_files, mut inline) = (0, 0);
+        let readable = |(_, answer): &(_, serde_json::Value)| answer["readerSupported"] == true;
+        for (table, _) in answers(&collection).into_iter().filter(readable) {
+            for (storage_type, path_or_inline, offset, size, cardinality) in descriptors(&table) {
+                let name = table.display();
+                let vector = match storage_type.as_str() {
+                    // More than a word of 32 bits can hold.
+                    "i" if path_or_inline.ends_with("##093") => {
+                        assert!(is_corrupt(&decode_inline(&path_or_inline)));
+                        continue;
+                    }
+                    "i" => {
+                        inline += 1;
+                        decode_inline(&path_or_inline).unwrap()
+                    }
+                    "u" | "p" => {
+                        in_files += 1;
+                        let data = std::fs::read(stored(&table, &storage_type, &path_or_inline)).unwrap();
+                        assert!(is_corrupt(&decode_file(&data, offset, size + 1)));
+                        decode_file(&data, offset, size).unwrap()
+                    }
+                    other => panic!("{name} has a vector of type {other}"),
+                };
+                assert_eq!(vector.len(), cardinality, "{name}");
+            }
         }
+        assert!(
+            in_files >= 4 && inline >= 1,
+            "the tables of {} hold {in_files} vectors in files and {inline} inline",
+            collection.display()
+        );
     }
-    assert!(in_files >= 4 && inline >= 1, "the tables hold {in_files} vectors in files and {inline} inline");
 }
 
+/// Where the file of a vector is: below its table, or where its URI says.
+fn stored(table: &Path, storage_type: &str, place: &str) -> std::path::PathBuf {
+    if storage_type == "p" {
+        return place.strip_prefix("file://").unwrap().into();
+    }
+    let mut path = String::new();
+    append_relative_path(place, &mut path).unwrap();
+    table.join(path)
+}
+
+/// A file by PROTOCOL's format, byte by byte: version, size, magic, one bitmap of one array container, checksum.
 #[test]
 fn the_rows_of_a_known_vector() {
-    let data = std::fs::read(
-        tables()
-            .join("delta-rs/table-with-dv-small/deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"),
-    )
-    .unwrap();
-    assert_eq!(rows(&decode_file(&data, 1, 36).unwrap(), 2).unwrap(), [0, 9]);
+    let vector = [
+        &1_681_511_377_u32.to_le_bytes()[..],
+        &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0x3a, 0x30, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 16, 0, 0, 0, 0, 0, 9, 0],
+    ]
+    .concat();
+    let checksum = [0x2a, 0x67, 0x18, 0x46];
+    let file = [&[1, 0, 0, 0, 36][..], &vector, &checksum].concat();
+    assert_eq!(rows(&decode_file(&file, 1, 36).unwrap(), 2).unwrap(), [0, 9]);
 }
 
 #[test]
