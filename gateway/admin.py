@@ -44,9 +44,11 @@ from gateway.recipients import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from aiohttp.typedefs import Handler
+
+    from gateway.workers import WorkerReload
 
 log = logging.getLogger("gateway.admin")
 
@@ -54,6 +56,19 @@ MAX_BODY_BYTES = 64 * 1024
 
 Body = dict[str, Any]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What became of a reload: why the configuration was refused as a whole, else what each worker did."""
+
+    refused: str | None
+    workers: Sequence[WorkerReload] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every process took the configuration."""
+        return self.refused is None and all(worker.refused is None for worker in self.workers)
 
 
 @dataclass(frozen=True)
@@ -65,7 +80,7 @@ class Administration:
     endpoint: Callable[[], str]
     """The URL for profiles."""
     metrics_page: Callable[[], bytes]
-    reload: Callable[[], Awaitable[bool]]
+    reload: Callable[[], Awaitable[Reloaded]]
     token_sha256: str = field(repr=False)
     metrics_token_sha256: str | None = field(default=None, repr=False)
 
@@ -153,8 +168,18 @@ async def metrics(request: web.Request) -> web.Response:
 
 
 async def reload(request: web.Request) -> web.Response:
-    """Read the configuration anew."""
-    return _json({"reloaded": await request.app[ADMINISTRATION].reload()})
+    """Read the configuration again, in every process that serves."""
+    done = await request.app[ADMINISTRATION].reload()
+    workers = [
+        {
+            "worker": worker.index,
+            "processId": worker.process_id,
+            "reloaded": worker.refused is None,
+            "refused": worker.refused,
+        }
+        for worker in done.workers
+    ]
+    return _json({"reloaded": done.is_whole, "refused": done.refused, "workers": workers})
 
 
 async def list_recipients(request: web.Request) -> web.Response:

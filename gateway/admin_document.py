@@ -29,6 +29,7 @@ def _list_of(items: Body, **limits: int) -> Body:
 _NAME: Body = {"type": "string", "minLength": 1, "maxLength": 255}
 _TIME: Body = {"type": "integer", "description": "milliseconds since the epoch"}
 _LIFE: Body = {"type": "integer", "minimum": 1, "maximum": MAX_LIFE_SECONDS}
+_REFUSAL: Body = {"type": ["string", "null"], "description": "why the configuration was not taken"}
 _NAMES = _list_of(_NAME, maxItems=MAX_LIST_LENGTH)
 _NETWORKS = _list_of(
     {"type": "string", "description": "an address or a network, IPv4 or IPv6"}, maxItems=MAX_LIST_LENGTH
@@ -87,9 +88,9 @@ DOCUMENT: Mapping[str, Any] = {
         "/metrics": {"get": _operation("Metrics for Prometheus", "200", _answer("Text"), refusals="401")},
         "/reload": {
             "post": _operation(
-                "Read the configuration anew",
+                "Read the configuration again",
                 "200",
-                _answer("Whether it was accepted", _schema("Reloaded")),
+                _answer("Whether every process took it; else what refused it, and why", _schema("Reloaded")),
                 refusals="401",
             )
         },
@@ -140,7 +141,19 @@ DOCUMENT: Mapping[str, Any] = {
             "Error": _object(
                 ["errorCode", "message"], errorCode={"type": "string"}, message={"type": "string"}
             ),
-            "Reloaded": _object(["reloaded"], reloaded={"type": "boolean"}),
+            "Reloaded": _object(
+                ["reloaded", "refused", "workers"],
+                reloaded={"type": "boolean"},
+                refused=_REFUSAL,
+                workers=_list_of(_schema("WorkerReload")),
+            ),
+            "WorkerReload": _object(
+                ["worker", "processId", "reloaded", "refused"],
+                worker={"type": "integer"},
+                processId={"type": ["integer", "null"]},
+                reloaded={"type": "boolean"},
+                refused=_REFUSAL,
+            ),
             "Addition": _object(
                 ["name"],
                 name=_NAME,

@@ -29,15 +29,16 @@ def create_app(
     metrics: Metrics | None = None,
     audit: AuditLog | None = None,
     around: Around | None = None,
+    token_secret: bytes | None = None,
 ) -> Door:
     """Make what answers the requests of a configuration, for aiohttp's `web.Server`.
 
-    `workers` share the limits. `audit` is the log that `gateway.audit` asks for, already open. The tables of
-    `sharing` are closed by whoever serves.
+    `workers` share the limits, and the `token_secret` where no token keys are configured. `audit` is the log
+    that `gateway.audit` asks for, already open. Whoever serves closes the tables of `sharing`.
     """
     return Door(
         Router(routes(config.prefix), prefix=config.prefix),
-        Sharing.of(config, now_ms=now_ms),
+        Sharing.of(config, now_ms=now_ms, token_secret=token_secret),
         Guards.of(config, workers=workers),
         Watch(metrics or Metrics(), audit, now_ms),
         records_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,

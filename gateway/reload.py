@@ -1,7 +1,7 @@
-"""Reading the configuration anew: on SIGHUP and when its files change, validated, then swapped whole.
+"""Reading the configuration again when its files change, on SIGHUP and on request; it is swapped whole.
 
 In: which files, how to read them, and what to do with what was read. Out: `apply` is called with a whole
-new value or not at all; when reading fails the old one goes on and `refused` is told why, once for each
+new value or not at all; when reading fails the old one stays in force and the log says why, once for each
 state of the files. Files are looked at by polling: editors, ConfigMaps and secrets that are swapped by
 symbolic links all look alike.
 """
@@ -50,16 +50,17 @@ class Reloader(Generic[T]):
         outcome: Callable[[bool], None] = lambda _ok: None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """`load` runs in a thread and may raise anything; `paths` is asked anew after each reading."""
+        """`load` runs in a thread and may raise anything; `paths` is called again after each reading."""
         self._paths = paths
         self._load = load
         self._apply = apply
         self._outcome = outcome
         self._poll_seconds = poll_seconds
         self._asked = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
 
     def ask(self) -> None:
-        """Read anew even if no file changed (SIGHUP). From the event loop."""
+        """Read again even if no file changed (SIGHUP). From the event loop."""
         self._asked.set()
 
     @asynccontextmanager
@@ -90,15 +91,17 @@ class Reloader(Generic[T]):
         self._asked.clear()
         return asked
 
-    async def reload(self) -> bool:
-        """Read and swap; False when what was read is refused and the old one goes on."""
-        try:
-            loaded = await asyncio.to_thread(self._load)
-            await self._apply(loaded)
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the old state goes on
-            log.error("the changed configuration is refused, the old one goes on: %s", error)  # noqa: TRY400
-            self._outcome(False)
-            return False
-        log.info("the configuration was read anew")
-        self._outcome(True)
-        return True
+    async def reload(self) -> str | None:
+        """Read and swap. None when that is done, else why it is refused and the old one stays in force."""
+        # Of two readings at a time, the older could be the one that is applied last.
+        async with self._one_at_a_time:
+            try:
+                loaded = await asyncio.to_thread(self._load)
+                await self._apply(loaded)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the old state stays
+                log.error("the changed configuration is refused, the old one goes on: %s", error)  # noqa: TRY400
+                self._outcome(False)
+                return str(error) or type(error).__name__
+            log.info("the configuration was read anew")
+            self._outcome(True)
+            return None

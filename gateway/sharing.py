@@ -37,15 +37,19 @@ class Sharing:
     now_ms: Callable[[], int]
 
     @staticmethod
-    def of(config: Config, *, now_ms: Callable[[], int] = epoch_ms, before: Sharing | None = None) -> Sharing:
-        """Make it. From the one `before`, of a configuration that was read anew, it takes what still holds.
+    def of(
+        config: Config,
+        *,
+        now_ms: Callable[[], int] = epoch_ms,
+        before: Sharing | None = None,
+        token_secret: bytes | None = None,
+    ) -> Sharing:
+        """Make it. From the one `before`, whose configuration this one replaces, it takes what still holds.
 
-        That is keys that were made at start, so that tokens outlive a reload, and tables with what is kept of
-        them in memory.
+        That is the key that was made at the start, so that tokens outlive a reload, and tables with what is
+        kept of them in memory. `token_secret` is that key for the first one of a process.
         """
-        keys = config.gateway.token_keys
-        made_before = before.sealer if before and not before.config.gateway.token_keys else None
-        sealer = made_before if made_before and not keys else Sealer(keys)
+        sealer = Sealer(config.gateway.token_keys, before.sealer.made if before else token_secret)
         catalog = Catalog.of(config.shares)
         return Sharing(
             config=config,

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 SELF_SIGNED_DAYS = 365
 
 
-def server_context(config: Config) -> ssl.SSLContext | None:
-    """Make the listener's context; None for plain HTTP. Raises OSError when the files cannot be used."""
+def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext | None:
+    """Make the listener's context; None for plain HTTP. Raises OSError when the files cannot be used.
+
+    `pair` is what `self_signed_pair` made for this server, where its certificate is self-signed.
+    """
     if config.ssl is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if config.ssl.self_signed:
-        _load_self_signed(context, config.host)
+        _load_pair(context, pair or self_signed_pair(config.host))
     else:
         renew(context, config.ssl)
     return context
@@ -64,7 +67,8 @@ def _password(settings: Ssl) -> str:
     return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
 
 
-def _load_self_signed(context: ssl.SSLContext, host: str) -> None:
+def self_signed_pair(host: str) -> bytes:
+    """Make a key and a certificate for a host, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
     now = dt.datetime.now(dt.UTC)
@@ -81,11 +85,15 @@ def _load_self_signed(context: ssl.SSLContext, host: str) -> None:
     )
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return private + certificate.public_bytes(pem)
+
+
+def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
     # The standard library takes a key from a file alone; this one is its owner's and gone at once.
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "pair.pem"
         file.touch(mode=0o600)
-        file.write_bytes(private + certificate.public_bytes(pem))
+        file.write_bytes(pair)
         context.load_cert_chain(file)
 
 

@@ -38,6 +38,9 @@ KEY_ID_BYTES = 4
 NONCE_BYTES = 12
 HEAD_BYTES = len(FORMAT) + KEY_ID_BYTES + NONCE_BYTES
 MAX_TOKEN_LENGTH = 8192
+SECRET_BYTES = 32
+MADE_KEY = "\0made at the start"
+"""The id of the key that no configuration holds; none can have this id."""
 
 
 class InvalidToken(InvalidParameter):
@@ -54,9 +57,14 @@ class InvalidToken(InvalidParameter):
 class Sealer:
     """Seals and opens tokens. `repr` shows no key."""
 
-    def __init__(self, keys: Sequence[TokenKey]) -> None:
-        """Take the configured keys, or make one that ends with the process when there is none."""
-        secrets = [(key.id, key.secret.reveal().encode()) for key in keys] or [("process", os.urandom(32))]
+    def __init__(self, keys: Sequence[TokenKey], made: bytes | None = None) -> None:
+        """Take the configured keys, and the one that was made at the server's start.
+
+        The first configured key seals; without any, the one that was `made` does. It opens in either case, so
+        that tokens outlive a reload which brings keys. None: make one here.
+        """
+        self.made = made or os.urandom(SECRET_BYTES)
+        secrets = [*((key.id, key.secret.reveal().encode()) for key in keys), (MADE_KEY, self.made)]
         self._secrets = [secret for _, secret in secrets]
         self._ciphers = {_key_id(name): AESGCM(derive(secret, b"token")) for name, secret in secrets}
         self._sealing_id = _key_id(secrets[0][0])

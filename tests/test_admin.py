@@ -8,9 +8,10 @@ import re
 
 import pytest
 
-from gateway.admin import Administration, create_admin_app
+from gateway.admin import Administration, Reloaded, create_admin_app
 from gateway.admin_document import DOCUMENT
 from gateway.recipients import RecipientDatabase, token_sha256
+from gateway.workers import WorkerReload
 
 NOW_MS = 1_700_000_000_000
 TOKEN = "the-admin-token"
@@ -41,7 +42,7 @@ def open_database(tmp_path, told):
 
 
 async def reloaded():
-    return True
+    return Reloaded(None, [WorkerReload(0, 17, None), WorkerReload(1, 18, "the port cannot change")])
 
 
 def administration(open_database):
@@ -65,6 +66,17 @@ async def answer(response, status=200):
     assert response.status == status, await response.text()
     assert response.headers["Content-Type"] == "application/json; charset=utf-8"
     return await response.json()
+
+
+async def test_a_reload_tells_what_each_worker_did(client):
+    assert await answer(await client.post("/reload")) == {
+        "reloaded": False,
+        "refused": None,
+        "workers": [
+            {"worker": 0, "processId": 17, "reloaded": True, "refused": None},
+            {"worker": 1, "processId": 18, "reloaded": False, "refused": "the port cannot change"},
+        ],
+    }
 
 
 async def test_a_recipient_from_its_profile_to_its_end(client, open_database, told):

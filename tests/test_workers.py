@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.workers import StartFailed, Supervisor, bind
+from gateway.workers import CannotListen, StartFailed, Supervisor, allow_restart, bind
 
+HANDED = "a secret that all workers have: " + "x" * 10_000
 SERVER = """
 import asyncio, os, signal, sys
 from aiohttp import web
@@ -23,7 +25,9 @@ from gateway.workers import Slot
 slot = Slot.of_environment(os.environ)
 
 async def who(request):
-    return web.json_response({"index": slot.index, "count": slot.count, "pid": os.getpid()})
+    return web.json_response(
+        {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.handed.decode()}
+    )
 
 async def slow(request):
     response = web.StreamResponse()
@@ -32,6 +36,9 @@ async def slow(request):
         await response.write(b"%d %d\\n" % (os.getpid(), number))
         await asyncio.sleep(0.02)
     return response
+
+async def reload():
+    return {"0": None, "1": "not I"}[str(slot.index)]
 
 async def main():
     app = web.Application()
@@ -42,7 +49,7 @@ async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     slot.ready()
-    gone = asyncio.ensure_future(slot.supervisor_gone())
+    gone = asyncio.ensure_future(slot.follow(reload))
     await asyncio.wait({gone, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     await runner.cleanup()
 
@@ -56,7 +63,11 @@ async def running(count=2, code=SERVER):
     url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
     restarted = []
     supervisor = Supervisor(
-        [sys.executable, "-c", code], listeners, environment=dict(os.environ), on_restart=restarted.append
+        [sys.executable, "-c", code],
+        listeners,
+        environment=dict(os.environ),
+        handed=HANDED.encode(),
+        on_restart=restarted.append,
     )
     await supervisor.start()
     try:
@@ -169,11 +180,97 @@ def alive(process_id):
 
 
 def test_a_port_that_another_program_has_is_refused_and_nothing_stays_open():
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        with pytest.raises(OSError, match="in use"):
-            bind("127.0.0.1", other.getsockname()[1], 2)
+    for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
+        with socket.socket() as other:
+            for option in options:
+                other.setsockopt(socket.SOL_SOCKET, option, 1)
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            for sockets in (1, 2):
+                with pytest.raises(
+                    CannotListen, match=f"127.0.0.1 port {port}: another program listens there"
+                ):
+                    bind("127.0.0.1", port, sockets)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("second", [1, 2])
+def test_a_second_server_is_refused_before_the_first_one_accepts(first, second):
+    sockets = bind("127.0.0.1", 0, first)
+    try:
+        with pytest.raises(CannotListen, match="another program listens there"):
+            bind("127.0.0.1", sockets[0].getsockname()[1], second)
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def test_a_port_is_free_again_when_its_server_has_ended():
+    first = bind("127.0.0.1", 0, 2)
+    port = first[0].getsockname()[1]
+    for one in first:
+        allow_restart(one)
+        one.listen()
+    with socket.create_connection(("127.0.0.1", port)):
+        # The server closes first, so its end of the connection lingers (TIME_WAIT).
+        accepted = next(one.accept()[0] for one in select.select(first, [], [])[0])
+        accepted.close()
+        for one in first:
+            one.close()
+    for one in bind("127.0.0.1", port, 2):
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"), [("192.0.2.1", "assign"), ("no such host.invalid", "known|resol")]
+)
+def test_an_address_that_is_not_ours_is_named(host, reason):
+    with pytest.raises(CannotListen, match=f"cannot listen on {host} port 7: .*({reason})"):
+        bind(host, 7, 1)
+
+
+async def test_what_is_handed_down_reaches_every_worker_and_those_that_replace_them():
+    async with running(2) as (supervisor, url, _):
+        answers = [await ask(url) for _ in range(40)]
+        assert {answer["handed"] for answer in answers} == {HANDED}
+        assert {answer["index"] for answer in answers} == {0, 1}
+        victims = supervisor.process_ids
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        answers = [await ask(url) for _ in range(20)]
+        assert {answer["handed"] for answer in answers} == {HANDED}
+        assert not {answer["pid"] for answer in answers} & {*victims}
+        assert not any(HANDED.encode() in shown(process_id) for process_id in supervisor.process_ids)
+
+
+def shown(process_id):
+    """What other programs may see of a process."""
+    return b"".join(Path(f"/proc/{process_id}/{file}").read_bytes() for file in ("cmdline", "environ"))
+
+
+def test_nothing_longer_than_a_socket_holds_is_handed_down():
+    with pytest.raises(ValueError, match="65536"):
+        Supervisor(["x"], [], environment={}, handed=b"x" * 65537)
+
+
+async def test_each_worker_answers_for_its_reload():
+    async with running(2) as (supervisor, _, _):
+        first, second = await supervisor.reload()
+        assert [first.process_id, second.process_id] == supervisor.process_ids
+        assert (first.refused, second.refused) == (None, "not I")
+
+
+async def test_a_worker_that_ends_or_does_not_answer_has_not_reloaded():
+    async with running(2) as (supervisor, _, _):
+        stopped, killed = supervisor.process_ids
+        os.kill(stopped, signal.SIGSTOP)
+        reloading = asyncio.ensure_future(supervisor.reload(seconds=1.5))
+        os.kill(killed, signal.SIGKILL)
+        first, second = await reloading
+        os.kill(stopped, signal.SIGCONT)
+        assert first.refused == "no answer within 1.5 s"
+        assert second.refused in ("the worker ended", "the worker is starting", "not I")
 
 
 async def test_a_command_that_is_not_there_ends_the_start():

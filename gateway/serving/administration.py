@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.admin import Administration
+from gateway.admin import Administration, Reloaded
 from gateway.audit import AuditLog, AuditRecord
 from gateway.recipients import Change, RecipientDatabase
 from gateway.serving.book import RecipientBook, configured_names
@@ -93,7 +93,7 @@ def administer(
     *,
     audit: AuditLog | None,
     metrics_page: Callable[[], bytes],
-    reload: Callable[[], Awaitable[bool]],
+    reload: Callable[[], Awaitable[Reloaded]],
     now_ms: Callable[[], int],
 ) -> Administration:
     """Make what the admin listener serves."""

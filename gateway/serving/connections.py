@@ -54,11 +54,20 @@ class Unsent:
 class Runner(web.ServerRunner):
     """Runs what answers requests."""
 
-    def __init__(self, handler: Handler, *, shutdown_timeout: float, **options: Any) -> None:
+    def __init__(self, handler: Handler, **options: Any) -> None:
         """`options` are those of aiohttp's connections. On the event loop."""
         self._unsent = Unsent()
-        server = _Server(self._unsent, handler, access_log=None, **options)
-        super().__init__(server, shutdown_timeout=shutdown_timeout)
+        self._connections = _Server(self._unsent, handler, access_log=None, **options)
+        super().__init__(self._connections)
+
+    def close_idle_after(self, seconds: float) -> None:
+        """Close connections that are made from here on when they are idle for so long."""
+        self._connections.idle_seconds = seconds
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more connections, and wait so long at most for the requests that are under way."""
+        self._shutdown_timeout = seconds
+        await self.cleanup()
 
     async def sent(self, seconds: float) -> None:
         """Wait for so long at most until the last bytes of all answers have left.
@@ -88,9 +97,13 @@ class _Server(web.Server):
     def __init__(self, unsent: Unsent, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
         self.unsent = unsent
+        self.idle_seconds: float | None = None
 
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
+        options = self._kwargs
+        if self.idle_seconds is not None:
+            options = options | {"keepalive_timeout": self.idle_seconds}
+        return _Connection(self, loop=self._loop, **options)
 
 
 class _Connection(web.RequestHandler):

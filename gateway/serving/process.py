@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from gateway.auth import CredentialTable
     from gateway.door import Around
+    from gateway.serving.handed import Handed
 
 log = logging.getLogger("gateway.serving")
 
@@ -50,7 +51,9 @@ class NeedsRestart(ValueError):
 class Served:
     """Everything that lives as long as the process, and how a new configuration is swapped in."""
 
-    def __init__(self, path: Path, config: Config, *, workers: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, config: Config, handed: Handed, *, workers: int, now_ms: Callable[[], int]
+    ) -> None:
         self._path = path
         self._workers = workers
         self._now_ms = now_ms
@@ -62,7 +65,7 @@ class Served:
         cache = config.gateway.cache
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
-        self.tls = server_context(config)
+        self.tls = server_context(config, handed.certificate)
         self.book = open_book(config, self._take, self.metrics, now_ms)
         self.door = create_app(
             config,
@@ -71,9 +74,12 @@ class Served:
             metrics=self.metrics,
             audit=self.audit,
             around=_traces(config),
+            token_secret=handed.token_secret,
         )
         self._take(self.book.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
+        self.on_reload: Callable[[Config], None] = lambda _config: None
+        """Called with each configuration that is taken; it does not fail."""
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._told)
 
     @property
@@ -168,6 +174,7 @@ class Served:
         # From here on nothing can fail, and nothing else runs: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))
         self.door.guards = guards
+        self.on_reload(loaded)
 
     def _told(self, accepted: bool) -> None:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()

@@ -1,8 +1,8 @@
 """From a configuration file to a running server, in this process or in workers, until a signal ends it.
 
 SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is taken any more,
-and running streams finish up to `drainSeconds`. SIGHUP reads the configuration anew. With workers, this
-process watches them and serves the admin listener alone.
+and running streams finish up to `drainSeconds`. SIGHUP reads the configuration again. With workers, this
+process supervises them and serves the admin listener alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from gateway.admin import create_admin_app
+from gateway.admin import Reloaded, create_admin_app
 from gateway.breaker import CALLS
 from gateway.config import Config, load
 from gateway.limits import DrainRate
@@ -33,9 +33,10 @@ from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
 from gateway.serving.book import THREAD as RECIPIENTS
 from gateway.serving.connections import AppRunner, Runner
+from gateway.serving.handed import Handed
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
-from gateway.workers import Slot, Supervisor, bind
+from gateway.workers import Slot, Supervisor, allow_restart, bind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -51,12 +52,13 @@ LEAVE_SECONDS = 1.0
 FILE_THREADS = 64
 FILES = "files"
 COLLECT_AFTER_OBJECTS = 20_000
+MAX_USER_TIMEOUT_MS = 2**31 - 1
 UNREAD_BYTES = 64 * 1024
 """Of an answer, what its handler leaves behind at most: so much may wait in a connection's buffer."""
 
 
 async def serve(path: Path, *, workers: int = 1) -> None:
-    """Serve until a signal. Raises ConfigError, OSError (the port is taken) and StartFailed."""
+    """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
     config = load(path)
     slot = Slot.of_environment(os.environ)
     if slot is None and workers > 1:
@@ -85,37 +87,46 @@ def _leave_hanging_threads() -> None:
 
 
 async def _serve_alone(path: Path, config: Config) -> None:
-    served = Served(path, config, workers=1, now_ms=epoch_ms)
+    listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
+    served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms)
     stop = _stop_signals()
-    listener = bind(config.host, config.port, 1)[0]
+
+    async def reload() -> Reloaded:
+        return Reloaded(await served.reloader.reload())
+
     administration = _administration(
         config,
+        admin_listener,
         lambda: served.config,
         audit=served.audit,
         page=served.metrics.page,
-        reload=served.reloader.reload,
+        reload=reload,
     )
     async with served.living(), _hang_up(served.reloader.ask), administration:
-        runner = await _listen(served, listener, config)
+        runner = await _listen(served, listener)
         log.info("serving on port %d", listener.getsockname()[1])
         await stop.wait()
-        await _drain(served, runner, config)
+        await _drain(served, runner)
 
 
 async def _serve_slot(path: Path, config: Config, slot: Slot) -> None:
-    served = Served(path, config, workers=slot.count, now_ms=epoch_ms)
+    served = Served(path, config, Handed.unpack(slot.handed), workers=slot.count, now_ms=epoch_ms)
     stop = _stop_signals()
     async with served.living(), _hang_up(served.reloader.ask):
-        runner = await _listen(served, slot.listener, config)
+        runner = await _listen(served, slot.listener)
         slot.ready()
-        ends = {asyncio.ensure_future(slot.supervisor_gone()), asyncio.ensure_future(stop.wait())}
+        ends = {
+            asyncio.ensure_future(slot.follow(served.reloader.reload)),
+            asyncio.ensure_future(stop.wait()),
+        }
         _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        await _drain(served, runner, config)
+        await _drain(served, runner)
 
 
 async def _supervise(path: Path, config: Config, workers: int) -> None:
+    listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     latest = [config]
 
@@ -133,8 +144,9 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
         supervisor = Supervisor(
             # -P: only the installed package is found, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
-            bind(config.host, config.port, workers),
+            listeners,
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
+            handed=Handed.made(config).pack(),
             on_restart=restarted,
         )
 
@@ -146,39 +158,47 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
             reloader.ask()
             supervisor.hand_on(signal.SIGHUP)
 
-        async def reload() -> bool:
-            supervisor.hand_on(signal.SIGHUP)
-            return await reloader.reload()
+        async def reload() -> Reloaded:
+            refused = await reloader.reload()
+            # What this process refuses, no worker is asked to take.
+            return Reloaded(refused) if refused else Reloaded(None, await supervisor.reload())
 
         await supervisor.start()
         try:
             async with _hang_up(hang_up), reloader.watching(), AsyncExitStack() as lives:
                 await lives.enter_async_context(
-                    _administration(config, lambda: latest[0], audit=audit, page=page, reload=reload)
+                    _administration(
+                        config, admin_listener, lambda: latest[0], audit=audit, page=page, reload=reload
+                    )
                 )
                 log.info("serving by %d workers", workers)
                 await stop.wait()
         finally:
-            gateway = config.gateway
+            gateway = latest[0].gateway
             drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
             await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
             if audit is not None:
                 audit.close()
 
 
-async def _listen(served: Served, listener: socket.socket, config: Config) -> Runner:
-    limits = config.gateway.limits
+async def _listen(served: Served, listener: socket.socket) -> Runner:
     runner = Runner(
         served.door,
         # A client that leaves while its answer is being found stops the work at once.
         handler_cancellation=True,
-        keepalive_timeout=limits.idle_connection_seconds,
         # So long the rest of a body may come that its answer did not wait for: a client that is still sending
         # would not read it from a connection that was reset.
         lingering_time=LINGERING_SECONDS,
-        shutdown_timeout=config.gateway.drain_seconds,
     )
-    _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
+
+    def take(config: Config) -> None:
+        limits = config.gateway.limits
+        runner.close_idle_after(limits.idle_connection_seconds)
+        _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
+
+    allow_restart(listener)
+    take(served.config)
+    served.on_reload = take
     await runner.setup()
     # What the start has made lives as long as the process: no collection has to walk through it.
     gc.collect()
@@ -195,38 +215,49 @@ def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
     The end of an answer waits in the connection's buffers when its handler is done; nobody looks at it again.
     """
     seconds = rate.write_seconds(UNREAD_BYTES)
-    if seconds is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(seconds * 1000))
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Zero is the system's own limit.
+        milliseconds = 0 if seconds is None else min(round(seconds * 1000), MAX_USER_TIMEOUT_MS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-async def _drain(served: Served, runner: Runner, config: Config) -> None:
+async def _drain(served: Served, runner: Runner) -> None:
     log.info("draining")
     served.door.draining = True
-    await asyncio.sleep(config.gateway.drain_delay_seconds)
-    end_seconds = time.monotonic() + config.gateway.drain_seconds
-    await runner.cleanup()
+    await asyncio.sleep(served.config.gateway.drain_delay_seconds)
+    drain_seconds = served.config.gateway.drain_seconds
+    end_seconds = time.monotonic() + drain_seconds
+    await runner.drain(drain_seconds)
     await runner.sent(end_seconds - time.monotonic())
+
+
+def _admin_listener(config: Config) -> socket.socket | None:
+    """The admin API's socket, bound before anything else starts."""
+    admin = config.gateway.admin
+    return None if admin is None else bind(admin.host, admin.port, 1)[0]
 
 
 @asynccontextmanager
 async def _administration(
     settings: Config,
+    listener: socket.socket | None,
     config: Callable[[], Config],
     *,
     audit: AuditLog | None,
     page: Callable[[], bytes],
-    reload: Callable[[], Awaitable[bool]],
+    reload: Callable[[], Awaitable[Reloaded]],
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, for as long as the context lives."""
     admin = settings.gateway.admin
-    if admin is None:
+    if admin is None or listener is None:
         yield
         return
     administration = administer(admin, config, audit=audit, metrics_page=page, reload=reload, now_ms=epoch_ms)
     runner = AppRunner(create_admin_app(administration), access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, admin.host, admin.port).start()
+        allow_restart(listener)
+        await web.SockSite(runner, listener).start()
         yield
     finally:
         await runner.cleanup()
