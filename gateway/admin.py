@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 from aiohttp import web
 
-from gateway.admin_document import DOCUMENT, MAX_LIFE_SECONDS, MAX_LIST_LENGTH
+from gateway.admin_document import DOCUMENT, MAX_LIST_LENGTH
 from gateway.errors import (
     ErrorAnswer,
     InvalidParameter,
@@ -33,7 +33,9 @@ from gateway.errors import (
 from gateway.exchange import next_id
 from gateway.metrics import CONTENT_TYPE
 from gateway.recipients import (
+    MAX_LIFE_SECONDS,
     Change,
+    DatabaseMissing,
     IssuedToken,
     RecipientDatabase,
     RecipientError,
@@ -75,8 +77,8 @@ class Reloaded:
 class Administration:
     """What the admin API works on."""
 
-    open_database: Callable[[str], RecipientDatabase]
-    """A fresh connection in an actor's name, for the calling thread."""
+    open_database: Callable[[str, bool], RecipientDatabase]
+    """A fresh connection in an actor's name, for the calling thread; whether it may create the database."""
     endpoint: Callable[[], str]
     """The URL for profiles."""
     metrics_page: Callable[[], bytes]
@@ -101,6 +103,8 @@ def create_admin_app(administration: Administration) -> web.Application:
             web.get("/recipients", list_recipients),
             web.post("/recipients", add_recipient),
             web.get("/recipients/{name}", show_recipient),
+            web.delete("/recipients/{name}", delete_recipient),
+            web.post("/purge", purge),
             web.post("/recipients/{name}/rotate", rotate_token),
             web.post("/recipients/{name}/revoke", revoke_tokens),
             web.put("/recipients/{name}/networks", allow_networks),
@@ -140,7 +144,7 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
 async def _conflicts(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except RecipientNotFound as error:
+    except (RecipientNotFound, DatabaseMissing) as error:
         raise NotFound(str(error)) from None
     except RecipientExists as error:
         return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
@@ -184,7 +188,10 @@ async def reload(request: web.Request) -> web.Response:
 
 async def list_recipients(request: web.Request) -> web.Response:
     """All recipients of the database."""
-    records = await _with_database(request, RecipientDatabase.list)
+    try:
+        records = await _with_database(request, RecipientDatabase.list)
+    except DatabaseMissing:
+        records = ()
     return _json({"recipients": [_told(record) for record in records]})
 
 
@@ -205,13 +212,19 @@ async def add_recipient(request: web.Request) -> web.Response:
     body = await _body(request)
     name, comment = _text(body, "name"), _text(body, "comment", default="")
     shares, networks = _texts(body, "shares"), _texts(body, "networks")
-    life = _seconds(body, "expiresInSeconds")
+    life, allow_absent = _seconds(body, "expiresInSeconds"), _boolean(body, "allowAbsent")
     _nothing_else(body)
     issued = await _with_database(
         request,
         lambda database: database.add(
-            name, shares=shares, networks=networks, comment=comment, expires_in_seconds=life
+            name,
+            shares=shares,
+            networks=networks,
+            comment=comment,
+            expires_in_seconds=life,
+            allow_absent=allow_absent,
         ),
+        create=True,
     )
     return _issued(request, issued, status=201)
 
@@ -245,8 +258,32 @@ async def allow_networks(request: web.Request) -> web.Response:
 
 async def grant_share(request: web.Request) -> web.Response:
     """Grant one share."""
-    info = request.match_info
-    return await _changed(request, lambda database: database.grant(info["name"], [info["share"]]))
+    info, allow_absent = request.match_info, request.query.get("allowAbsent", "").lower() == "true"
+    return await _changed(
+        request,
+        lambda database: database.grant(info["name"], [info["share"]], allow_absent=allow_absent),
+    )
+
+
+async def delete_recipient(request: web.Request) -> web.Response:
+    """Delete a recipient with its tokens and grants."""
+    return await _changed(request, lambda database: database.delete(request.match_info["name"]))
+
+
+async def purge(request: web.Request) -> web.Response:
+    """Delete tokens that expired, and changes of the history, that are old enough."""
+    body = await _body(request)
+    tokens, history = _seconds(body, "tokensExpiredForSeconds"), _seconds(body, "historyOlderThanSeconds")
+    _nothing_else(body)
+    if tokens is None and history is None:
+        raise InvalidParameter("give tokensExpiredForSeconds, historyOlderThanSeconds or both")
+    purged = await _with_database(
+        request,
+        lambda database: database.purge(
+            tokens_expired_for_seconds=tokens, history_older_than_seconds=history
+        ),
+    )
+    return _json({"tokens": purged.tokens, "changes": purged.changes})
 
 
 async def revoke_share(request: web.Request) -> web.Response:
@@ -261,11 +298,13 @@ async def _changed(
     return _json(_told(await _with_database(request, change)))
 
 
-async def _with_database(request: web.Request, work: Callable[[RecipientDatabase], T]) -> T:
+async def _with_database(
+    request: web.Request, work: Callable[[RecipientDatabase], T], *, create: bool = False
+) -> T:
     open_database = request.app[ADMINISTRATION].open_database
 
     def run() -> T:
-        with closing(open_database(f"admin:{request.remote}")) as database:
+        with closing(open_database(f"admin:{request.remote}", create)) as database:
             return work(database)
 
     return await asyncio.to_thread(run)
@@ -334,6 +373,13 @@ def _seconds(body: Body, key: str) -> int | None:
         raise MalformedRequest(f"{key}: a whole number of seconds")
     if value is not None and not 0 <= value <= MAX_LIFE_SECONDS:
         raise InvalidParameter(f"{key}: 0 to {MAX_LIFE_SECONDS}")
+    return value
+
+
+def _boolean(body: Body, key: str) -> bool:
+    value = body.pop(key, False)
+    if not isinstance(value, bool):
+        raise MalformedRequest(f"{key}: true or false")
     return value
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.recipients import MAX_LIFE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_LIST_LENGTH = 1000
-MAX_LIFE_SECONDS = 10 * 365 * 86_400
 
 Body = dict[str, Any]
 
@@ -70,6 +71,12 @@ def _named(name: str) -> Body:
     return {"name": name, "in": "path", "required": True, "schema": _NAME}
 
 
+_ALLOW_ABSENT: Body = {
+    "name": "allowAbsent",
+    "in": "query",
+    "description": "the share may come into the configuration later",
+    "schema": {"type": "boolean"},
+}
 _RECIPIENT = _answer("The recipient", _schema("Recipient"))
 
 DOCUMENT: Mapping[str, Any] = {
@@ -111,6 +118,19 @@ DOCUMENT: Mapping[str, Any] = {
             "get": _operation(
                 "One recipient, with its history", "200", _answer("It", _schema("RecipientHistory"))
             ),
+            "delete": _operation(
+                "Delete a recipient with its tokens and grants",
+                "200",
+                _answer("What it was", _schema("Recipient")),
+            ),
+        },
+        "/purge": {
+            "post": _operation(
+                "Delete expired tokens and old history",
+                "200",
+                _answer("How much was deleted", _schema("Purged")),
+                body="Purge",
+            ),
         },
         "/recipients/{name}/rotate": {
             "parameters": [_named("name")],
@@ -131,7 +151,7 @@ DOCUMENT: Mapping[str, Any] = {
         },
         "/recipients/{name}/shares/{share}": {
             "parameters": [_named("name"), _named("share")],
-            "put": _operation("Grant a share", "200", _RECIPIENT),
+            "put": _operation("Grant a share", "200", _RECIPIENT) | {"parameters": [_ALLOW_ABSENT]},
             "delete": _operation("Take a share back", "200", _RECIPIENT),
         },
     },
@@ -161,7 +181,17 @@ DOCUMENT: Mapping[str, Any] = {
                 shares=_NAMES,
                 networks=_NETWORKS,
                 expiresInSeconds=_LIFE,
+                allowAbsent={
+                    "type": "boolean",
+                    "description": "shares may come into the configuration later",
+                },
             ),
+            "Purge": _object(
+                [],
+                tokensExpiredForSeconds=_LIFE | {"minimum": 0},
+                historyOlderThanSeconds=_LIFE | {"minimum": 0},
+            ),
+            "Purged": _object(["tokens", "changes"], tokens={"type": "integer"}, changes={"type": "integer"}),
             "Rotation": _object([], oldExpiresInSeconds=_LIFE | {"minimum": 0}, expiresInSeconds=_LIFE),
             "Networks": _object(["networks"], networks=_NETWORKS),
             "Token": _object(

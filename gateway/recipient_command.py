@@ -1,8 +1,8 @@
 """`delta-gateway recipient`: the recipients' database from the command line.
 
-In: parsed arguments. Out: what was asked for on the standard output, and for a new token its profile file,
-written once with its owner's rights alone (or printed, without `--profile`). Running servers see a change
-within a second.
+In: parsed arguments. Out: the result on the standard output, and for a new token its profile file (or its
+text on the standard output, without `--profile`). A profile is written before the token counts, so one that
+cannot be written changes nothing. Running servers see a change within a second.
 """
 
 from __future__ import annotations
@@ -11,34 +11,53 @@ import argparse
 import getpass
 import json
 import os
-import re
+import sqlite3
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from gateway.audit import AuditLog
+from gateway.commands.lifetimes import life, seconds
+from gateway.commands.profile_file import ProfileFile
 from gateway.config import Config, load
-from gateway.recipients import IssuedToken, RecipientDatabase, RecipientError, RecipientRecord, profile
+from gateway.recipients import (
+    DatabaseMissing,
+    IssuedToken,
+    RecipientDatabase,
+    RecipientError,
+    RecipientRecord,
+    profile,
+)
 from gateway.serving.administration import endpoint, open_audit, open_database
 from gateway.sharing import epoch_ms
 
-_LIFE = re.compile(r"(\d{1,9})([smhdw])")
-_SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 
 
-def seconds(text: str) -> int:
-    """`90d`, `12h`, `30m` or `45s` in seconds, as a type of argparse."""
-    match = _LIFE.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no length of time; accepted: 90d, 12h, 30m, 45s")
-    return int(match.group(1)) * _SECONDS[match.group(2)]
+class _AnyOrder(argparse.ArgumentParser):
+    """A parser whose options may stand between its positional arguments (`grant NAME -c FILE SHARE`)."""
+
+    _is_parsing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, which by itself takes what follows the option for unknown arguments."""
+        if self._is_parsing:
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_parsing = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the operations and their arguments."""
-    operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
+    operations = parser.add_subparsers(
+        dest="operation", required=True, metavar="OPERATION", parser_class=_AnyOrder
+    )
 
     def operation(name: str, told: str, *, named: bool = True) -> argparse.ArgumentParser:
         added = operations.add_parser(name, help=told, description=told)
@@ -54,14 +73,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rotate = operation("rotate", "give a new token; the old one lives on for a while")
     rotate.add_argument("--old-expires", type=seconds, default=0, metavar="24h", help="life of the old one")
     for parser_of_token in (add, rotate):
-        parser_of_token.add_argument("--expires", type=seconds, metavar="90d", help="life of the new token")
+        parser_of_token.add_argument("--expires", type=life, metavar="90d", help="life of the new token")
         parser_of_token.add_argument("--profile", type=Path, metavar="FILE", help="else it is printed")
+        parser_of_token.add_argument("--overwrite", action="store_true", help="replace an older profile")
     revoke = operation("revoke", "end all tokens at once, or take shares back")
     revoke.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
     grant = operation("grant", "grant shares, or set the networks that it may come from")
     grant.add_argument("shares", nargs="*", metavar="SHARE")
     grant.add_argument("--allow", dest="networks", action="append", metavar="NETWORK")
     grant.add_argument("--allow-anywhere", dest="networks", action="store_const", const=[])
+    for parser_of_shares in (add, grant):
+        parser_of_shares.add_argument(
+            "--allow-absent", action="store_true", help="grant shares that the configuration has not yet"
+        )
+    operation("delete", "delete a recipient with its tokens and grants; its history stays")
+    purge = operation("purge", "delete expired tokens and old history", named=False)
+    purge.add_argument(
+        "--tokens-expired-for", type=seconds, metavar="30d", help="tokens that expired so long ago"
+    )
+    purge.add_argument("--history-older-than", type=seconds, metavar="365d", help="changes that are so old")
     operation("show", "show one recipient and its history")
     operation("list", "list all recipients", named=False)
 
@@ -72,8 +102,13 @@ def run(arguments: argparse.Namespace) -> int:
     audit = open_audit(config)
     try:
         return _run(arguments, config, audit)
-    except (RecipientError, FileExistsError) as error:
+    except (RecipientError, OSError) as error:
         sys.stderr.write(f"delta-gateway recipient: {error}\n")
+        return 1
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        reason = "is locked by another program; try again" if busy else f"cannot be used: {error}"
+        sys.stderr.write(f"delta-gateway recipient: the recipients' database {reason}\n")
         return 1
     finally:
         if audit is not None:
@@ -81,7 +116,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
-    with closing(open_database(config, f"cli:{_user()}", now_ms=epoch_ms, audit=audit)) as database:
+    create = arguments.operation == "add"
+    try:
+        opened = open_database(config, f"cli:{_user()}", now_ms=epoch_ms, audit=audit, create=create)
+    except DatabaseMissing as missing:
+        if arguments.operation != "list":
+            raise
+        sys.stderr.write(f"{missing}\n")
+        return 0
+    with closing(opened) as database:
         _OPERATIONS[arguments.operation](database, config, arguments)
     return 0
 
@@ -94,23 +137,28 @@ def _user() -> str:
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    _refuse_existing(arguments.profile)
-    issued = database.add(
-        arguments.name,
-        shares=arguments.shares,
-        networks=arguments.networks,
-        comment=arguments.comment,
-        expires_in_seconds=arguments.expires,
-    )
-    _give(config, issued, arguments.profile)
+    with _place(arguments) as file:
+        database.add(
+            arguments.name,
+            shares=arguments.shares,
+            networks=arguments.networks,
+            comment=arguments.comment,
+            expires_in_seconds=arguments.expires,
+            allow_absent=arguments.allow_absent,
+            deliver=lambda issued: _give(config, issued, file),
+        )
+    _tell_file(arguments)
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    _refuse_existing(arguments.profile)
-    issued = database.rotate(
-        arguments.name, old_expires_in_seconds=arguments.old_expires, expires_in_seconds=arguments.expires
-    )
-    _give(config, issued, arguments.profile)
+    with _place(arguments) as file:
+        database.rotate(
+            arguments.name,
+            old_expires_in_seconds=arguments.old_expires,
+            expires_in_seconds=arguments.expires,
+            deliver=lambda issued: _give(config, issued, file),
+        )
+    _tell_file(arguments)
 
 
 def _revoke(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -121,10 +169,23 @@ def _grant(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
     if not arguments.shares and arguments.networks is None:
         raise RecipientError("grant: name shares, or networks by --allow or --allow-anywhere")
     if arguments.shares:
-        database.grant(arguments.name, arguments.shares)
+        database.grant(arguments.name, arguments.shares, allow_absent=arguments.allow_absent)
     if arguments.networks is not None:
         database.allow(arguments.name, arguments.networks)
     _print(database.show(arguments.name))
+
+
+def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    record = database.delete(arguments.name)
+    sys.stdout.write(f"{record.name} is deleted, with {len(record.tokens)} tokens\n")
+
+
+def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    tokens, history = arguments.tokens_expired_for, arguments.history_older_than
+    if tokens is None and history is None:
+        raise RecipientError("purge: give --tokens-expired-for, --history-older-than or both")
+    purged = database.purge(tokens_expired_for_seconds=tokens, history_older_than_seconds=history)
+    sys.stdout.write(f"deleted: {purged.tokens} tokens, {purged.changes} changes of the history\n")
 
 
 def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -144,25 +205,34 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
     "rotate": _rotate,
     "revoke": _revoke,
     "grant": _grant,
+    "delete": _delete,
+    "purge": _purge,
     "show": _show,
     "list": _list,
 }
 
 
-def _refuse_existing(path: Path | None) -> None:
-    # Before the change: a token whose profile cannot be written would be lost.
-    if path is not None and path.exists():
-        raise FileExistsError(f"{path} exists; a profile is never written over")
+def _place(arguments: argparse.Namespace) -> ProfileFile | nullcontext[None]:
+    """Where the profile goes; None: to the standard output. Raises OSError where it cannot be written."""
+    if arguments.profile is None:
+        return nullcontext()
+    return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
 
 
-def _give(config: Config, issued: IssuedToken, path: Path | None) -> None:
-    text = json.dumps(profile(endpoint(config), issued), indent=2) + "\n"
-    if path is None:
-        sys.stdout.write(text)
-        return
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    sys.stdout.write(f"{path} holds the profile of {issued.recipient}; it is not kept anywhere else\n")
+def _give(config: Config, issued: IssuedToken, file: ProfileFile | None) -> None:
+    made = profile(endpoint(config), issued)
+    if file is not None:
+        file.write(made)
+    else:
+        sys.stdout.write(json.dumps(made, indent=2) + "\n")
+        sys.stdout.flush()
+
+
+def _tell_file(arguments: argparse.Namespace) -> None:
+    if arguments.profile is not None:
+        sys.stdout.write(
+            f"{arguments.profile} holds the profile of {arguments.name}; it is not kept anywhere else\n"
+        )
 
 
 def _print(record: RecipientRecord) -> None:
@@ -180,4 +250,6 @@ def _print(record: RecipientRecord) -> None:
 
 
 def _time(at_ms: int) -> str:
+    if not 0 <= at_ms <= LARGEST_TIME_MS:
+        return "after the year 9999" if at_ms > 0 else "before 1970"
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

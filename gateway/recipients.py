@@ -9,6 +9,7 @@ live tokens, and nothing ever lengthens the life of an old one.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 255
+MAX_LIFE_SECONDS = 10 * 365 * 86_400
+BUSY_SECONDS = 5.0
+"""How long a change waits for another program's."""
 EVERY_SHARE = "*"
+NOBODY = ""
+"""Stands as the recipient of a change that is no single one's."""
 
 _NAME = re.compile(r"[^\x00-\x20/\x7f]+")
+_SHARE = re.compile(r"[^\x00-\x1f/\x7f]+")
 _SCHEMA = """
 CREATE TABLE recipients (
     name TEXT PRIMARY KEY COLLATE NOCASE, comment TEXT NOT NULL, created_ms INTEGER NOT NULL) WITHOUT ROWID;
@@ -56,7 +63,8 @@ class RecipientError(ValueError):
 
     RecipientError
     ├── RecipientNotFound
-    └── RecipientExists
+    ├── RecipientExists
+    └── DatabaseMissing
     """
 
 
@@ -66,6 +74,13 @@ class RecipientNotFound(RecipientError):
 
 class RecipientExists(RecipientError):
     """The name is taken, here or in the configuration file."""
+
+
+class DatabaseMissing(RecipientError):
+    """No recipient was added so far, so there is no database."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no database of recipients yet; adding a recipient makes it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +128,14 @@ class Change:
     detail: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How much a purge deleted."""
+
+    tokens: int
+    changes: int
+
+
 def token_sha256(token: str) -> str:
     """The form in which a token is stored and looked up."""
     return hashlib.sha256(token.encode()).hexdigest()
@@ -139,8 +162,20 @@ def check_name(name: str, what: str = "recipient name") -> str:
     return name
 
 
+def check_share(share: str) -> str:
+    """The name itself, or RecipientError: 1 to 255 characters without `/` and control characters."""
+    if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
+        message = f"share name: 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
+        raise RecipientError(message)
+    return share
+
+
+def _undelivered(_issued: IssuedToken) -> None:
+    """Leave a new token to the caller."""
+
+
 class RecipientDatabase:
-    """One connection to the database file, which is created (readable by its owner alone) when missing.
+    """One connection to the database file, which is made (readable by its owner alone) where it may be.
 
     Not thread-safe; open one for each thread. SQLite's own locks make changes from several processes safe.
     """
@@ -151,18 +186,27 @@ class RecipientDatabase:
         *,
         now_ms: Callable[[], int],
         actor: str = "server",
+        create: bool = True,
         taken_names: Callable[[], frozenset[str]] = frozenset,
+        known_shares: Callable[[], Iterable[str]] | None = None,
         on_change: Callable[[Change], None] = lambda _change: None,
     ) -> None:
-        """`taken_names`: lower-case names that the configuration file already gives to recipients."""
+        """Open the file. Raises DatabaseMissing where there is none and none may be created.
+
+        `taken_names`: lower-case names that the configuration file already gives to recipients.
+        `known_shares`: those that can be granted; None: any.
+        """
+        if not create and not path.exists():
+            raise DatabaseMissing
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._path = path
         self._now_ms = now_ms
         self._actor = actor
         self._taken_names = taken_names
+        self._known_shares = known_shares
         self._on_change = on_change
-        self._connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
         with suppress(sqlite3.OperationalError):
             # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
             # to it. While a server of an earlier version runs the file stays as it is.
@@ -202,8 +246,14 @@ class RecipientDatabase:
         networks: Sequence[str] = (),
         comment: str = "",
         expires_in_seconds: int | None = None,
+        allow_absent: bool = False,
+        deliver: Callable[[IssuedToken], None] = _undelivered,
     ) -> IssuedToken:
-        """A new recipient with its first token."""
+        """A new recipient with its first token.
+
+        `allow_absent`: shares may be granted before the configuration has them. `deliver` gets the token
+        before the change counts; when it raises, nothing is changed.
+        """
         check_name(name)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} stands in the configuration file")
@@ -213,17 +263,27 @@ class RecipientDatabase:
             self._connection.execute(
                 "INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms())
             )
-            self._insert_grants(name, shares)
+            self._insert_grants(name, shares, allow_absent=allow_absent)
             self._insert_networks(name, networks)
-            detail |= {"shares": " ".join(shares), "networks": " ".join(networks)}
-            return self._issue(name, expires_in_seconds, detail)
+            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            issued = self._issue(name, expires_in_seconds, detail)
+            deliver(issued)
+            return issued
 
     def rotate(
-        self, name: str, *, old_expires_in_seconds: int = 0, expires_in_seconds: int | None = None
+        self,
+        name: str,
+        *,
+        old_expires_in_seconds: int = 0,
+        expires_in_seconds: int | None = None,
+        deliver: Callable[[IssuedToken], None] = _undelivered,
     ) -> IssuedToken:
-        """A new token; of the old ones only the youngest lives on, for at most `old_expires_in_seconds`."""
-        if old_expires_in_seconds < 0:
-            raise RecipientError("the old token's remaining life: 0 seconds or more")
+        """A new token; of the old ones only the youngest lives on, for at most `old_expires_in_seconds`.
+
+        `deliver` as for `add`: a token that nobody received ends no other.
+        """
+        if not 0 <= old_expires_in_seconds <= MAX_LIFE_SECONDS:
+            raise RecipientError(f"the old token's remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
         with self._change("rotateRecipientToken", name) as detail:
             record, now_ms = self._one(name), self._now_ms()
             youngest_first = sorted(record.tokens, key=lambda token: token.created_ms, reverse=True)
@@ -231,7 +291,9 @@ class RecipientDatabase:
             for rank, token in enumerate(live):
                 self._shorten(token.sha256, now_ms + (old_expires_in_seconds * 1000 if rank == 0 else 0))
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
-            return self._issue(record.name, expires_in_seconds, detail)
+            issued = self._issue(record.name, expires_in_seconds, detail)
+            deliver(issued)
+            return issued
 
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
         """End every token of a recipient at once, or, with `shares`, take just these grants back."""
@@ -240,18 +302,54 @@ class RecipientDatabase:
             record = self._one(name)
             if shares:
                 self._delete_grants(record, shares)
-                detail["revoked"] = " ".join(shares)
+                detail["revoked"] = _listed(shares)
             else:
                 for token in record.tokens:
                     self._shorten(token.sha256, self._now_ms())
             return self._one(name)
 
-    def grant(self, name: str, shares: Sequence[str]) -> RecipientRecord:
-        """Grant shares; one that is granted already stays so."""
+    def grant(self, name: str, shares: Sequence[str], *, allow_absent: bool = False) -> RecipientRecord:
+        """Grant shares; one that is granted already stays so. `allow_absent` as for `add`."""
         with self._change("updateSharePermissions", name) as detail:
-            self._insert_grants(self._one(name).name, shares)
-            detail["granted"] = " ".join(shares)
+            self._insert_grants(self._one(name).name, shares, allow_absent=allow_absent)
+            detail["granted"] = _listed(shares)
             return self._one(name)
+
+    def delete(self, name: str) -> RecipientRecord:
+        """Delete a recipient with its tokens, grants and networks; returns what it was. Its history stays."""
+        with self._change("deleteRecipient", name) as detail:
+            record = self._one(name)
+            for table in ("tokens", "grants", "networks"):
+                self._connection.execute(f"DELETE FROM {table} WHERE recipient = ?", (record.name,))  # noqa: S608
+            self._connection.execute("DELETE FROM recipients WHERE name = ?", (record.name,))
+            detail |= {"tokens": str(len(record.tokens)), "shares": _listed(record.shares)}
+            return record
+
+    def purge(
+        self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
+    ) -> Purged:
+        """Delete tokens that expired so long ago, and changes of the history that are so old; None: none."""
+        with self._change("purgeRecipients", NOBODY) as detail:
+            purged = Purged(
+                self._delete_older("tokens", "expires_ms", tokens_expired_for_seconds),
+                self._delete_older("history", "at_ms", history_older_than_seconds),
+            )
+            for key, seconds in (
+                ("tokensExpiredForSeconds", tokens_expired_for_seconds),
+                ("historyOlderThanSeconds", history_older_than_seconds),
+            ):
+                if seconds is not None:
+                    detail[key] = str(seconds)
+            detail |= {"tokens": str(purged.tokens), "changes": str(purged.changes)}
+            return purged
+
+    def _delete_older(self, table: str, column: str, seconds: int | None) -> int:
+        if seconds is None:
+            return 0
+        if not 0 <= seconds <= MAX_LIFE_SECONDS:
+            raise RecipientError(f"an age: 0 to {MAX_LIFE_SECONDS} seconds")
+        before_ms = self._now_ms() - seconds * 1000
+        return self._connection.execute(f"DELETE FROM {table} WHERE {column} <= ?", (before_ms,)).rowcount  # noqa: S608
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
         """Replace the networks from which the recipient may come; none lets it come from anywhere."""
@@ -263,6 +361,10 @@ class RecipientDatabase:
             return self._one(name)
 
     def _migrate(self) -> None:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version == SCHEMA_VERSION:
+            # To look waits for nobody's change.
+            return
         with self._transaction("BEGIN IMMEDIATE"):
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
@@ -329,8 +431,8 @@ class RecipientDatabase:
         )
 
     def _issue(self, name: str, expires_in_seconds: int | None, detail: dict[str, str]) -> IssuedToken:
-        if expires_in_seconds is not None and expires_in_seconds <= 0:
-            raise RecipientError("a token's life: more than 0 seconds")
+        if expires_in_seconds is not None and not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
+            raise RecipientError(f"a token's life: 1 to {MAX_LIFE_SECONDS} seconds")
         now_ms, token = self._now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = None if expires_in_seconds is None else now_ms + expires_in_seconds * 1000
         self._connection.execute(
@@ -345,9 +447,17 @@ class RecipientDatabase:
             (expires_ms, sha256),
         )
 
-    def _insert_grants(self, name: str, shares: Sequence[str]) -> None:
+    def _insert_grants(self, name: str, shares: Sequence[str], *, allow_absent: bool) -> None:
+        known = None if self._known_shares is None or allow_absent else {*self._known_shares()}
+        folded = {share.casefold() for share in known or ()}
         for share in shares:
-            check_name(share, "share name")
+            check_share(share)
+            if known is not None and share != EVERY_SHARE and share.casefold() not in folded:
+                there = ", ".join(sorted(known)) or "none"
+                raise RecipientError(
+                    f"share {share!r} is not in the configuration, whose shares are: {there}; a share that "
+                    "comes later can be granted by saying that it may be absent"
+                )
             self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share))
 
     def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
@@ -365,6 +475,11 @@ class RecipientDatabase:
             except ValueError as error:
                 raise RecipientError(f"network {text!r}: {error}") from None
             self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", (name, str(network)))
+
+
+def _listed(shares: Sequence[str]) -> str:
+    """Names with blanks between; one that holds a blank is quoted."""
+    return " ".join(json.dumps(share, ensure_ascii=False) if " " in share else share for share in shares)
 
 
 def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:

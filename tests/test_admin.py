@@ -29,11 +29,13 @@ def told():
 
 @pytest.fixture
 def open_database(tmp_path, told):
-    def open_database(actor):
+    def open_database(actor, create=False):
         return RecipientDatabase(
             tmp_path / "recipients.db",
             now_ms=lambda: NOW_MS,
             actor=actor,
+            create=create,
+            known_shares=lambda: ["sales", "logs", "a share", *(f"share{number}" for number in range(30))],
             taken_names=lambda: frozenset({"from-yaml"}),
             on_change=told.append,
         )
@@ -109,7 +111,52 @@ async def test_a_recipient_from_its_profile_to_its_end(client, open_database, to
     assert all(token["expiresMs"] <= NOW_MS for token in revoked["tokens"])
     listed = await answer(await client.get("/recipients"))
     assert [recipient["name"] for recipient in listed["recipients"]] == ["alice"]
-    assert [change.actor for change in told] == ["admin:127.0.0.1"] * 6
+    deleted = await answer(await client.delete("/recipients/alice"))
+    assert (deleted["name"], deleted["shares"]) == ("alice", ["logs"])
+    assert (await answer(await client.get("/recipients")))["recipients"] == []
+    await answer(await client.delete("/recipients/alice"), 404)
+    assert [change.actor for change in told] == ["admin:127.0.0.1"] * 7
+    assert told[-1].action == "deleteRecipient"
+
+
+async def test_no_question_makes_a_database(client, tmp_path, told):
+    assert await answer(await client.get("/recipients")) == {"recipients": []}
+    for method, path in (
+        ("GET", "/recipients/alice"),
+        ("DELETE", "/recipients/alice"),
+        ("POST", "/recipients/alice/rotate"),
+        ("POST", "/recipients/alice/revoke"),
+        ("PUT", "/recipients/alice/shares/sales"),
+    ):
+        await answer(await client.request(method, path), 404)
+    await answer(await client.post("/purge", json={"tokensExpiredForSeconds": 0}), 404)
+    assert list(tmp_path.iterdir()) == []
+    assert told == []
+
+
+async def test_shares_that_are_absent_are_granted_where_that_is_said(client):
+    await answer(await client.post("/recipients", json={"name": "alice", "shares": ["a share"]}), 201)
+    refused = await answer(await client.put("/recipients/alice/shares/news"), 400)
+    assert "share 'news' is not in the configuration" in refused["message"]
+    await answer(await client.post("/recipients", json={"name": "bob", "shares": ["news"]}), 400)
+    granted = await answer(await client.put("/recipients/alice/shares/news?allowAbsent=true"))
+    assert granted["shares"] == ["a share", "news"]
+    body = {"name": "bob", "shares": ["news"], "allowAbsent": True}
+    await answer(await client.post("/recipients", json=body), 201)
+
+
+async def test_expired_tokens_and_old_history_are_purged(client, told):
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    await answer(await client.post("/recipients/alice/rotate"))
+    purged = await answer(await client.post("/purge", json={"tokensExpiredForSeconds": 0}))
+    assert purged == {"tokens": 1, "changes": 0}
+    purged = await answer(await client.post("/purge", json={"historyOlderThanSeconds": 0}))
+    assert purged == {"tokens": 0, "changes": 3}
+    assert [change.action for change in told][-2:] == ["purgeRecipients"] * 2
+    assert dict(told[-1].detail) == {"historyOlderThanSeconds": "0", "tokens": "0", "changes": "3"}
+    shown = await answer(await client.get("/recipients/alice"))
+    assert len(shown["tokens"]) == 1
+    await answer(await client.post("/purge", json={}), 400)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_profile_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture
     profile.write_text("an older one")
     assert main(["token", "alice", "--profile", str(profile), "--endpoint", "https://x.example"]) == 1
     assert profile.read_text() == "an older one"
-    assert "File exists" in capsys.readouterr().err
+    assert "alice.share exists" in capsys.readouterr().err
 
 
 def test_a_token_without_a_profile_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,9 @@ from gateway.config import loads
 from gateway.metrics import Metrics
 from gateway.networks import parse_networks
 from gateway.recipients import (
+    MAX_LIFE_SECONDS,
+    DatabaseMissing,
+    Purged,
     RecipientDatabase,
     RecipientError,
     RecipientExists,
@@ -54,10 +57,15 @@ def database(tmp_path, clock, changes):
         now_ms=clock,
         actor="cli:test",
         taken_names=lambda: frozenset({"from-yaml"}),
+        known_shares=lambda: ["sales", "Logs", "a share", "other share"],
         on_change=changes.append,
     )
     yield database
     database.close()
+
+
+def undeliverable(_issued):
+    raise OSError("no space left")
 
 
 def live_hashes(record, now_ms):
@@ -169,6 +177,71 @@ def test_shares_are_granted_and_taken_back_without_touching_tokens(database, clo
         database.revoke("alice", shares=["sales"])
 
 
+def test_a_share_with_blanks_is_granted_and_an_absent_one_where_that_is_said(database, changes):
+    database.add("alice", shares=["a share", "logs", "*"])
+    assert database.show("alice").shares == ("*", "a share", "logs")
+    with pytest.raises(
+        RecipientError, match="'later' is not in the configuration, whose shares are: Logs, a sh"
+    ):
+        database.grant("alice", ["later"])
+    assert "later" in database.grant("alice", ["later", "other share"], allow_absent=True).shares
+    database.revoke("alice", shares=["other share"])
+    assert [change.detail.get("shares") or change.detail.get("granted") for change in changes[:2]] == [
+        '"a share" logs *',
+        'later "other share"',
+    ]
+
+
+def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
+    first = database.add("alice")
+    clock.now_ms += 1
+    with pytest.raises(OSError, match="no space"):
+        database.rotate("alice", deliver=undeliverable)
+    assert live_hashes(database.show("alice"), clock.now_ms) == {token_sha256(first.token)}
+    assert [change.action for change in changes] == ["createRecipient"]
+
+
+def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
+    database.add("alice", shares=["sales"], networks=["192.0.2.1"])
+    assert database.delete("ALICE").name == "alice"
+    assert database.list() == ()
+    with pytest.raises(RecipientNotFound):
+        database.delete("alice")
+    assert [change.action for change in database.history("alice")] == ["createRecipient", "deleteRecipient"]
+    assert dict(changes[-1].detail) == {"tokens": "1", "shares": "sales"}
+    assert database.add("alice").recipient == "alice"
+    assert database.show("alice").shares == ()
+
+
+def test_what_expired_long_enough_ago_is_purged_and_no_live_token(database, clock, changes):
+    database.add("alice", expires_in_seconds=10)
+    database.add("bob", expires_in_seconds=1000)
+    database.add("carol")
+    clock.now_ms += 60_000
+    assert database.purge(tokens_expired_for_seconds=51).tokens == 0
+    assert database.purge(tokens_expired_for_seconds=50).tokens == 1
+    assert [len(record.tokens) for record in database.list()] == [0, 1, 1]
+    assert database.purge(history_older_than_seconds=60) == Purged(0, 3)
+    assert database.history("alice") == ()
+    assert [change.action for change in changes[3:]] == ["purgeRecipients"] * 3
+    assert {change.recipient for change in changes[3:]} == {""}
+    for seconds in (-1, MAX_LIFE_SECONDS + 1):
+        with pytest.raises(RecipientError, match="an age"):
+            database.purge(tokens_expired_for_seconds=seconds)
+
+
+def test_to_look_waits_for_no_change_and_makes_no_file(database, tmp_path, clock):
+    database.add("alice")
+    path = tmp_path / "state" / "recipients.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with closing(RecipientDatabase(path, now_ms=clock, create=False)) as second:
+            assert [record.name for record in second.list()] == ["alice"]
+    with pytest.raises(DatabaseMissing):
+        RecipientDatabase(tmp_path / "absent" / "r.db", now_ms=clock, create=False)
+    assert not (tmp_path / "absent").exists()
+
+
 def test_networks_are_replaced_whole(database):
     database.add("alice", networks=["192.0.2.0/24"])
     assert database.allow("alice", ["2001:db8::/32"]).networks == ("2001:db8::/32",)
@@ -186,8 +259,12 @@ def test_networks_are_replaced_whole(database):
         (("",), {}, RecipientError),
         (("x" * 256,), {}, RecipientError),
         (("bob",), {"networks": ["10.0.0.1/8"]}, RecipientError),
-        (("bob",), {"shares": ["a share"]}, RecipientError),
+        (("bob",), {"shares": ["a/share"]}, RecipientError),
+        (("bob",), {"shares": ["a\tshare"]}, RecipientError),
+        (("bob",), {"shares": ["absent"]}, RecipientError),
         (("bob",), {"expires_in_seconds": 0}, RecipientError),
+        (("bob",), {"expires_in_seconds": MAX_LIFE_SECONDS + 1}, RecipientError),
+        (("bob",), {"deliver": undeliverable}, OSError),
     ],
 )
 def test_a_refused_addition_leaves_nothing_behind(database, changes, arguments, keywords, error):

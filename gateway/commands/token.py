@@ -7,8 +7,6 @@ for the configuration holds its hash alone.
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import secrets
 import sys
 from datetime import UTC, datetime, timedelta
@@ -17,21 +15,21 @@ from pathlib import Path
 import orjson
 
 from gateway.auth import token_hash
+from gateway.commands.lifetimes import life
+from gateway.commands.profile_file import ProfileFile
 from gateway.config import load
 
 TOKEN_BYTES = 32
 PROFILE_VERSION = 1
-
-_DURATION = re.compile(r"([1-9]\d{0,5})([smhdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
     parser.add_argument("name", help="the recipient")
     parser.add_argument("--shares", default="", help="shares to grant, with commas between; '*' for all")
-    parser.add_argument("--expires", type=duration, metavar="90d", help="how long the token opens anything")
+    parser.add_argument("--expires", type=life, metavar="90d", help="how long the token opens anything")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile there, once")
+    parser.add_argument("--overwrite", action="store_true", help="replace an older profile")
     parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="names the endpoint of the profile")
     parser.add_argument("--endpoint", help="the endpoint of the profile, when no configuration names it")
 
@@ -40,23 +38,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the token."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     now = datetime.now(UTC).replace(microsecond=0)
-    expires = now + arguments.expires if arguments.expires else None
+    expires = now + timedelta(seconds=arguments.expires) if arguments.expires else None
     if arguments.profile is not None:
-        write_profile(arguments.profile, endpoint_of(arguments), token, expires)
+        with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:
+            file.write(profile_of(endpoint_of(arguments), token, expires))
         sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
     else:
         sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")
     sys.stderr.write("For gateway.recipients of the configuration:\n")
     sys.stdout.write(entry(arguments.name, token, expires, arguments.shares))
     return 0
-
-
-def duration(text: str) -> timedelta:
-    """Read `90d`, `12h` and the like. Raises ArgumentTypeError."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no duration; accepted: 90d, 12h, 30m, 45s, 2w")
-    return timedelta(seconds=int(match.group(1)) * _SECONDS[match.group(2)])
 
 
 def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
@@ -70,17 +61,14 @@ def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
     )
 
 
-def write_profile(path: Path, endpoint: str, token: str, expires: datetime | None) -> None:
-    """Write a profile that only its owner can read. Raises FileExistsError rather than lose an older one."""
-    profile = {
+def profile_of(endpoint: str, token: str, expires: datetime | None) -> dict[str, str | int]:
+    """What a profile holds."""
+    return {
         "shareCredentialsVersion": PROFILE_VERSION,
         "endpoint": endpoint,
         "bearerToken": token,
         **({"expirationTime": _iso(expires)} if expires else {}),
     }
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(orjson.dumps(profile, option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def endpoint_of(arguments: argparse.Namespace) -> str:

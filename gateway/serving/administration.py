@@ -33,9 +33,17 @@ def open_audit(config: Config) -> AuditLog | None:
 
 
 def open_database(
-    config: Config, actor: str, *, now_ms: Callable[[], int], audit: AuditLog | None = None
+    config: Config,
+    actor: str,
+    *,
+    now_ms: Callable[[], int],
+    audit: AuditLog | None = None,
+    create: bool = True,
 ) -> RecipientDatabase:
-    """Open the recipients' database; it is made where there is none. Raises sqlite3.Error, OSError."""
+    """Open the recipients' database. Raises sqlite3.Error, OSError, RecipientError.
+
+    `create`: it is made where there is none.
+    """
 
     def record(change: Change) -> None:
         log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
@@ -46,6 +54,8 @@ def open_database(
         config.recipients_database,
         now_ms=now_ms,
         actor=actor,
+        create=create,
+        known_shares=lambda: [share.name for share in config.shares],
         taken_names=lambda: configured_names(config),
         on_change=record,
     )
@@ -72,7 +82,7 @@ def change_record(change: Change) -> AuditRecord:
         at_ms=change.at_ms,
         action=change.action,
         request_id="",
-        recipient=change.recipient,
+        recipient=change.recipient or None,
         source_address=None,
         user_agent=None,
         status=200,
@@ -98,8 +108,8 @@ def administer(
 ) -> Administration:
     """Make what the admin listener serves."""
 
-    def opened(actor: str) -> RecipientDatabase:
-        return open_database(config(), actor, now_ms=now_ms, audit=audit)
+    def opened(actor: str, create: bool) -> RecipientDatabase:
+        return open_database(config(), actor, now_ms=now_ms, audit=audit, create=create)
 
     return Administration(
         open_database=opened,

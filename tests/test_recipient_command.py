@@ -1,0 +1,240 @@
+"""`delta-gateway recipient` as it is called: what it writes, what it refuses, and in which order."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import stat
+from contextlib import closing
+from datetime import datetime
+
+import pytest
+
+from gateway import recipients
+from gateway.__main__ import main
+from gateway.commands.profile_file import ProfileFile
+
+CONFIG = """
+version: 1
+shares: [{name: sales}, {name: logs}, {name: a share}]
+gateway: {audit: {file: audit.jsonl}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "share.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+@pytest.fixture
+def run(config, capsys):
+    """Run `recipient ..` and give its exit code, standard output and standard error."""
+
+    def run(operation, *arguments):
+        code = main(["recipient", operation, "-c", str(config), *map(str, arguments)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def actions(tmp_path):
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    return [(record["actionName"], record["recipientName"]) for record in map(json.loads, lines)]
+
+
+def test_positional_arguments_may_stand_around_the_options(config, capsys):
+    assert main(["recipient", "add", "acme", "-c", str(config), "--share", "sales"]) == 0
+    # README's own line.
+    assert main(["recipient", "grant", "acme", "-c", str(config), "logs"]) == 0
+    assert main(["recipient", "grant", "-c", str(config), "acme", "a share", "--allow", "192.0.2.1"]) == 0
+    assert "shares a share, logs, sales; from 192.0.2.1/32" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as refused:
+        main(["recipient", "grant", "acme", "-c", str(config), "logs", "--unheard-of"])
+    assert refused.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["recipient", "grant", "-c", str(config)])
+    assert "required: NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("operation", ["add", "rotate"])
+@pytest.mark.parametrize("place", ["absent/acme.share", "file/acme.share", "taken.share"])
+def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operation, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken.share").write_text("precious")
+    name = "acme" if operation == "rotate" else "new"
+    token = json.loads(run("add", "acme")[1])["bearerToken"]
+    before = run("list")
+    code, out, err = run(operation, name, "--profile", tmp_path / place)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert place.partition("/")[0] in err
+    assert run("list") == before
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        [record] = database.list()
+        assert [one.sha256 for one in record.tokens] == [recipients.token_sha256(token)]
+        assert record.tokens[0].expires_ms is None
+    assert (tmp_path / "taken.share").read_text() == "precious"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_profile_is_its_owners_whole_and_replaces_another_where_that_is_asked_for(run, tmp_path):
+    profile = tmp_path / "acme.share"
+    assert run("add", "acme", "--profile", profile)[0] == 0
+    assert stat.S_IMODE(profile.stat().st_mode) == 0o600
+    first = json.loads(profile.read_text())["bearerToken"]
+    assert run("rotate", "acme", "--profile", profile)[0] == 1
+    assert json.loads(profile.read_text())["bearerToken"] == first
+    code, out, _ = run("rotate", "acme", "--profile", profile, "--overwrite")
+    assert (code, "it is not kept anywhere else" in out) == (0, True)
+    second = json.loads(profile.read_text())["bearerToken"]
+    assert (second != first, stat.S_IMODE(profile.stat().st_mode)) == (True, 0o600)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "acme.share",
+        "audit.jsonl",
+        "recipients.db",
+        "share.yaml",
+    }
+
+
+@pytest.mark.parametrize("earlier", [None, "an earlier one"])
+def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, earlier):
+    path = tmp_path / "acme.share"
+    if earlier is not None:
+        path.write_text(earlier)
+
+    def fail():
+        with ProfileFile(path, overwrite=earlier is not None) as file:
+            file.write({"bearerToken": "t"})
+            assert "bearerToken" in path.read_text()
+            raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(sqlite3.OperationalError):
+        fail()
+    assert {one.name for one in tmp_path.iterdir()} == ({"acme.share"} if earlier else set())
+    if earlier is not None:
+        assert path.read_text() == earlier
+
+
+def test_a_file_that_comes_meanwhile_is_not_written_over(tmp_path):
+    path = tmp_path / "acme.share"
+    with ProfileFile(path) as file:
+        path.write_text("another's")
+        with pytest.raises(FileExistsError):
+            file.write({"bearerToken": "t"})
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["another's"]
+
+
+def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_path, monkeypatch, capsys):
+    token = json.loads(run("add", "acme")[1])["bearerToken"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert main(["recipient", "rotate", "acme", "-c", str(config)]) == 1
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            pipe.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        assert [one.sha256 for one in database.show("acme").tokens] == [recipients.token_sha256(token)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", "x", "--expires", "9999999d"], "'9999999d' is too long; accepted: up to 3650d"),
+        (["rotate", "x", "--expires", "999999999999w"], "is too long; accepted: up to 3650d"),
+        (["rotate", "x", "--old-expires", "3651d"], "is too long; accepted: up to 3650d"),
+        (["add", "x", "--expires", "0d"], "'0d' is no life of a token"),
+        (["add", "x", "--expires", "-1d"], "expected one argument"),
+        (["add", "x", "--expires", "1.5d"], "is no length of time; accepted: 90d, 12h, 30m, 45s, 2w"),
+        (["add", "x", "--expires", "\u0661d"], "is no length of time"),
+        (["purge", "--history-older-than", "1y"], "is no length of time"),
+    ],
+)
+def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, arguments, words):
+    operation, *rest = arguments
+    with pytest.raises(SystemExit) as refused:
+        main(["recipient", operation, "-c", str(config), *rest])
+    assert refused.value.code == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "recipients.db").exists()
+
+
+def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_let_in(run, tmp_path):
+    profile = json.loads(run("add", "acme", "--expires", "3650d")[1])
+    assert datetime.fromisoformat(profile["expirationTime"])
+    with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as database:
+        database.execute("UPDATE tokens SET expires_ms = 9223372036854775807")
+    code, out, _ = run("list")
+    assert (code, "expires after the year 9999" in out) == (0, True)
+    assert run("show", "acme")[0] == 0
+
+
+def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
+    run("add", "acme")
+    monkeypatch.setattr(recipients, "BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for operation, *arguments in (["list"], ["show", "acme"], ["rotate", "acme"], ["delete", "acme"]):
+            code, out, err = run(operation, *arguments)
+            assert (code, out) == (1, "")
+            assert err == (
+                "delta-gateway recipient: the recipients' database is locked by another program; try again\n"
+            )
+    (tmp_path / "recipients.db").write_bytes(b"no database" * 100)
+    code, _, err = run("list")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "cannot be used" in err
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        (["list"], 0),
+        (["show", "x"], 1),
+        (["rotate", "x"], 1),
+        (["revoke", "x"], 1),
+        (["grant", "x", "logs"], 1),
+    ],
+)
+def test_only_an_addition_makes_the_database(run, tmp_path, operation, code):
+    done, out, err = run(*operation)
+    assert (done, out) == (code, "")
+    assert "there is no database of recipients yet" in err
+    assert not (tmp_path / "recipients.db").exists()
+
+
+def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
+    assert run("add", "acme", "--share", "a share")[0] == 0
+    assert run("grant", "acme", "SALES", "*")[0] == 0
+    code, _, err = run("grant", "acme", "later")
+    assert code == 1
+    assert "share 'later' is not in the configuration, whose shares are: a share, logs, sales" in err
+    assert run("add", "other", "--share", "later")[0] == 1
+    assert "later" in run("grant", "acme", "later", "--allow-absent")[1]
+    assert run("add", "other", "--share", "later", "--allow-absent")[0] == 0
+
+
+def test_recipients_are_deleted_and_tokens_and_history_purged_and_all_of_it_is_audited(run, tmp_path):
+    run("add", "acme")
+    run("rotate", "acme")
+    assert run("purge")[0] == 1
+    assert run("purge", "--tokens-expired-for", "1d")[1] == "deleted: 0 tokens, 0 changes of the history\n"
+    assert run("purge", "--tokens-expired-for", "0s")[1] == "deleted: 1 tokens, 0 changes of the history\n"
+    assert run("delete", "acme")[1] == "acme is deleted, with 1 tokens\n"
+    assert run("list")[1] == ""
+    assert run("delete", "acme")[0] == 1
+    assert run("purge", "--history-older-than", "0s")[1].endswith(" 5 changes of the history\n")
+    assert actions(tmp_path) == [
+        ("createRecipient", "acme"),
+        ("rotateRecipientToken", "acme"),
+        ("purgeRecipients", None),
+        ("purgeRecipients", None),
+        ("deleteRecipient", "acme"),
+        ("purgeRecipients", None),
+    ]
