@@ -235,6 +235,40 @@ impl FileBatch {
             + vector_bytes
     }
 
+    /// About what a file's line in an answer has, without its URL's query: its texts once, before they are escaped.
+    #[must_use]
+    pub fn line_bytes(&self, row: u32) -> usize {
+        let text = |column: &StringViewArray| column.views().get(row as usize).map_or(0, |view| *view as u32);
+        let index = row as usize;
+        let tuple =
+            self.partitions.keys.get(index).and_then(|key| self.partitions.dictionary.get(*key as usize));
+        text(&self.path) as usize
+            + self.stats.as_ref().map_or(0, |stats| stats.bytes_of(index))
+            + tuple.map_or(0, |tuple| tuple.json.len())
+            + self.deletion_vector_at(index).map_or(0, |vector| vector.path_or_inline.len())
+            + self.clustering_provider.as_ref().map_or(0, |column| text(column) as usize)
+    }
+
+    /// The first of `rows`, at most `count` and as many as `bytes` of lines have, but one at least. Counts down both.
+    pub(crate) fn first_lines<'rows>(
+        &self,
+        rows: &'rows [u32],
+        count: &mut usize,
+        bytes: &mut usize,
+    ) -> &'rows [u32] {
+        let mut taken = 0;
+        for row in rows.iter().take(*count) {
+            let line_bytes = self.line_bytes(*row);
+            if taken > 0 && line_bytes > *bytes {
+                break;
+            }
+            taken += 1;
+            *bytes = bytes.saturating_sub(line_bytes);
+        }
+        *count -= taken;
+        &rows[..taken]
+    }
+
     /// The deletion vector of file `index`, if it has one.
     #[must_use]
     pub fn deletion_vector_at(&self, index: usize) -> Option<&DeletionVectorDescriptor> {

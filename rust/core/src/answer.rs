@@ -19,6 +19,11 @@ use crate::sign::SignerSet;
 use crate::snapshot::{At, Snapshot};
 use crate::table::Table;
 
+/// What one stream holds at most that nobody reads, in bytes: batches decoded ahead, the pages they are in, and
+/// chunks. One page of each column at hand comes on top where it is larger than the usual 1 MiB: what a page has is its
+/// writer's choice, and it is decoded whole. So does a single file's line.
+pub const STREAM_BYTES: usize = 64 << 20;
+
 /// What the lines of an answer look like.
 #[derive(Debug, Clone, Copy)]
 pub struct LineOptions {
@@ -158,3 +163,7 @@ pub fn files(
     }
     Ok(FileLines::new(head, scan, writer))
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod memory_tests;

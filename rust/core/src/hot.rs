@@ -8,23 +8,52 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use crate::actions::{FileBatch, Rows};
+use sha2::{Digest, Sha256};
+
+use crate::actions::{FileBatch, Metadata, Rows};
 use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
+use crate::schema::COLUMN_MAPPING_MODE;
 
 /// The first partial scan of a table may be its last; with the second one its columns pay.
 const MISSES_TO_BUILD: u32 = 2;
 /// Tables whose misses are counted.
 const REMEMBERED_MISSES: usize = 4096;
 
-/// Names the columns of one checkpoint of one table.
+/// Names the columns of one checkpoint of one table, as one metadata decodes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HotKey {
     /// A number that tells tables apart.
     pub table: u64,
     /// The checkpoint, by its files.
     pub checkpoint: Arc<str>,
+    /// What decoding depends on.
+    pub decoding: Decoding,
+}
+
+/// All of a version's metadata that decoded columns depend on: partition values are coded in the order and by the
+/// names of its partition columns, statistics typed by its schema and column mapping. The table's id tells a table
+/// from another one in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Decoding([u8; 32]);
+
+impl Decoding {
+    /// That of versions with this metadata.
+    #[must_use]
+    pub fn of(metadata: &Metadata) -> Self {
+        let mut digest = Sha256::new();
+        let mut add = |text: Option<&str>| {
+            // The length keeps ("ab","c") from ("a","bc").
+            digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
+            digest.update(text.unwrap_or_default().as_bytes());
+        };
+        add(Some(&metadata.id));
+        add(metadata.schema_string.as_deref());
+        add(metadata.property(COLUMN_MAPPING_MODE));
+        metadata.partition_columns.iter().for_each(|column| add(Some(column)));
+        Self(digest.finalize().into())
+    }
 }
 
 /// A batch, and what scans have asked of it.
@@ -228,6 +257,15 @@ impl HotCache {
         keep_within_budget(state);
     }
 
+    /// Drops all that is known of a table.
+    pub fn forget(&self, table: u64) {
+        let mut state = self.lock();
+        state.missed.retain(|key, _| key.table != table);
+        let forgotten: Vec<_> = state.slots.extract_if(|key, _| key.table == table).collect();
+        drop(state);
+        drop(forgotten);
+    }
+
     /// Drops the least recently used columns until at most `bytes` are held. Scans that walk them go on.
     pub fn shrink(&self, bytes: usize) {
         let left = self.lock().shrink(bytes);
@@ -317,6 +355,11 @@ impl HotBuilder {
     pub fn push(&mut self, batch: &Arc<HotBatch>) -> bool {
         self.bytes += batch.bytes();
         let mut state = self.cache.lock();
+        if !state.slots.contains_key(&self.key) {
+            // The table was forgotten meanwhile.
+            self.columns.batches = Vec::new();
+            return false;
+        }
         let budget_bytes = state.budget_bytes;
         state.slots.insert(self.key.clone(), Slot::Building { bytes: self.bytes });
         let left = state.shrink(budget_bytes);
@@ -343,6 +386,9 @@ impl HotBuilder {
         let columns = Arc::new(std::mem::take(&mut self.columns));
         let bytes = columns.bytes();
         let mut state = self.cache.lock();
+        if !state.slots.contains_key(&self.key) {
+            return;
+        }
         state.clock += 1;
         let last_used = state.clock;
         state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
@@ -365,7 +411,11 @@ mod tests {
     use crate::actions::testing::files_named;
 
     fn key(table: u64) -> HotKey {
-        HotKey { table, checkpoint: "00.checkpoint.parquet".into() }
+        HotKey {
+            table,
+            checkpoint: "00.checkpoint.parquet".into(),
+            decoding: Decoding::of(&Metadata::default()),
+        }
     }
 
     fn batch(files: usize) -> Arc<HotBatch> {
@@ -461,7 +511,7 @@ mod tests {
     fn of_a_table_that_is_too_large_only_the_last_checkpoint_is_remembered() {
         let cache = Arc::new(HotCache::new(batch(1000).bytes()));
         for version in 0..20 {
-            let key = HotKey { table: 1, checkpoint: format!("{version}.checkpoint.parquet").into() };
+            let key = HotKey { checkpoint: format!("{version}.checkpoint.parquet").into(), ..key(1) };
             assert!(!cache.build(&key).unwrap().push(&batch(2000)));
             assert!(cache.build(&key).is_none());
         }
@@ -490,6 +540,45 @@ mod tests {
         fill(&cache, 1, 10);
         assert!(!cache.is_missed(&key(1)));
         assert!(!Arc::new(HotCache::new(0)).is_missed(&key(1)));
+    }
+
+    #[test]
+    fn a_table_that_is_forgotten_leaves_nothing_and_what_was_being_built_of_it_is_dropped() {
+        let cache = Arc::new(HotCache::new(1 << 20));
+        fill(&cache, 1, 10);
+        fill(&cache, 2, 10);
+        let other = HotKey { checkpoint: "01.checkpoint.parquet".into(), ..key(1) };
+        let mut building = cache.build(&other).unwrap();
+        assert!(building.push(&batch(10)));
+        cache.forget(1);
+        assert!(cache.get(&key(1)).is_none() && cache.get(&key(2)).is_some());
+        assert!(!building.push(&batch(10)));
+        building.finish();
+        assert!(cache.get(&other).is_none());
+        assert!(cache.build(&other).is_some());
+    }
+
+    #[test]
+    fn all_of_the_metadata_that_decoding_depends_on_is_part_of_the_key() {
+        let metadata = Metadata {
+            id: "t".into(),
+            schema_string: Some("{}".into()),
+            partition_columns: vec!["p".into(), "q".into()],
+            ..Metadata::default()
+        };
+        let others = [
+            Metadata { id: "u".into(), ..metadata.clone() },
+            Metadata { schema_string: Some("{ }".into()), ..metadata.clone() },
+            Metadata { schema_string: None, ..metadata.clone() },
+            Metadata { partition_columns: vec!["q".into(), "p".into()], ..metadata.clone() },
+            Metadata { partition_columns: vec!["pq".into()], ..metadata.clone() },
+            Metadata { configuration: vec![(COLUMN_MAPPING_MODE.into(), "name".into())], ..metadata.clone() },
+        ];
+        for other in &others {
+            assert_ne!(Decoding::of(other), Decoding::of(&metadata), "{other:?}");
+        }
+        let renamed = Metadata { name: Some("n".into()), ..metadata.clone() };
+        assert_eq!(Decoding::of(&renamed), Decoding::of(&metadata));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use self::preparation::Preparation;
-use self::read_ahead::ReadAhead;
+use self::read_ahead::{Measures, ReadAhead};
 use crate::actions::{FileBatch, Rows, SourceId, Totals};
 use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span};
 use crate::hot::{HotBatch, HotBuilder, HotCache, HotColumns, HotKey};
@@ -424,7 +424,12 @@ impl Scan {
             .pool
             .clone()
             .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
-        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, PartReader::file_bytes, pool)), builder })
+        let measures = Measures {
+            file: PartReader::file_bytes,
+            reader_held: PartReader::held_bytes,
+            batch: FileBatch::memory_bytes,
+        };
+        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
     }
 
     fn first_hot_batch(&self, columns: &HotColumns) -> usize {

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// Deeper types are [`DataType::Unknown`].
 const MAX_DEPTH: usize = 64;
 
+/// The table property that switches [`ColumnMapping`] on.
+pub(crate) const COLUMN_MAPPING_MODE: &str = "delta.columnMapping.mode";
+
 /// How logical column names map to those in the data files (PROTOCOL, section Column Mapping).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ColumnMapping {
@@ -32,7 +35,7 @@ impl ColumnMapping {
     /// The mode that the table's properties switch on.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
-        match metadata.property("delta.columnMapping.mode") {
+        match metadata.property(COLUMN_MAPPING_MODE) {
             Some(mode) if mode.eq_ignore_ascii_case("id") => Self::Id,
             Some(mode) if mode.eq_ignore_ascii_case("name") => Self::Name,
             _ => Self::None,

@@ -17,6 +17,7 @@ use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
+use crate::hot::Decoding;
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{LogIdentity, LogSegment};
@@ -51,6 +52,7 @@ pub struct Snapshot {
     metadata: Arc<Metadata>,
     /// What `partitionValues` are keyed by, in the order of `metadata.partition_columns`.
     partition_names: Arc<[Box<str>]>,
+    decoding: Decoding,
     commit_batches: Vec<(Arc<FileBatch>, Rows)>,
     decided: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
@@ -122,6 +124,12 @@ impl Snapshot {
     #[must_use]
     pub fn identity(&self) -> LogIdentity {
         self.segment.identity()
+    }
+
+    /// What the columns of its checkpoint are decoded by.
+    #[must_use]
+    pub fn decoding(&self) -> Decoding {
+        self.decoding
     }
 
     /// Whether it was rebuilt from the files that `identity` names.

@@ -36,6 +36,9 @@ pub struct LogFileEntry {
     pub size: u64,
     /// When the store says it was written, milliseconds since the epoch.
     pub modified_ms: i64,
+    /// What the store changes with the content, without quotes: the entity tag of an object, the exact modification
+    /// time of a local file. `None` where the store has none.
+    pub entity_tag: Option<Box<str>>,
 }
 
 /// A place that table roots are read from. Cheap to clone; `Debug` shows no secret.
@@ -111,11 +114,12 @@ impl Storage {
         }
     }
 
-    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet.
-    pub fn open(&self, path: &str, size_hint: Option<u64>) -> Result<StoredFile> {
+    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet. With the
+    /// entity tag from a listing, a file that was replaced since is [`Error::FileNotFound`].
+    pub fn open(&self, path: &str, size_hint: Option<u64>, entity_tag: Option<&str>) -> Result<StoredFile> {
         match &self.0 {
-            Inner::Local => StoredFile::local(path),
-            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint),
+            Inner::Local => StoredFile::local(path, entity_tag),
+            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint, entity_tag),
         }
     }
 }
@@ -167,6 +171,29 @@ mod tests {
     }
 
     #[test]
+    fn a_local_file_that_was_replaced_by_one_of_equal_length_since_its_listing_is_not_found() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join(LOG_DIRECTORY);
+        std::fs::create_dir_all(&log).unwrap();
+        let path = log.join("00000000000000000001.checkpoint.parquet");
+        std::fs::write(&path, "one").unwrap();
+        let list = || Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
+        let open = |entry: &LogFileEntry| {
+            Storage::local().open(&text(&path), Some(entry.size), entry.entity_tag.as_deref())
+        };
+        let first = list();
+        assert_eq!(open(&first).unwrap().size(), 3);
+        let file = std::fs::File::create(&path).unwrap();
+        std::io::Write::write_all(&mut &file, b"two").unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_nanos(1_000_000_001)).unwrap();
+        let second = list();
+        assert_eq!((second.size, second.modified_ms), (3, 1000));
+        assert_ne!(second.entity_tag, first.entity_tag);
+        assert!(matches!(open(&first), Err(Error::FileNotFound { .. })));
+        assert!(open(&second).is_ok());
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_is_empty() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Storage::local().list_log(&text(root.path()), "").unwrap(), []);
@@ -181,7 +208,8 @@ mod tests {
         std::fs::write(&here, "bytes").unwrap();
         let storage = Storage::local();
         let results = storage.read_many(&[missing.clone(), here]);
-        for error in [storage.read(&missing).unwrap_err(), storage.open(&missing, Some(3)).unwrap_err()] {
+        for error in [storage.read(&missing).unwrap_err(), storage.open(&missing, Some(3), None).unwrap_err()]
+        {
             assert_eq!(error.to_string(), "00000000000000000000.json is missing from the table's storage");
         }
         assert!(matches!(&results[0], Err(Error::FileNotFound { .. })));
@@ -195,7 +223,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [pipe, text(root.path())] {
             assert!(matches!(Storage::local().read(&path), Err(Error::FileNotFound { .. })));
-            assert!(matches!(Storage::local().open(&path, None), Err(Error::FileNotFound { .. })));
+            assert!(matches!(Storage::local().open(&path, None, None), Err(Error::FileNotFound { .. })));
         }
     }
 

@@ -228,7 +228,8 @@ impl Table {
     #[must_use]
     pub fn hot(&self, snapshot: &Snapshot) -> Option<(Arc<HotCache>, HotKey)> {
         let checkpoint = snapshot.identity().checkpoint_name()?;
-        Some((Arc::clone(&self.hot), HotKey { table: self.id, checkpoint: checkpoint.into() }))
+        let key = HotKey { table: self.id, checkpoint: checkpoint.into(), decoding: snapshot.decoding() };
+        Some((Arc::clone(&self.hot), key))
     }
 
     /// Builds a snapshot's columns on `pool`, behind the back of scans that read only parts of its checkpoint: a
@@ -274,10 +275,11 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// Versions of a table that was here before are none of the one that was made anew in its place.
+    /// Versions of a table that was here before do not belong to the one that was created in its place.
     fn forget_all_but(&self, id: &str) {
         lock(&self.remembered).retain(|snapshot| snapshot.metadata().id == *id);
         lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
+        self.hot.forget(self.id);
     }
 
     fn load(&self, at: At, base: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {

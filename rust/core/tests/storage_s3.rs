@@ -181,7 +181,7 @@ fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
     server.put("t/large.parquet", &content);
     let storage = server.storage("SK");
     for size_hint in [None, Some(content.len() as u64)] {
-        let file = storage.open("t/large.parquet", size_hint).unwrap();
+        let file = storage.open("t/large.parquet", size_hint, None).unwrap();
         assert_eq!(file.size(), content.len() as u64);
         let columns = [0, 1 << 20, 3 << 20];
         std::thread::scope(|scope| {
@@ -199,7 +199,7 @@ fn a_large_file_is_read_in_pieces_that_are_those_of_the_file() {
         file.get_read(17).unwrap().read_to_end(&mut whole).unwrap();
         assert!(whole == content[17..]);
     }
-    assert!(matches!(storage.open("t/missing.parquet", None), Err(Error::FileNotFound { .. })));
+    assert!(matches!(storage.open("t/missing.parquet", None, None), Err(Error::FileNotFound { .. })));
 }
 
 #[test]
@@ -208,16 +208,36 @@ fn a_file_that_is_replaced_while_it_is_read_is_not_mixed() {
     let length = 12 << 20;
     server.upload("t/replaced", vec![1; length]);
     let storage = server.storage("SK");
-    let file = storage.open("t/replaced", None).unwrap();
+    let file = storage.open("t/replaced", None, None).unwrap();
     assert_eq!(file.get_bytes(0, 10).unwrap(), [1; 10][..]);
     server.upload("t/replaced", vec![2; length]);
     let behind = file.read_range(length as u64 - 10, 10);
     assert!(matches!(behind, Err(Error::StorageUnavailable { .. })), "{behind:?}");
-    let file = storage.open("t/replaced", Some(length as u64 + 1)).unwrap();
+    let file = storage.open("t/replaced", Some(length as u64 + 1), None).unwrap();
     assert!(
         matches!(file.read_range(0, 10), Err(Error::StorageUnavailable { .. })),
         "another size than was listed"
     );
+}
+
+#[test]
+fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_found() {
+    let Some(server) = Server::start() else { return };
+    let name = "00000000000000000007.checkpoint.parquet";
+    let path = format!("t/_delta_log/{name}");
+    let storage = server.storage("SK");
+    let listed = || storage.list_log("t", "").unwrap().remove(0);
+    let open = |tag: Option<&str>| storage.open(&path, Some(1000), tag).unwrap().read_range(0, 1000);
+    server.upload(&path, vec![1; 1000]);
+    let first = listed();
+    assert!(first.entity_tag.is_some());
+    assert_eq!(open(first.entity_tag.as_deref()).unwrap(), [1; 1000][..]);
+    server.upload(&path, vec![2; 1000]);
+    let second = listed();
+    assert_ne!(second.entity_tag, first.entity_tag);
+    assert_eq!(open(second.entity_tag.as_deref()).unwrap(), [2; 1000][..]);
+    let replaced = open(first.entity_tag.as_deref());
+    assert!(matches!(replaced, Err(Error::FileNotFound { .. })), "{replaced:?}");
 }
 
 #[test]
@@ -228,7 +248,7 @@ fn refused_credentials_and_an_unreachable_store_are_told_apart() {
     for error in [
         refused.list_log("t", "").unwrap_err(),
         refused.read("t/_delta_log/00000000000000000000.json").unwrap_err(),
-        refused.open("t/_delta_log/00000000000000000000.json", None).unwrap_err(),
+        refused.open("t/_delta_log/00000000000000000000.json", None, None).unwrap_err(),
         Snapshot::load(&refused, "t", At::Latest, None).unwrap_err(),
     ] {
         assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");

@@ -52,6 +52,14 @@ impl Stats {
         (!text.is_empty()).then_some(text)
     }
 
+    /// How long the statistics of the file at `row` are, as they are kept.
+    pub(crate) fn bytes_of(&self, row: usize) -> usize {
+        match self {
+            Self::Raw(texts) => texts.views().get(row).map_or(0, |view| *view as u32 as usize),
+            Self::Escaped(escaped) => escaped.get(row).len(),
+        }
+    }
+
     /// The statistics of the files at `rows` as the log has them, in that order.
     pub(crate) fn raw_of<'batch>(&'batch self, rows: &'batch [u32]) -> RawStats<'batch> {
         RawStats(match self {

@@ -17,8 +17,9 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
 use crate::Error;
 
-/// What is read at once where pages are smaller: one or two pages of every common writer.
-const WINDOW_BYTES: usize = 1 << 20;
+/// What is read at once where pages are smaller: one or two pages of every common writer. Less where there are many
+/// columns, but never less than a fraction of a page.
+const WINDOW_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
 /// A header with the page's minimum and maximum in it is longer than the usual 20 to 100 bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
@@ -57,6 +58,7 @@ pub(super) struct ColumnBytes<R> {
     faults: Faults,
     chunk: Range<u64>,
     window: Mutex<Window>,
+    window_bytes: usize,
     codec: Compression,
     /// How many bytes of the page whose header was read last come before its compressed ones.
     levels: Arc<AtomicUsize>,
@@ -69,11 +71,19 @@ struct Window {
 }
 
 impl<R: ChunkReader> ColumnBytes<R> {
-    /// `chunk`: the byte range that the footer gives for the column chunk.
-    pub(super) fn new(source: Arc<R>, faults: Faults, chunk: Range<u64>, codec: Compression) -> Self {
+    /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: what may be read at once.
+    pub(super) fn new(
+        source: Arc<R>,
+        faults: Faults,
+        chunk: Range<u64>,
+        codec: Compression,
+        window_bytes: usize,
+    ) -> Self {
+        let window_bytes = window_bytes.clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
         let end = chunk.end.min(source.len());
         let chunk = chunk.start..end;
-        Self { source, faults, chunk, window: Mutex::default(), codec, levels: Arc::default() }
+        let window = Mutex::default();
+        Self { source, faults, chunk, window, window_bytes, codec, levels: Arc::default() }
     }
 
     /// At least `least` bytes from `start` on, more if the window has them.
@@ -87,7 +97,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
         if let Some(offset) = offset.filter(|offset| offset.saturating_add(least) <= window.bytes.len()) {
             return Ok(window.bytes.slice(offset..));
         }
-        let length = (WINDOW_BYTES as u64).min(left).max(least as u64) as usize;
+        let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
         let bytes = self.source.get_bytes(start, length).inspect_err(|error| self.faults.note(error))?;
         *window = Window { start, bytes: bytes.clone() };
         Ok(bytes)
@@ -163,8 +173,13 @@ mod tests {
         }
         let data: Bytes = (0..3_000_000_u32).map(|byte| byte as u8).collect();
         let source = Arc::new(Counting(data.clone(), Mutex::default()));
-        let column =
-            ColumnBytes::new(Arc::clone(&source), Faults::default(), 100..2_500_000, Compression::SNAPPY);
+        let column = ColumnBytes::new(
+            Arc::clone(&source),
+            Faults::default(),
+            100..2_500_000,
+            Compression::SNAPPY,
+            1 << 20,
+        );
         assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
         assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);
         assert_eq!(column.get_bytes(1_048_000, 2_000_000 - 1_048_000).unwrap(), data[1_048_000..2_000_000]);

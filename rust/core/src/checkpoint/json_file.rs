@@ -1,27 +1,125 @@
 //! A v2 top file in JSON: actions a line, as in a commit, and the sidecars.
+//!
+//! Such a file may be as large as any checkpoint, so it is read in pieces of whole lines.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use super::ReadOptions;
 use super::top_file::{Sidecar, TopFile};
+use super::{Part, ReadOptions};
 use crate::actions::{FileBatch, Rows, SourceId};
 use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
+use crate::storage::{Storage, StoredFile};
 use crate::{Error, Result};
 
-/// The adds of a JSON top file that are wanted, as one batch: such a file is read whole.
+/// What is read at once, where lines are shorter.
+const PIECE_BYTES: usize = 1 << 20;
+/// A line that is longer is no action.
+const MAX_LINE_BYTES: usize = 256 << 20;
+
+/// Lines of a file, and the row of the first one.
+#[derive(Debug)]
+pub(super) struct Piece {
+    name: Arc<str>,
+    first_row: u32,
+    lines: Bytes,
+}
+
+/// A file's lines, piece by piece. Ends after an error.
+#[derive(Debug)]
+pub(super) struct JsonPieces {
+    name: Arc<str>,
+    file: StoredFile,
+    /// Behind what was read.
+    position: u64,
+    /// The beginning of a line that goes on in the next piece.
+    begun: BytesMut,
+    next_row: u32,
+}
+
+impl JsonPieces {
+    pub(super) fn open(storage: &Storage, part: &Part) -> Result<Self> {
+        let (name, file) = (Arc::clone(&part.name), part.stored(storage)?);
+        Ok(Self { name, file, position: 0, begun: BytesMut::new(), next_row: 0 })
+    }
+
+    /// What is held between two pieces, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.begun.capacity()
+    }
+
+    /// Whole lines, at least one; empty at the end of the file.
+    fn read_lines(&mut self) -> Result<Bytes> {
+        loop {
+            let left = self.file.size() - self.position;
+            if left == 0 {
+                return Ok(std::mem::take(&mut self.begun).freeze());
+            }
+            let read = self.file.read_range(self.position, left.min(PIECE_BYTES as u64) as usize)?;
+            self.position += read.len() as u64;
+            if self.begun.len() + read.len() > MAX_LINE_BYTES {
+                return Err(Error::corrupt(&*self.name, "a line is too long"));
+            }
+            let Some(end) = memchr::memrchr(b'\n', &read) else {
+                self.begun.extend_from_slice(&read);
+                continue;
+            };
+            let mut lines = std::mem::replace(&mut self.begun, BytesMut::from(&read[end + 1..]));
+            if lines.is_empty() {
+                return Ok(read.slice(..=end));
+            }
+            lines.extend_from_slice(&read[..=end]);
+            return Ok(lines.freeze());
+        }
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece>> {
+        let lines = self.read_lines()?;
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        let first_row = self.next_row;
+        let rows = lines.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count();
+        let next_row = u32::try_from(rows).ok().and_then(|rows| first_row.checked_add(rows));
+        self.next_row = next_row.ok_or_else(|| Error::corrupt(&*self.name, "it has too many actions"))?;
+        Ok(Some(Piece { name: Arc::clone(&self.name), first_row, lines }))
+    }
+}
+
+impl Iterator for JsonPieces {
+    type Item = Result<Piece>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let piece = self.next_piece();
+        if piece.is_err() {
+            self.position = self.file.size();
+            self.begun.clear();
+        }
+        piece.transpose()
+    }
+}
+
+impl Piece {
+    /// All actions.
+    pub(super) fn parse(&self) -> Result<CommitFile> {
+        CommitFile::parse(&self.name, &self.lines)
+    }
+}
+
+/// The adds of a piece that are wanted, as one batch.
 pub(super) fn file_batch(
-    name: &str,
-    content: &Bytes,
+    piece: &Piece,
     source: SourceId,
     rows: &Range<u32>,
     options: &ReadOptions,
     interner: &mut PartitionInterner,
 ) -> Result<FileBatch> {
-    let batch = CommitFile::parse(name, content)?.adds.batch(source, name, interner)?;
+    let batch = piece.parse()?.adds.batch(source, &piece.name, interner)?;
     let batch = FileBatch {
+        row: batch.row.iter().map(|row| row + piece.first_row).collect(),
         stats: batch.stats.filter(|_| options.needs.stats),
         data_change: batch.data_change.filter(|_| options.needs.delta_fields),
         base_row_id: batch.base_row_id.filter(|_| options.needs.delta_fields),
@@ -38,9 +136,16 @@ pub(super) fn file_batch(
 }
 
 /// What a JSON top file says once.
-pub(super) fn top_file(name: &str, content: &Bytes) -> Result<TopFile> {
-    let file = CommitFile::parse(name, content)?;
-    Ok(TopFile { protocol: file.protocol, metadata: file.metadata, sidecars: sidecars(name, content)? })
+pub(super) fn top_file(pieces: JsonPieces) -> Result<TopFile> {
+    let mut top = TopFile::default();
+    for piece in pieces {
+        let piece = piece?;
+        let file = piece.parse()?;
+        top.protocol = file.protocol.or(top.protocol);
+        top.metadata = file.metadata.or(top.metadata);
+        top.sidecars.append(&mut sidecars(&piece.name, &piece.lines)?);
+    }
+    Ok(top)
 }
 
 /// The action that commits do not have.

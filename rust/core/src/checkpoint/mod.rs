@@ -8,10 +8,12 @@
 
 mod adds;
 mod column_bytes;
+mod decoded_bytes;
 mod footer;
 mod json_file;
 mod kept_rows;
 mod page_guard;
+mod page_meter;
 mod parquet_file;
 mod part_batches;
 mod part_readers;
@@ -39,11 +41,16 @@ use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{Storage, StoredFile};
 use crate::{Error, Result};
+use json_file::JsonPieces;
 use parquet_file::ParquetFile;
 use top_file::{Sidecar, TopFile};
 
 /// Rows a batch has at most: its columns stay in the second-level cache until its lines are written.
 const BATCH_ROWS: usize = 4096;
+
+/// Bytes of decoded text that a batch has at most, where it has more than one row. Beside them it holds the rest of
+/// the pages that its rows are in.
+pub(crate) const BATCH_BYTES: usize = 4 << 20;
 
 /// What of an add is read beside its path, size, modification time, deletion vector and partition values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -140,6 +147,8 @@ struct Part {
     /// As [`Storage::open`] takes it.
     path: String,
     size: u64,
+    /// As the log's listing has it, which has no sidecars: their names never come again.
+    entity_tag: Option<Box<str>>,
     is_json: bool,
 }
 
@@ -156,11 +165,12 @@ impl Checkpoint {
                 name: name.into(),
                 path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
                 size: file.size,
+                entity_tag: file.entity_tag.clone(),
                 is_json: files.kind == CheckpointKind::UuidJson,
             };
             let is_known = top.protocol.is_some() && top.metadata.is_some();
             if part.is_json {
-                top = json_file::top_file(name, &storage.read(&part.path)?)?;
+                top = json_file::top_file(JsonPieces::open(storage, &part)?)?;
             } else if !(is_known && files.kind == CheckpointKind::MultiPart) {
                 // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
                 top.read(&part.open(storage)?)?;
@@ -230,10 +240,14 @@ impl Part {
             return Err(wrong());
         }
         let path = log_path::join(root, &format!("{}/{name}", log_path::SIDECAR_DIRECTORY));
-        Ok(Self { name: (*name).into(), path, size: sidecar.size_in_bytes, is_json: false })
+        Ok(Self { name: (*name).into(), path, size: sidecar.size_in_bytes, entity_tag: None, is_json: false })
+    }
+
+    fn stored(&self, storage: &Storage) -> Result<StoredFile> {
+        storage.open(&self.path, Some(self.size), self.entity_tag.as_deref())
     }
 
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
-        ParquetFile::open(storage.open(&self.path, Some(self.size))?, &self.name)
+        ParquetFile::open(self.stored(storage)?, &self.name)
     }
 }

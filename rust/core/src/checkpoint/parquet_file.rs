@@ -20,6 +20,8 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
 use super::column_bytes::{ColumnBytes, Faults, store_error};
 use super::footer;
+use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
+use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::{Error, Result};
 
 /// A Parquet file whose footer is read.
@@ -45,7 +47,11 @@ impl<R> Clone for ParquetFile<R> {
 /// Leaf columns to read, by their places in the file's schema.
 pub(super) struct Projection {
     levels: FieldLevels,
+    leaves: usize,
 }
+
+/// What all columns of a row group read at once.
+const WINDOWS_BYTES: usize = 16 << 20;
 
 impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// `name`: the file's name for errors.
@@ -101,7 +107,17 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let schema = self.schema();
         let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
         let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)));
-        Ok(Projection { levels: levels.map_err(|error| from_parquet(&self.name, &error))? })
+        let levels = levels.map_err(|error| from_parquet(&self.name, &error))?;
+        Ok(Projection { levels, leaves: leaves.len() })
+    }
+
+    /// Rows of a batch of these columns that come to [`BATCH_BYTES`] of pages, as far as the footer tells.
+    pub(super) fn batch_rows(&self, row_group: usize, leaves: &[usize]) -> usize {
+        let row_group = self.metadata.row_group(row_group);
+        let columns = leaves.iter().map(|leaf| row_group.column(*leaf).uncompressed_size().max(0) as u64);
+        let bytes = columns.fold(1, u64::saturating_add);
+        let rows = (row_group.num_rows().max(0) as u64).saturating_mul(BATCH_BYTES as u64) / bytes;
+        rows.clamp(1, BATCH_ROWS as u64) as usize
     }
 
     /// The rows of a row group, or those that `selection` chooses, as batches of at most `batch_rows`.
@@ -112,9 +128,41 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         batch_rows: usize,
         selection: Option<RowSelection>,
     ) -> Result<RowGroupReader> {
+        self.read_within(row_group, projection, batch_rows, selection, None)
+    }
+
+    /// The same. A batch that holds far more than [`BATCH_BYTES`] fails, unless it is of one row: see
+    /// [`RowGroupReader::is_too_large`].
+    pub(super) fn read_bounded(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<RowGroupReader> {
+        let limit = BatchLimit { rows: batch_rows, bytes: 2 * BATCH_BYTES };
+        self.read_within(row_group, projection, batch_rows, selection, Some(limit).filter(|_| batch_rows > 1))
+    }
+
+    fn read_within(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+        limit: Option<BatchLimit>,
+    ) -> Result<RowGroupReader> {
         let faults = Faults::default();
-        let pages =
-            RowGroupPages { source: &self.source, metadata: &self.metadata, row_group, faults: &faults };
+        let meter = Arc::new(PageMeter::default());
+        let pages = RowGroupPages {
+            source: &self.source,
+            metadata: &self.metadata,
+            row_group,
+            faults: &faults,
+            meter: &meter,
+            limit,
+            window_bytes: WINDOWS_BYTES / projection.leaves.max(1),
+        };
         let inner = without_panic(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(
                 &projection.levels,
@@ -124,7 +172,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             )
         })
         .map_err(|error| from_parquet(&self.name, &error))?;
-        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), faults })
+        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), faults, meter })
     }
 }
 
@@ -133,6 +181,19 @@ pub(super) struct RowGroupReader {
     inner: Option<ParquetRecordBatchReader>,
     name: Arc<str>,
     faults: Faults,
+    meter: Arc<PageMeter>,
+}
+
+impl RowGroupReader {
+    /// Whether the reader ended since a batch of so many rows holds too much.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.meter.has_exceeded()
+    }
+
+    /// What it holds between two batches, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.meter.held_bytes()
+    }
 }
 
 impl Iterator for RowGroupReader {
@@ -140,6 +201,7 @@ impl Iterator for RowGroupReader {
 
     fn next(&mut self) -> Option<Self::Item> {
         let inner = self.inner.as_mut()?;
+        self.meter.next_batch();
         let batch = without_panic(|| Ok(inner.next().transpose()?)).transpose()?;
         Some(batch.map_err(|error| {
             // What a reader says after its first error, or that it would panic again, is worth nothing.
@@ -155,6 +217,10 @@ struct RowGroupPages<'a, R> {
     metadata: &'a ParquetMetaData,
     row_group: usize,
     faults: &'a Faults,
+    meter: &'a Arc<PageMeter>,
+    limit: Option<BatchLimit>,
+    /// What a column reads at once.
+    window_bytes: usize,
 }
 
 impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
@@ -166,9 +232,10 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let column = self.metadata.row_group(self.row_group).column(leaf);
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
-        let bytes =
-            ColumnBytes::new(Arc::clone(self.source), self.faults.clone(), chunk, column.compression());
+        let (source, faults) = (Arc::clone(self.source), self.faults.clone());
+        let bytes = ColumnBytes::new(source, faults, chunk, column.compression(), self.window_bytes);
         let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
+        let pages = MeteredPages::new(pages, Arc::clone(self.meter), self.limit);
         Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
     }
 

@@ -4,9 +4,11 @@
 //! where its statistics say that it has no adds or that the caller's filter cannot match; where the caller
 //! filters by partition, the partition columns are read first and the others only for the rows that are kept.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::ChunkReader;
 
@@ -15,7 +17,7 @@ use super::kept_rows::{RowNumbers, Verdicts};
 use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
 use super::row_group_bounds::TypedLeaves;
 use super::shared_interner::SharedInterner;
-use super::{BATCH_ROWS, MayMatch, Needs, ReadOptions};
+use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions, decoded_bytes};
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
@@ -42,9 +44,20 @@ pub(super) struct PartBatches<R> {
 }
 
 struct OpenRowGroup {
+    index: usize,
+    /// In the part.
+    all: Range<u32>,
+    projection: Arc<Projection>,
+    batch_rows: usize,
     reader: RowGroupReader,
+    /// Those that were not decoded yet.
     rows: RowNumbers,
+    /// Decoded rows that come next, in order.
+    decoded: VecDeque<RecordBatch>,
 }
+
+/// By so much a batch that holds too much is made smaller.
+const SMALLER: usize = 8;
 
 impl<R: ChunkReader + 'static> PartBatches<R> {
     pub(super) fn new(
@@ -84,11 +97,10 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
                 }
                 continue;
             };
-            let Some(batch) = current.reader.next().transpose()? else {
-                if !current.rows.is_empty() {
-                    return Err(self.corrupt("a row group ends early"));
+            let Some(batch) = current.decoded.pop_front() else {
+                if !self.decode()? {
+                    self.current = None;
                 }
-                self.current = None;
                 continue;
             };
             let taken = current.rows.take(batch.num_rows());
@@ -101,6 +113,36 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
                 return Ok(Some(batch));
             }
         }
+    }
+
+    /// Decodes the next rows of the row group; false at its end.
+    fn decode(&mut self) -> Result<bool> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        match current.reader.next() {
+            Some(Ok(batch)) => {
+                current.decoded = decoded_bytes::cut(batch, BATCH_BYTES).into();
+                Ok(true)
+            }
+            Some(Err(_)) if current.reader.is_too_large() && current.batch_rows > 1 => {
+                current.batch_rows = (current.batch_rows / SMALLER).max(1);
+                let selection = current.rows.selection(&current.all);
+                current.reader = self.file.read_bounded(
+                    current.index,
+                    &current.projection,
+                    current.batch_rows,
+                    selection,
+                )?;
+                Ok(true)
+            }
+            Some(Err(error)) => Err(error),
+            None if current.rows.is_empty() => Ok(false),
+            None => Err(self.corrupt("a row group ends early")),
+        }
+    }
+
+    /// What the reader holds between two batches, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.current.as_ref().map_or(0, |current| current.reader.held_bytes())
     }
 
     /// Opens the next row group that may have wanted adds; false behind the last one.
@@ -120,9 +162,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             if rows.is_empty() {
                 continue;
             }
+            let batch_rows = self.file.batch_rows(index, &leaves);
             let projection = self.project(leaves)?;
-            let reader = self.file.read(index, &projection, BATCH_ROWS, rows.selection(&all))?;
-            self.current = Some(OpenRowGroup { reader, rows });
+            let reader = self.file.read_bounded(index, &projection, batch_rows, rows.selection(&all))?;
+            let decoded = VecDeque::new();
+            self.current = Some(OpenRowGroup { index, all, projection, batch_rows, reader, rows, decoded });
             return Ok(true);
         }
         Ok(false)
@@ -149,7 +193,8 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         let mut left = RowNumbers::Range(wanted.clone());
         let mut kept = Vec::new();
         let projection = self.file.project(&leaves)?;
-        for batch in self.file.read(row_group, &projection, BATCH_ROWS, left.selection(all))? {
+        let batch_rows = self.file.batch_rows(row_group, &leaves);
+        for batch in self.file.read(row_group, &projection, batch_rows, left.selection(all))? {
             let batch = batch?;
             let mut rows = left.take(batch.num_rows()).rows;
             let column =

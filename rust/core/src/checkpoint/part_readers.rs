@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::json_file;
+use super::json_file::{self, JsonPieces};
 use super::part_batches::PartBatches;
 use super::shared_interner::SharedInterner;
 use super::{Part, ReadOptions};
@@ -75,6 +75,7 @@ pub struct PartReader {
 enum State {
     Unopened,
     Open(Box<PartBatches<StoredFile>>),
+    Json(JsonPieces),
     Ended,
 }
 
@@ -91,13 +92,35 @@ impl PartReader {
         self.part.size
     }
 
+    /// What it holds between two batches, in bytes: the pages that the next rows are in.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        match &self.state {
+            State::Open(batches) => batches.held_bytes(),
+            State::Json(pieces) => pieces.held_bytes(),
+            State::Unopened | State::Ended => 0,
+        }
+    }
+
     fn next_batch(&mut self) -> Result<Option<FileBatch>> {
         loop {
             match &mut self.state {
                 State::Ended => return Ok(None),
                 State::Unopened if self.part.is_json => {
-                    self.state = State::Ended;
-                    return self.json_batch();
+                    self.state = State::Json(JsonPieces::open(&self.storage, &self.part)?);
+                }
+                State::Json(pieces) => {
+                    let Some(piece) = pieces.next().transpose()? else { return Ok(None) };
+                    let batch = json_file::file_batch(
+                        &piece,
+                        self.source,
+                        &self.rows,
+                        &self.options,
+                        &mut self.interner.lock(),
+                    )?;
+                    if !batch.is_empty() {
+                        return Ok(Some(batch));
+                    }
                 }
                 State::Unopened => {
                     let file = self.part.open(&self.storage)?;
@@ -108,20 +131,6 @@ impl PartReader {
                 State::Open(batches) => return batches.next(),
             }
         }
-    }
-
-    fn json_batch(&self) -> Result<Option<FileBatch>> {
-        let content = self.storage.read(&self.part.path)?;
-        let mut interner = self.interner.lock();
-        let batch = json_file::file_batch(
-            &self.part.name,
-            &content,
-            self.source,
-            &self.rows,
-            &self.options,
-            &mut interner,
-        )?;
-        Ok(Some(batch).filter(|batch| !batch.is_empty()))
     }
 }
 

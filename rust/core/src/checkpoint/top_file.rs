@@ -5,7 +5,6 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use parquet::file::reader::ChunkReader;
 
-use super::BATCH_ROWS;
 use super::adds::string_entries;
 use super::parquet_file::{ParquetFile, has_values};
 use crate::actions::{Metadata, Protocol};
@@ -43,7 +42,7 @@ impl TopFile {
                 continue;
             }
             let projection = file.project(&leaves)?;
-            for batch in file.read(index, &projection, BATCH_ROWS, None)? {
+            for batch in file.read(index, &projection, file.batch_rows(index, &leaves), None)? {
                 let batch = batch?;
                 self.collect(file.name(), &batch)?;
                 let has_sidecars = batch.column_by_name("sidecar").is_some();

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow_array::RecordBatch;
 
 use super::adds::Adds;
+use super::json_file::JsonPieces;
 use super::kept_rows::RowNumbers;
 use super::parquet_file::{ParquetFile, has_values};
-use super::{BATCH_ROWS, Checkpoint, Part};
+use super::{Checkpoint, Part};
 use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
-use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
@@ -84,7 +84,7 @@ impl Checkpoint {
             }
             let projection = file.project(&leaves)?;
             let selection = RowNumbers::Range(wanted).selection(&all);
-            for batch in file.read(index, &projection, BATCH_ROWS, selection)? {
+            for batch in file.read(index, &projection, file.batch_rows(index, &leaves), selection)? {
                 let sums = batch_totals(&file, &batch?, is_dead)?;
                 totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;
             }
@@ -93,14 +93,18 @@ impl Checkpoint {
     }
 
     fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
-        let adds = CommitFile::parse(&part.name, &self.storage.read(&part.path)?)?.adds;
         let mut interner = PartitionInterner::new::<&str>(&[]);
-        let batch = adds.batch(SourceId::default(), &part.name, &mut interner)?;
-        let is_live = |file: &usize| {
-            is_dead.is_none_or(|is_dead| !is_dead(batch.path.value(*file), batch.deletion_vector_at(*file)))
-        };
-        sum((0..batch.len()).filter(is_live).map(|file| batch.size[file]))
-            .ok_or_else(|| sizes_overflow(&part.name))
+        let mut totals = Totals::default();
+        for piece in JsonPieces::open(&self.storage, part)? {
+            let batch = piece?.parse()?.adds.batch(SourceId::default(), &part.name, &mut interner)?;
+            let is_live = |file: &usize| {
+                is_dead
+                    .is_none_or(|is_dead| !is_dead(batch.path.value(*file), batch.deletion_vector_at(*file)))
+            };
+            let sums = sum((0..batch.len()).filter(is_live).map(|file| batch.size[file]));
+            totals = sums.and_then(|sums| totals.plus(sums)).ok_or_else(|| sizes_overflow(&part.name))?;
+        }
+        Ok(totals)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::chunk::{LineSource, Turn};
-use super::files::Writers;
+use super::files::{CHUNK_BYTES, Writers};
 use super::header::{MetadataFacts, append_metadata, append_protocol};
 use super::line::{LineCounts, LineWriter, ResponseFormat, Stamp};
 use super::row::FileAction;
@@ -85,6 +85,16 @@ struct Files {
     rows: Rows,
 }
 
+impl Files {
+    fn changed(&self) -> &ChangedFiles {
+        match self.action {
+            FileAction::Cdc => &self.batch.cdc,
+            FileAction::Remove => &self.batch.removes,
+            FileAction::Add | FileAction::Live => &self.batch.adds,
+        }
+    }
+}
+
 impl std::fmt::Debug for Piece {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lines = match self {
@@ -118,26 +128,29 @@ impl ChangeLines {
         }
     }
 
-    /// The next lines of the page, up to `count` of them.
-    fn next_pieces(&mut self, count: usize) -> Result<Vec<Piece>> {
-        let (mut taken, mut lines) = (Vec::new(), 0);
-        while lines < count && self.files_left > 0 {
+    /// The next lines of the page, up to `count` of them and about so many bytes.
+    fn next_pieces(&mut self, mut count: usize, mut bytes: usize) -> Result<Vec<Piece>> {
+        let mut taken = Vec::new();
+        while count > 0 && bytes > 0 && self.files_left > 0 {
             match self.pieces.pop() {
                 None if !self.next_version()? => break,
                 None => {}
                 Some(Piece::Header(header)) => {
+                    bytes = bytes.saturating_sub(header.len());
                     taken.push(Piece::Header(header));
-                    lines += 1;
+                    count -= 1;
                 }
                 Some(Piece::Files(mut files)) => {
-                    let room = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count - lines);
-                    let rest = files.rows.split_off(files.rows.len().min(room));
-                    lines += files.rows.len();
+                    let mut room = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count);
+                    let lines = files.changed().batch.first_lines(&files.rows, &mut room, &mut bytes).len();
+                    let rest = files.rows.split_off(lines);
+                    count -= lines;
                     self.files_left -= files.rows.len() as u64;
                     self.place.skip += files.rows.len() as u64;
                     if !rest.is_empty() {
                         let batch = Arc::clone(&files.batch);
                         self.pieces.push(Piece::Files(Files { batch, action: files.action, rows: rest }));
+                        bytes = 0;
                     }
                     taken.push(Piece::Files(files));
                 }
@@ -243,7 +256,7 @@ impl ChangeLines {
 impl LineSource for ChangeLines {
     fn next_turn(&mut self) -> Result<Turn> {
         let head = self.head.take();
-        let pieces = self.next_pieces(CHUNK_LINES)?;
+        let pieces = self.next_pieces(CHUNK_LINES, CHUNK_BYTES)?;
         if head.is_none() && pieces.is_empty() {
             return Ok(Turn::End);
         }
@@ -273,12 +286,7 @@ impl Piece {
             Self::Files(files) => {
                 let stamp = Stamp { version: files.batch.version, timestamp_ms: files.batch.timestamp_ms };
                 writer.set_action(files.action, Some(stamp));
-                let of_kind = match files.action {
-                    FileAction::Cdc => &files.batch.cdc,
-                    FileAction::Remove => &files.batch.removes,
-                    FileAction::Add | FileAction::Live => &files.batch.adds,
-                };
-                writer.write(&of_kind.batch, &files.rows, out)
+                writer.write(&files.changed().batch, &files.rows, out)
             }
         }
     }

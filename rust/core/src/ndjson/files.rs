@@ -14,6 +14,8 @@ use crate::scan::{Foreseen, Look, Outcome, Scan, Selected};
 const FIRST_CHUNK_FILES: usize = 64;
 /// Files of a chunk, about 220 KB of lines with statistics.
 const CHUNK_FILES: usize = 256;
+/// Bytes of a chunk's lines, where more than one file is in it: see [`crate::actions::FileBatch::line_bytes`].
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
 /// Batches that are looked at in one turn, where few of their files are wanted. To decode and look at them costs
 /// about as much as to write a few chunks.
 const BATCHES_A_TURN: usize = 4;
@@ -32,6 +34,8 @@ pub struct FileLines {
     /// Files for the next chunk, and how many it still wants.
     gathered: Vec<Piece>,
     wanted: usize,
+    /// Bytes of lines that the next chunk still wants.
+    wanted_bytes: usize,
     /// Files of the last batch that have not been handed out, and how many of its rows have.
     rest: Option<(Selected, usize)>,
     writers: Writers,
@@ -48,6 +52,7 @@ impl FileLines {
             foresaw: false,
             gathered: Vec::new(),
             wanted: FIRST_CHUNK_FILES,
+            wanted_bytes: CHUNK_BYTES,
             rest: None,
             writers: Writers::new(writer),
         }
@@ -56,7 +61,7 @@ impl FileLines {
     /// Gathers files until there are enough for a chunk, or no more. False: there may be more, in another turn.
     fn gather(&mut self) -> Result<bool> {
         let mut batches = BATCHES_A_TURN;
-        while self.wanted > 0 {
+        while self.wanted > 0 && self.wanted_bytes > 0 {
             let (selected, begin) = match self.rest.take() {
                 Some(rest) => rest,
                 None => match self.scan.look(&mut batches)? {
@@ -65,13 +70,14 @@ impl FileLines {
                     Look::End => break,
                 },
             };
-            let end = selected.rows.len().min(begin + self.wanted);
-            self.wanted -= end - begin;
-            let rows = selected.rows[begin..end].to_vec();
-            let of_files = selected.rows.len();
+            let files = &selected.batch.files;
+            let rows =
+                files.first_lines(&selected.rows[begin..], &mut self.wanted, &mut self.wanted_bytes).to_vec();
+            let (end, of_files) = (begin + rows.len(), selected.rows.len());
             self.gathered.push(Piece { batch: Arc::clone(&selected.batch), rows, of_files });
             if end < selected.rows.len() {
                 self.rest = Some((selected, end));
+                break;
             }
         }
         Ok(true)
@@ -102,7 +108,7 @@ impl LineSource for FileLines {
         if !self.gather()? {
             return Ok(Turn::Later);
         }
-        self.wanted = CHUNK_FILES;
+        (self.wanted, self.wanted_bytes) = (CHUNK_FILES, CHUNK_BYTES);
         let (head, files) = (self.head.take(), std::mem::take(&mut self.gathered));
         if head.is_none() && files.is_empty() {
             return Ok(Turn::End);

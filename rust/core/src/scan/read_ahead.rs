@@ -1,12 +1,13 @@
 //! Decodes the next batches of a checkpoint while the lines of this one are written.
 //!
 //! In go the readers of its parts, each an iterator of batches; the batches come out in the order of the parts
-//! and within them. Of each part a few batches at most are decoded before they are asked for. Beside the part that
-//! is asked for the next one is read, and more of them where they are small, so that a store's latency is not
-//! waited for part by part. Whoever asks first decodes: where no thread of the pool is free, nothing waits for one.
+//! and within them. Of each part a few batches at most are decoded before they are asked for, and of all parts
+//! together no more than a number of bytes. Beside the part that is asked for the next one is read, and more of them
+//! where they are small, so that a store's latency is not waited for part by part. Whoever asks first decodes: where
+//! no thread of the pool is free, or where there are bytes enough, nothing waits.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use crate::pool::{self, Pool, Task};
@@ -15,6 +16,11 @@ use crate::{Error, Result};
 /// To decode a batch takes about as long as to write its lines, now more and now less: a second one keeps two
 /// threads from waiting for each other.
 const BATCHES_AHEAD: usize = 2;
+/// Decoded batches that nobody has taken, and the pages that their readers are in, have so many bytes at most, beside
+/// what the part that is asked for needs for its next batch.
+const DECODED_BYTES_AHEAD: usize = 24 << 20;
+/// A step is taken for so large at least, until a larger one was seen: several may be under way at once.
+const LEAST_STEP_BYTES: usize = 1 << 20;
 /// Parts are opened ahead until their files have so many bytes together, and one at least.
 const BYTES_AHEAD: u64 = 4 << 20;
 /// A part counts as so many, however small its file, or the log says that it is: tens of them are enough to hide
@@ -25,12 +31,70 @@ const LEAST_PART_BYTES: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct ReadAhead<P: Iterator<Item = R>, R, T> {
     parts: P,
-    bytes_of: fn(&R) -> u64,
+    measures: Measures<R, T>,
+    bytes: Arc<AheadBytes>,
     /// Those that are being read, in their order, and the bytes of their files.
     open: VecDeque<(Arc<Part<R, T>>, u64)>,
     /// None: nothing is decoded before it is asked for.
     pool: Option<Pool>,
     failed: bool,
+}
+
+/// How readers and batches are measured, in bytes.
+#[derive(Debug)]
+pub(super) struct Measures<R, T> {
+    /// The file of a part.
+    pub(super) file: fn(&R) -> u64,
+    /// What a reader holds between two batches.
+    pub(super) reader_held: fn(&R) -> usize,
+    /// What a batch holds.
+    pub(super) batch: fn(&T) -> usize,
+}
+
+impl<R, T> Clone for Measures<R, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R, T> Copy for Measures<R, T> {}
+
+/// What all parts of a scan hold together.
+#[derive(Debug, Default)]
+struct AheadBytes {
+    held: AtomicUsize,
+    /// The most that one batch and its reader have come to.
+    largest_step: AtomicUsize,
+}
+
+impl AheadBytes {
+    /// Takes the bytes of one more step; `None` where they are too many.
+    fn reserve(self: &Arc<Self>) -> Option<Reserved> {
+        let bytes = self.largest_step.load(Ordering::Relaxed).max(LEAST_STEP_BYTES);
+        let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= DECODED_BYTES_AHEAD);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Reserved { ahead: Arc::clone(self), bytes })
+    }
+
+    fn add(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The bytes of a step that is under way; given back however it ends.
+struct Reserved {
+    ahead: Arc<AheadBytes>,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.ahead.subtract(self.bytes);
+    }
 }
 
 impl<P, R, T> ReadAhead<P, R, T>
@@ -39,8 +103,8 @@ where
     R: Iterator<Item = Result<T>> + Send + 'static,
     T: Send + 'static,
 {
-    pub(super) fn new(parts: P, bytes_of: fn(&R) -> u64, pool: Option<Pool>) -> Self {
-        Self { parts, bytes_of, open: VecDeque::new(), pool, failed: false }
+    pub(super) fn new(parts: P, measures: Measures<R, T>, pool: Option<Pool>) -> Self {
+        Self { parts, measures, bytes: Arc::default(), open: VecDeque::new(), pool, failed: false }
     }
 
     /// The next batch; `None` at the end, and after an error.
@@ -64,8 +128,9 @@ where
 
     fn open_next(&mut self) -> bool {
         let Some(reader) = self.parts.next() else { return false };
-        let bytes = (self.bytes_of)(&reader).max(LEAST_PART_BYTES);
-        self.open.push_back((Arc::new(Part::new(reader)), bytes));
+        let bytes = (self.measures.file)(&reader).max(LEAST_PART_BYTES);
+        let part = Part::new(reader, self.measures, Arc::clone(&self.bytes));
+        self.open.push_back((Arc::new(part), bytes));
         true
     }
 
@@ -84,8 +149,13 @@ where
 struct Part<R, T> {
     /// Held by whoever decodes, until the batch is ready.
     reader: Mutex<Reader<R>>,
-    /// Decoded and not asked for. Whoever has what is ready need not wait for what is being decoded.
-    ready: Mutex<VecDeque<Result<T>>>,
+    /// Decoded and not asked for, with the bytes of each. Whoever has what is ready need not wait for what is being
+    /// decoded.
+    ready: Mutex<VecDeque<(Result<T>, usize)>>,
+    /// What the reader holds, as counted among the bytes of all parts.
+    held: AtomicUsize,
+    measures: Measures<R, T>,
+    bytes: Arc<AheadBytes>,
     /// A [`Step`] is in the pool, and a second one would only wait for it; or there is nothing left to decode.
     stepping: AtomicBool,
 }
@@ -98,10 +168,23 @@ enum Reader<R> {
     Lost,
 }
 
+impl<R, T> Drop for Part<R, T> {
+    fn drop(&mut self) {
+        let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.bytes.subtract(ready.iter().map(|(_, bytes)| bytes).sum::<usize>() + *self.held.get_mut());
+    }
+}
+
 impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
-    fn new(reader: R) -> Self {
-        let reader = Mutex::new(Reader::Left(Box::new(reader)));
-        Self { reader, ready: Mutex::default(), stepping: AtomicBool::new(false) }
+    fn new(reader: R, measures: Measures<R, T>, bytes: Arc<AheadBytes>) -> Self {
+        Self {
+            reader: Mutex::new(Reader::Left(Box::new(reader))),
+            ready: Mutex::default(),
+            held: AtomicUsize::new(0),
+            measures,
+            bytes,
+            stepping: AtomicBool::new(false),
+        }
     }
 
     fn next(&self) -> Option<Result<T>> {
@@ -109,29 +192,46 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
     }
 
     fn take_ready(&self) -> Option<Result<T>> {
-        self.ready().pop_front()
+        let (found, bytes) = self.ready().pop_front()?;
+        self.bytes.subtract(bytes);
+        Some(found)
     }
 
     /// The batch that another thread decodes at this moment, or else one decoded here.
     fn decode_next(&self) -> Option<Result<T>> {
         let mut reader = self.lock_reader();
-        self.take_ready().or_else(|| reader.decode())
+        self.take_ready().or_else(|| Some(self.decode(&mut reader)?.0))
     }
 
     /// Decodes a batch; false where there is nothing more to decode.
     fn decode_ahead(&self) -> bool {
         let mut reader = self.lock_reader();
-        let found = reader.decode();
-        let goes_on = matches!(found, Some(Ok(_)));
-        self.ready().extend(found);
+        let Some((found, bytes)) = self.decode(&mut reader) else { return false };
+        let goes_on = found.is_ok();
+        self.bytes.add(bytes);
+        self.ready().push_back((found, bytes));
         goes_on
+    }
+
+    /// Decodes a batch, says how many bytes it has, and counts what the reader holds from here on.
+    fn decode(&self, reader: &mut Reader<R>) -> Option<(Result<T>, usize)> {
+        let found = reader.decode();
+        let held = match reader {
+            Reader::Left(reader) => (self.measures.reader_held)(reader),
+            Reader::Ended | Reader::Lost => 0,
+        };
+        self.bytes.add(held);
+        self.bytes.subtract(self.held.swap(held, Ordering::Relaxed));
+        let bytes = found.as_ref().map_or(0, |found| found.as_ref().map_or(0, self.measures.batch));
+        self.bytes.largest_step.fetch_max(held.saturating_add(bytes), Ordering::Relaxed);
+        Some((found?, bytes))
     }
 
     fn has_room(&self) -> bool {
         self.ready().len() < BATCHES_AHEAD
     }
 
-    fn ready(&self) -> MutexGuard<'_, VecDeque<Result<T>>> {
+    fn ready(&self) -> MutexGuard<'_, VecDeque<(Result<T>, usize)>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +290,14 @@ where
 {
     fn step(self: Arc<Self>, pool: &Pool) {
         let Some(part) = self.0.upgrade() else { return };
-        if part.decode_ahead() {
+        let Some(reserved) = part.bytes.reserve() else {
+            // Whoever takes a batch tries again.
+            part.stepping.store(false, Ordering::Release);
+            return;
+        };
+        let goes_on = part.decode_ahead();
+        drop(reserved);
+        if goes_on {
             part.stepping.store(false, Ordering::Release);
             // From here on whoever takes a batch sees to the next step; until here nobody did.
             part.step(pool);
@@ -215,6 +322,11 @@ mod tests {
         }))
     }
 
+    /// Batches of one byte, in files of so many.
+    fn in_files_of(file: fn(&Numbers) -> u64) -> Measures<Numbers, u32> {
+        Measures { file, reader_held: |_| 0, batch: |_| 1 }
+    }
+
     fn pools() -> [Option<Pool>; 3] {
         [None, Some(Pool::new(1).unwrap()), Some(Pool::new(3).unwrap())]
     }
@@ -228,7 +340,7 @@ mod tests {
     fn batches_come_in_the_order_of_the_parts_however_many_threads_there_are() {
         for pool in pools() {
             let parts = [0..100, 100..100, 100..101, 101..300].map(numbers);
-            let mut ahead = ReadAhead::new(parts.into_iter(), |_| BYTES_AHEAD / 2, pool);
+            let mut ahead = ReadAhead::new(parts.into_iter(), in_files_of(|_| BYTES_AHEAD / 2), pool);
             assert_eq!(taken(&mut ahead), (0..300).collect::<Vec<_>>());
             assert!(ahead.next().is_none());
         }
@@ -249,7 +361,7 @@ mod tests {
                 counting.fetch_add(1, Ordering::Relaxed);
             }))
         });
-        let mut ahead = ReadAhead::new(parts, bytes_of, Some(Pool::new(2).unwrap()));
+        let mut ahead = ReadAhead::new(parts, in_files_of(bytes_of), Some(Pool::new(2).unwrap()));
         for number in 0..5 {
             assert_eq!(ahead.next().unwrap().unwrap(), number);
             let enough = number + 1 + (1 + parts_ahead) * BATCHES_AHEAD as u32;
@@ -270,10 +382,43 @@ mod tests {
             counting.fetch_add(1, Ordering::Relaxed);
             numbers(part..part + 1)
         });
-        let mut ahead = ReadAhead::new(parts, |_| 0, Some(Pool::new(2).unwrap()));
+        let mut ahead = ReadAhead::new(parts, in_files_of(|_| 0), Some(Pool::new(2).unwrap()));
         assert_eq!(ahead.next().unwrap().unwrap(), 0);
         assert_eq!(u64::from(opened.load(Ordering::Relaxed)), 1 + BYTES_AHEAD / LEAST_PART_BYTES);
         assert_eq!(taken(&mut ahead), (1..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_decoded_ahead_of_all_parts_together_is_bounded_in_bytes() {
+        // Three batches and their readers fit.
+        let measures = Measures {
+            file: |_: &Numbers| 1,
+            reader_held: |_| DECODED_BYTES_AHEAD / 12,
+            batch: |_| DECODED_BYTES_AHEAD / 4,
+        };
+        let decoded = Arc::new(AtomicU32::new(0));
+        let counting = Arc::clone(&decoded);
+        let parts = (0..5).map(move |part| -> Numbers {
+            let counting = Arc::clone(&counting);
+            Box::new(numbers(20 * part..20 * (part + 1)).inspect(move |_| {
+                counting.fetch_add(1, Ordering::Relaxed);
+            }))
+        });
+        let mut ahead = ReadAhead::new(parts, measures, Some(Pool::new(3).unwrap()));
+        let mut taken = 0;
+        while let Some(number) = ahead.next() {
+            assert_eq!(number.unwrap(), taken);
+            taken += 1;
+            std::thread::sleep(Duration::from_millis(1));
+            assert!(decoded.load(Ordering::Relaxed) <= taken + 3, "after {taken}");
+            // What the part that is asked for holds by itself is beside it.
+            let held = ahead.bytes.held.load(Ordering::Relaxed);
+            assert!(held <= DECODED_BYTES_AHEAD * 4 / 3, "{held} after {taken}");
+        }
+        assert_eq!(taken, 100);
+        let bytes = Arc::clone(&ahead.bytes);
+        drop(ahead);
+        assert_eq!(bytes.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -282,7 +427,7 @@ mod tests {
             let torn = Err(Error::corrupt("part", "torn"));
             let parts: [Numbers; 3] =
                 [numbers(0..3), Box::new([Ok(3), torn, Ok(4)].into_iter()), numbers(5..9)];
-            let mut ahead = ReadAhead::new(parts.into_iter(), |_| 1, pool);
+            let mut ahead = ReadAhead::new(parts.into_iter(), in_files_of(|_| 1), pool);
             assert_eq!(taken(&mut ahead), [0, 1, 2, 3]);
             assert!(ahead.next().is_none());
         }
@@ -294,7 +439,8 @@ mod tests {
             assert_ne!(number, 1, "as this test wants it");
             Ok(number)
         }));
-        let mut ahead = ReadAhead::new([panicking].into_iter(), |_| 1, Some(Pool::new(1).unwrap()));
+        let pool = Some(Pool::new(1).unwrap());
+        let mut ahead = ReadAhead::new([panicking].into_iter(), in_files_of(|_| 1), pool);
         assert_eq!(ahead.next().unwrap().unwrap(), 0);
         while !matches!(*ahead.open[0].0.lock_reader(), Reader::Lost) {
             std::thread::yield_now();

@@ -334,6 +334,97 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
     }
 }
 
+/// The partition values of a version's files, from page after page.
+fn partition_values(table: &Arc<Table>, version: i64, page_files: u64) -> Vec<Value> {
+    let snapshot = table.snapshot_at(At::Version(version)).unwrap();
+    let mut options = ScanOptions { max_files: Some(page_files), ..everything() };
+    let mut values = Vec::new();
+    loop {
+        let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options.clone()).unwrap();
+        while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
+            values
+                .extend(rows.iter().map(|row| add(&batch.files, *row as usize).2["partitionValues"].clone()));
+        }
+        match scan.outcome().next_place {
+            Some(place) => options.after = Some(Place::parse(&place).unwrap()),
+            None => return values,
+        }
+    }
+}
+
+#[test]
+fn versions_with_other_partition_columns_share_no_columns_of_one_checkpoint() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    let mut metadata = metadata_row();
+    metadata["metaData"]["partitionColumns"] = json!(["id"]);
+    commit(&log, 11, &[metadata]);
+    let expected = partition_values(&table, 10, u64::MAX);
+    assert_eq!(expected.len(), 60);
+    assert!(expected.iter().all(|values| values["day"].is_string() && values.get("id").is_none()));
+    let older = table.snapshot_at(At::Version(10)).unwrap();
+    let hints = Hints { sql: vec!["day = DATE '2024-01-01'".to_owned()], json: None };
+    let predicate = Arc::new(Predicate::of_table(older.metadata(), &hints).0);
+    let kept_of_older = || {
+        let options = ScanOptions { predicate: Arc::clone(&predicate), ..everything() };
+        let mut scan = Scan::new(Arc::clone(&older), table.hot(&older), options).unwrap();
+        std::iter::from_fn(|| scan.next_files().unwrap()).map(|found| found.rows.len()).sum::<usize>()
+    };
+    let kept = kept_of_older();
+    assert!(0 < kept && kept < 60, "{kept}");
+    // The whole scan of the newer version builds columns.
+    assert_eq!(run(&table, everything()).0.len(), 60);
+    assert_eq!(partition_values(&table, 10, u64::MAX), expected);
+    assert_eq!(partition_values(&table, 10, 7), expected);
+    let of_newer = partition_values(&table, 11, 7);
+    assert!(of_newer.iter().all(|values| *values == json!({"id": null})), "{of_newer:?}");
+    assert_eq!(kept_of_older(), kept);
+}
+
+/// A table of one checkpoint with one file, whose name and partition value are as long as those of others.
+fn small_table(log: &Log, id: &str, name: &str, modified_ns: u64) {
+    let mut metadata = metadata_row();
+    metadata["metaData"]["id"] = json!(id);
+    let mut row = add_row(1);
+    row["add"]["path"] = json!(name);
+    let uncompressed = WriterProperties::builder().build();
+    let content = parquet(&schema(), &[protocol_row(), metadata.clone(), row], uncompressed);
+    let files = log.classic(&content);
+    commit(log, 7, &[protocol_row(), metadata]);
+    for name in [files.files[0].name.as_str(), &commit_name(7)] {
+        let file = std::fs::File::open(log_file_path(log.root(), name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_nanos(modified_ns)).unwrap();
+    }
+}
+
+#[test]
+fn a_table_created_again_in_its_place_is_never_served_from_the_old_ones_columns() {
+    // With another id, and by a copy that has kept the id: then the store alone can tell.
+    for second_id in ["id-2", "id-1"] {
+        let log = Log::new();
+        small_table(&log, "id-1", "a.parquet", 1_700_000_000_000_000_000);
+        let table =
+            Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(64 << 20))));
+        let first = snapshot(&table);
+        let old_checkpoint = first.segment().checkpoint.clone().unwrap();
+        assert_eq!(run(&table, everything()).0, ["a.parquet"]);
+        let (cache, key) = table.hot(&first).unwrap();
+        assert!(cache.get(&key).is_some());
+        small_table(&log, second_id, "b.parquet", 1_700_000_000_000_000_001);
+        let second = snapshot(&table);
+        let new_checkpoint = second.segment().checkpoint.clone().unwrap();
+        assert_eq!(new_checkpoint.files[0].size, old_checkpoint.files[0].size, "the lengths are equal");
+        assert_eq!(run(&table, everything()).0, ["b.parquet"]);
+        assert_eq!(second.metadata().id, second_id);
+        assert_ne!(first.identity(), second.identity());
+        assert_eq!(cache.get(&key).is_none(), second_id != "id-1", "what is forgotten");
+        // A snapshot of the old table does not read the checkpoint of the new one.
+        cache.shrink(0);
+        let mut scan = Scan::new(Arc::clone(&first), None, everything()).unwrap();
+        assert!(matches!(scan.next_files(), Err(Error::FileNotFound { .. })));
+    }
+}
+
 #[test]
 fn columns_are_built_behind_scans_that_never_read_everything() {
     let log = Log::new();

@@ -3,25 +3,35 @@
 use std::fmt;
 use std::str::FromStr;
 
+use sha2::{Digest, Sha256};
+
 use super::{CheckpointFiles, CheckpointKind, LogSegment};
 use crate::error::Error;
+use crate::storage::LogFileEntry;
 
 /// A version, the checkpoint and the compaction files that it was rebuilt from.
 ///
-/// Commits need no mention: they are all that the others leave over, and they never change. As text:
-/// `12`, `12@10c4096`, `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`, `12@5m2.8192+6-9`.
+/// Commits need no mention beside a checkpoint: they are all that the others leave over, and they never change. Without
+/// one the newest commit tells a table from another that was created in its place. As text: `12~0f8a3b1c5d7e9f02`,
+/// `12@10c4096.0f8a3b1c5d7e9f02`, `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`,
+/// `12@5m2.8192.0f8a3b1c5d7e9f02+6-9`. An identity without what the store says of the files, as earlier releases
+/// wrote it, can be parsed and names no files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
     version: i64,
     checkpoint: Option<(i64, String)>,
+    /// Of the newest commit, where there is no checkpoint.
+    commit: Option<String>,
     compactions: Vec<(i64, i64)>,
 }
 
 impl LogIdentity {
     pub(super) fn of(segment: &LogSegment) -> Self {
         let compactions = segment.commits.iter().filter(|commit| commit.is_compaction());
+        let newest = segment.commits.first().filter(|_| segment.checkpoint.is_none());
         Self {
             version: segment.version,
+            commit: newest.map(|commit| digest_of([&commit.file])),
             checkpoint: segment.checkpoint.as_ref().map(|checkpoint| (checkpoint.version, mark(checkpoint))),
             compactions: compactions.map(|compaction| (compaction.start, compaction.end)).collect(),
         }
@@ -39,7 +49,7 @@ impl LogIdentity {
         self.checkpoint.as_ref().map(|(version, _)| *version)
     }
 
-    /// Names the checkpoint among those of its table.
+    /// Names the checkpoint among those of its table, and among those of tables that were there before.
     #[must_use]
     pub fn checkpoint_name(&self) -> Option<String> {
         self.checkpoint.as_ref().map(|(version, mark)| format!("{version}{mark}"))
@@ -54,17 +64,33 @@ impl LogIdentity {
     }
 }
 
-/// Names with a UUID never come again. The others may be written anew by a racing writer, with their rows in
-/// another order: their size tells most of these cases.
+/// Names with a UUID never come again. The others may be written again: by a racing writer, with their rows in
+/// another order, or for a new table in the place of an old one. The size shows most of these cases; what the store
+/// says of the object shows all.
 fn mark(checkpoint: &CheckpointFiles) -> String {
     let bytes: u64 = checkpoint.files.iter().map(|file| file.size).sum();
     let uuid = || checkpoint.files.first().and_then(|file| file.name.split('.').nth(2)).unwrap_or_default();
     match checkpoint.kind {
-        CheckpointKind::Classic => format!("c{bytes}"),
-        CheckpointKind::MultiPart => format!("m{}.{bytes}", checkpoint.files.len()),
+        CheckpointKind::Classic => format!("c{bytes}.{}", digest_of(&checkpoint.files)),
+        CheckpointKind::MultiPart => {
+            format!("m{}.{bytes}.{}", checkpoint.files.len(), digest_of(&checkpoint.files))
+        }
         CheckpointKind::UuidParquet => format!("u{}", uuid()),
         CheckpointKind::UuidJson => format!("j{}", uuid()),
     }
+}
+
+/// A short digest of what the store says of files beside their names and sizes, the same on every replica.
+fn digest_of<'a>(files: impl IntoIterator<Item = &'a LogFileEntry>) -> String {
+    let mut digest = Sha256::new();
+    for file in files {
+        match &file.entity_tag {
+            Some(tag) => digest.update(tag.as_bytes()),
+            None => digest.update(file.modified_ms.to_le_bytes()),
+        }
+        digest.update([b'\n']);
+    }
+    digest.finalize().iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 impl fmt::Display for LogIdentity {
@@ -72,6 +98,9 @@ impl fmt::Display for LogIdentity {
         write!(formatter, "{}", self.version)?;
         if let Some((version, mark)) = &self.checkpoint {
             write!(formatter, "@{version}{mark}")?;
+        }
+        if let Some(commit) = &self.commit {
+            write!(formatter, "~{commit}")?;
         }
         self.compactions.iter().try_for_each(|(start, end)| write!(formatter, "+{start}-{end}"))
     }
@@ -88,6 +117,10 @@ impl FromStr for LogIdentity {
 fn parse(text: &str) -> Option<LogIdentity> {
     let mut pieces = text.split('+');
     let head = pieces.next()?;
+    let (head, commit) = match head.split_once('~') {
+        None => (head, None),
+        Some((head, commit)) => (head, Some(commit.to_owned())),
+    };
     let (version, checkpoint) = match head.split_once('@') {
         None => (head, None),
         Some((version, checkpoint)) => {
@@ -103,6 +136,7 @@ fn parse(text: &str) -> Option<LogIdentity> {
     let identity = LogIdentity {
         version: version.parse().ok()?,
         checkpoint,
+        commit,
         compactions: compactions.collect::<Option<_>>()?,
     };
     (identity.version >= 0 && identity.to_string() == text).then_some(identity)

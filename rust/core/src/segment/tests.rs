@@ -221,7 +221,8 @@ fn an_identity_finds_the_same_files_after_whatever_was_written_since() {
         Log::new(&["0.json", "1.json", "2.json", "3.json", "1.checkpoint.parquet", "2.3.compacted.json"]);
     let before = log.find(None).unwrap();
     assert_eq!(describe(&before), "3 of [2-3] on 1Classicx1");
-    assert_eq!(before.identity().to_string(), "3@1c1+2-3");
+    let text = before.identity().to_string();
+    assert!(text.starts_with("3@1c1.") && text.ends_with("+2-3"), "{text}");
     for name in
         ["4.json", "3.checkpoint.parquet", "2.checkpoint.parquet", "1.4.compacted.json", "1.3.compacted.json"]
     {
@@ -248,9 +249,51 @@ fn an_identity_finds_the_same_files_after_whatever_was_written_since() {
     assert!(matches!(found, Err(Error::VersionNotFound { requested: 3, earliest: 4, latest: 4 })));
 }
 
+/// A log whose files were written again with content of equal length.
+fn written_again(names: &[&str], again: &str) -> (Log, LogIdentity, LogIdentity) {
+    let log = Log::new(names);
+    let before = log.find(None).unwrap().identity();
+    log.write(again, "y");
+    let file = std::fs::File::open(log_file_path(log.root(), &full_name(again))).unwrap();
+    file.set_modified(std::time::SystemTime::now() + std::time::Duration::from_nanos(100)).unwrap();
+    let after = log.find(None).unwrap().identity();
+    (log, before, after)
+}
+
+#[test]
+fn a_log_that_was_written_again_in_its_place_has_another_identity_though_all_lengths_are_equal() {
+    let parts = ["1.checkpoint.0000000001.0000000002.parquet", "1.checkpoint.0000000002.0000000002.parquet"];
+    for (names, again) in [
+        (&["0.json", "1.json", "1.checkpoint.parquet"][..], "1.checkpoint.parquet"),
+        (&["0.json", "1.json", parts[0], parts[1]], parts[1]),
+        (&["0.json", "1.json"], "1.json"),
+    ] {
+        let (log, before, after) = written_again(names, again);
+        assert_ne!(before, after, "{again}");
+        let found = |identity| LogSegment::find_identity(&Storage::local(), log.root(), identity);
+        assert!(matches!(found(&before), Err(Error::InvalidCursor)), "{again}");
+        assert_eq!(found(&after).unwrap().identity(), after);
+        // A replica finds the same.
+        assert_eq!(log.find(None).unwrap().identity().to_string(), after.to_string());
+    }
+}
+
+#[test]
+fn an_identity_of_an_earlier_release_is_an_invalid_cursor() {
+    let with_checkpoint = Log::new(&["0.json", "1.json", "1.checkpoint.parquet"]);
+    let commits_alone = Log::new(&["0.json", "1.json"]);
+    for (log, text) in [(with_checkpoint, "1@1c1"), (commits_alone, "1")] {
+        let found = LogSegment::find_identity(&Storage::local(), log.root(), &text.parse().unwrap());
+        assert!(matches!(found, Err(Error::InvalidCursor)), "{text}");
+    }
+}
+
 #[test]
 fn identities_survive_their_text_and_other_texts_are_refused() {
-    for text in ["0", "12@10c4096", &format!("12@10u{UUID}"), &format!("1@0j{UUID}+1-9+10-11"), "12@5m2.8192"]
+    // Those without a digest are of earlier releases.
+    let (uuid, json) = (format!("12@10u{UUID}"), format!("1@0j{UUID}+1-9+10-11"));
+    for text in
+        ["0", "0~0123456789abcdef", "12@10c4096", "12@10c4096.0123456789abcdef", &uuid, &json, "12@5m2.8192"]
     {
         assert_eq!(text.parse::<LogIdentity>().unwrap().to_string(), text);
     }

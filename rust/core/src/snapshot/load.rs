@@ -10,6 +10,7 @@ use crate::commit::CommitFile;
 use crate::crc::Checksum;
 use crate::error::{Error, Result};
 use crate::history::{History, InCommitTimestamps, monotonic};
+use crate::hot::Decoding;
 use crate::log_path::commit_name;
 use crate::partition::PartitionInterner;
 use crate::replay::{Order, ReplaySet};
@@ -138,6 +139,9 @@ impl Loader<'_> {
             all.extend(&decided);
             decided = all;
         }
+        let decoding = previous
+            .filter(|previous| Arc::ptr_eq(&previous.metadata, &metadata))
+            .map_or_else(|| Decoding::of(&metadata), |previous| previous.decoding);
         let totals = match checksum.filter(|checksum| checksum.agrees(&protocol, &metadata)) {
             _ if self.segment.checkpoint.is_none() => OnceLock::from(live_totals(&commit_batches)),
             Some(checksum) => OnceLock::from(checksum.totals),
@@ -151,6 +155,7 @@ impl Loader<'_> {
             protocol,
             metadata,
             partition_names,
+            decoding,
             commit_batches,
             decided: Arc::new(decided),
             checkpoint,

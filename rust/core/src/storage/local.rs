@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::Result as IoResult;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
@@ -28,15 +28,18 @@ pub(super) fn read(path: &str) -> Result<Bytes> {
     })
 }
 
-/// A file to be read in pieces, and its size.
-pub(super) fn open(path: &str) -> Result<(File, u64)> {
+/// A file to be read in pieces, and its size. With an entity tag, only the file that has it.
+pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> {
     let failed = |error: std::io::Error| store_error(path, &error);
     pool::waiting(|| {
         size(path)?;
         let file = File::open(path).map_err(failed)?;
         // Of the file that was opened: the path may name another one by now.
-        let size = file.metadata().map_err(failed)?.len();
-        Ok((file, size))
+        let metadata = file.metadata().map_err(failed)?;
+        if wanted_tag.is_some_and(|wanted| *wanted != *entity_tag(&metadata)) {
+            return Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() });
+        }
+        Ok((file, metadata.len()))
     })
 }
 
@@ -84,10 +87,18 @@ fn list_here(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         // Follows links, as a read would. A file deleted since it was listed is not there.
         let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
         if metadata.is_file() {
-            found.push(LogFileEntry { name, size: metadata.len(), modified_ms: modified_ms(&metadata) });
+            let entity_tag = Some(entity_tag(&metadata));
+            let (size, modified_ms) = (metadata.len(), modified_ms(&metadata));
+            found.push(LogFileEntry { name, size, modified_ms, entity_tag });
         }
     }
     Ok(found)
+}
+
+/// The modification time as exactly as the system has it. The inode is no part of it: replicas with copies of one
+/// directory have to agree.
+fn entity_tag(metadata: &std::fs::Metadata) -> Box<str> {
+    format!("{}.{}", metadata.mtime(), metadata.mtime_nsec()).into()
 }
 
 fn modified_ms(metadata: &std::fs::Metadata) -> i64 {

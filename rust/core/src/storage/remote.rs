@@ -138,6 +138,7 @@ impl Remote {
                     name,
                     size: meta.size,
                     modified_ms: meta.last_modified.timestamp_millis(),
+                    entity_tag: meta.e_tag.as_deref().and_then(plain_tag).map(Box::from),
                 })))
             })
             .try_collect::<Vec<_>>();
@@ -206,8 +207,7 @@ impl Remote {
                 detail: format!("{path} was replaced while it was read"),
             });
         }
-        // Some stores have no tags and send an empty one.
-        let tag = answer.meta.e_tag.clone().filter(|tag| !tag.trim_matches('"').is_empty());
+        let tag = answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some());
         Ok((answer.bytes().await.map_err(|error| failed(&error))?, tag))
     }
 
@@ -217,6 +217,12 @@ impl Remote {
         check_whole_file_size(path, answer.meta.size)?;
         answer.bytes().await.map_err(|error| failed(&error))
     }
+}
+
+/// An entity tag without its quotes, which listings and answers spell differently. Some stores have no tags and send
+/// an empty one.
+pub(super) fn plain_tag(tag: &str) -> Option<&str> {
+    Some(tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| !tag.is_empty())
 }
 
 fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Keys>)> {

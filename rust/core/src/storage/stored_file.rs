@@ -36,17 +36,22 @@ enum Source {
 }
 
 impl StoredFile {
-    pub(super) fn local(path: &str) -> Result<Self> {
-        let (file, size) = local::open(path)?;
+    pub(super) fn local(path: &str, entity_tag: Option<&str>) -> Result<Self> {
+        let (file, size) = local::open(path, entity_tag)?;
         Ok(Self { source: Source::Local(Arc::new(file)), size, name: log_path::file_name(path).into() })
     }
 
-    pub(super) fn remote(remote: &Arc<Remote>, path: &str, size_hint: Option<u64>) -> Result<Self> {
+    pub(super) fn remote(
+        remote: &Arc<Remote>,
+        path: &str,
+        size_hint: Option<u64>,
+        entity_tag: Option<&str>,
+    ) -> Result<Self> {
         let size = match size_hint {
             Some(size) => size,
             None => remote.size(path)?,
         };
-        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size);
+        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size, entity_tag);
         Ok(Self { source: Source::Remote(Arc::new(windows)), size, name: log_path::file_name(path).into() })
     }
 
@@ -134,7 +139,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.parquet");
         std::fs::write(&path, content).unwrap();
-        let file = StoredFile::local(path.to_str().unwrap()).unwrap();
+        let file = StoredFile::local(path.to_str().unwrap(), None).unwrap();
         (directory, file)
     }
 

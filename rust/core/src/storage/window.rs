@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
-use super::remote::Remote;
+use super::remote::{Remote, plain_tag};
 use super::runtime;
 use crate::error::{Error, Result};
-use crate::pool;
+use crate::{log_path, pool};
 
 /// Large enough that a request's latency is hidden behind its own transfer.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -28,6 +28,8 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
+    /// Of the listing that named the file.
+    listed_tag: Option<Box<str>>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -52,8 +54,10 @@ impl std::fmt::Debug for Windows {
 }
 
 impl Windows {
-    pub(super) fn new(remote: Arc<Remote>, path: String, size: u64) -> Self {
-        let shared = Shared { remote, path, size, state: Mutex::default(), arrived: Condvar::new() };
+    pub(super) fn new(remote: Arc<Remote>, path: String, size: u64, listed_tag: Option<&str>) -> Self {
+        let listed_tag = listed_tag.map(Box::from);
+        let (state, arrived) = (Mutex::default(), Condvar::new());
+        let shared = Shared { remote, path, size, listed_tag, state, arrived };
         Self { shared: Arc::new(shared) }
     }
 
@@ -149,6 +153,12 @@ impl Arrival {
         let content = answer.and_then(|(bytes, tag)| {
             if state.entity_tag.is_some() && tag.is_some() && state.entity_tag != tag {
                 return Err(changed());
+            }
+            if let (Some(listed), Some(found)) = (&self.shared.listed_tag, tag.as_deref().and_then(plain_tag))
+                && **listed != *found
+            {
+                // What was listed is there no more.
+                return Err(Error::FileNotFound { file: log_path::file_name(&self.shared.path).to_owned() });
             }
             state.entity_tag = state.entity_tag.take().or(tag);
             Ok(bytes)
