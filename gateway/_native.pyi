@@ -348,13 +348,13 @@ class Changes:
         """The whole answer but for the endStreamAction: header lines, then what each version changed."""
 
 def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
-    """Sets the size of the native pool (before the first stream) and the budget of hot columns."""
+    """Sets the size of the native pool (before the first stream) and the budget of hot columns and remembered versions."""
 
 def cache_used_bytes() -> int:
-    """Bytes of hot columns held."""
+    """Bytes of hot columns and remembered versions held."""
 
 def shrink_cache(bytes: int) -> None:  # noqa: A002
-    """Drops the least recently used hot columns until at most `bytes` are held; running streams finish."""
+    """Drops the least recently used hot columns and versions until at most `bytes` are held; running streams finish."""
 
 def release_spare_buffers() -> None:
     """Frees the memory that is kept for the chunks to come."""

@@ -252,7 +252,7 @@ def configure(*, threads: int | None, cache_bytes: int) -> None:
 
 
 def cache_bytes() -> int:
-    """What the columns of hot tables take in this process."""
+    """What the columns of hot tables and remembered versions take in this process."""
     return _native.cache_used_bytes()
 
 

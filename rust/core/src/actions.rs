@@ -54,6 +54,18 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// What it takes in memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let pairs = self.format_options.iter().chain(&self.configuration);
+        let texts = [&self.name, &self.description, &self.schema_string];
+        size_of::<Self>()
+            + self.id.len()
+            + texts.into_iter().flatten().map(String::len).sum::<usize>()
+            + self.partition_columns.iter().map(|column| size_of::<String>() + column.len()).sum::<usize>()
+            + pairs.map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len()).sum::<usize>()
+    }
+
     /// A table property by its full name.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {
@@ -96,6 +108,18 @@ pub struct PartitionTuple {
     /// The ready `partitionValues` object of an answer, keyed by the log's (physical) names, U+0085, U+2028
     /// and U+2029 escaped.
     pub json: Box<[u8]>,
+}
+
+impl PartitionTuple {
+    /// What it takes in memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let values = self
+            .values
+            .iter()
+            .map(|value| size_of::<Option<Box<str>>>() + value.as_ref().map_or(0, |value| value.len()));
+        size_of::<Arc<Self>>() + size_of::<Self>() + self.json.len() + values.sum::<usize>()
+    }
 }
 
 /// Dictionary-coded partition values.
@@ -213,8 +237,18 @@ impl FileBatch {
     /// What the batch holds in memory, in bytes. Buffers that batches share count for each of them.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let views = |column: &Option<StringViewArray>| {
-            column.as_ref().map_or(0, StringViewArray::get_array_memory_size)
+        // Texts of a commit are views into one file.
+        let mut counted: Vec<*const u8> = Vec::new();
+        let mut views = |column: &StringViewArray| {
+            let own = column.len() * size_of::<u128>() + column.nulls().map_or(0, |nulls| nulls.len() / 8);
+            let mut buffers = 0;
+            for buffer in column.data_buffers().iter() {
+                if !counted.contains(&buffer.data_ptr().as_ptr().cast_const()) {
+                    counted.push(buffer.data_ptr().as_ptr());
+                    buffers += buffer.capacity();
+                }
+            }
+            own + buffers
         };
         let numbers =
             |column: &Option<Int64Array>| column.as_ref().map_or(0, Int64Array::get_array_memory_size);
@@ -222,9 +256,12 @@ impl FileBatch {
         let vector_bytes: usize = vectors
             .map(|vector| size_of::<DeletionVectorDescriptor>() + vector.path_or_inline.capacity())
             .sum();
-        self.path.get_array_memory_size()
-            + self.stats.as_ref().map_or(0, Stats::memory_bytes)
-            + views(&self.clustering_provider)
+        views(&self.path)
+            + self.stats.as_ref().map_or(0, |stats| match stats {
+                Stats::Raw(texts) => views(texts),
+                Stats::Escaped(escaped) => escaped.memory_bytes(),
+            })
+            + self.clustering_provider.as_ref().map_or(0, views)
             + numbers(&self.base_row_id)
             + numbers(&self.default_row_commit_version)
             + self.row.capacity() * size_of::<u32>()

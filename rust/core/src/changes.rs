@@ -18,6 +18,7 @@ use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitHeads;
 use crate::error::{Error, Result};
 use crate::history::monotonic;
+use crate::hot::Part;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
 use crate::snapshot::{At, Base, Snapshot};
@@ -149,6 +150,18 @@ impl Changes {
         }
         self.surveyed = Some(brought);
         Ok(())
+    }
+
+    /// All that it holds in memory, as far as it grows with the log.
+    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Part> {
+        let commits = self.commits.iter().map(|commit| size_of::<RangeCommit>() + commit.file.name.len());
+        let kept = self.kept.values().map(Bytes::len);
+        let mut parts = self.head.parts();
+        parts.push(Part::shared(self, size_of::<Self>() + kept.sum::<usize>()));
+        parts.push(Part::shared(&self.commits, commits.sum()));
+        let metadata = self.surveyed.iter().flat_map(BTreeMap::values);
+        parts.extend(metadata.map(|force| Part::shared(&force.metadata, force.metadata.memory_bytes())));
+        parts
     }
 
     /// What the range was asked for.

@@ -1,16 +1,17 @@
-//! Columns of hot tables, kept in memory within a budget of bytes.
+//! Columns of hot tables, and snapshots that requests come back to, kept in memory within one budget of bytes.
 //!
 //! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
 //! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are
 //! built by the first scan that reads a checkpoint to its end, as it streams; of several such scans at once only
 //! one builds. The least recently used columns leave first; scans that still walk them hold them until they end.
 
-use std::collections::HashMap;
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use sha2::{Digest, Sha256};
 
-use crate::actions::{FileBatch, Metadata, Rows};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Rows};
 use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
@@ -63,6 +64,8 @@ pub struct HotBatch {
     pub files: Arc<FileBatch>,
     /// Built as predicates need them.
     pub stats: StatsCache,
+    /// Counted once: it is the deletion vectors' number that it takes to count.
+    file_bytes: usize,
     ids: Option<Ids>,
     tombstones: Mutex<Tombstones>,
 }
@@ -87,13 +90,19 @@ impl HotBatch {
     /// A batch that stays: typed statistics and ids are made once.
     #[must_use]
     pub fn kept(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::kept(), ids: Some(Ids::default()), tombstones: Mutex::default() }
+        Self {
+            file_bytes: files.memory_bytes(),
+            files,
+            stats: StatsCache::kept(),
+            ids: Some(Ids::default()),
+            tombstones: Mutex::default(),
+        }
     }
 
     /// A batch that passes by.
     #[must_use]
     pub fn passing(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::passing(), ids: None, tombstones: Mutex::default() }
+        Self { files, stats: StatsCache::passing(), file_bytes: 0, ids: None, tombstones: Mutex::default() }
     }
 
     /// The files that nothing in `decided` speaks of. For the same set as before they are not looked up again.
@@ -118,8 +127,9 @@ impl HotBatch {
         Some(ids.get_or_init(|| FileIds::of(scheme, &self.files.path)))
     }
 
+    /// What a batch that stays holds, without the partition values that it shares with others.
     fn bytes(&self) -> usize {
-        self.files.memory_bytes() + self.stats.memory_bytes() + self.ids.as_ref().map_or(0, Ids::memory_bytes)
+        self.file_bytes + self.stats.memory_bytes() + self.ids.as_ref().map_or(0, Ids::memory_bytes)
     }
 }
 
@@ -153,26 +163,56 @@ fn all_but(dead: &[u32], end: u32) -> Rows {
 pub struct HotColumns {
     /// The batches.
     pub batches: Vec<Arc<HotBatch>>,
+    /// The partition values that the batches share.
+    dictionary_bytes: usize,
 }
 
 impl HotColumns {
+    /// Reads a few numbers of each batch. Not for a thread that holds the cache's state.
     fn bytes(&self) -> usize {
-        self.batches.iter().map(|batch| batch.bytes()).sum()
+        self.dictionary_bytes + self.batches.iter().map(|batch| batch.bytes()).sum::<usize>()
     }
 }
 
-/// The columns of all tables of a process.
+/// The columns of all tables of a process, and the snapshots and ranges that later requests come back to, within one
+/// budget of bytes. What was not used for longest leaves first, whichever of them it is.
 #[derive(Debug)]
 pub struct HotCache {
     state: Mutex<State>,
 }
 
+/// Something that is held in memory by address, which counts once however many hold it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    address: usize,
+    bytes: usize,
+}
+
+impl Part {
+    pub(crate) fn address(&self) -> usize {
+        self.address
+    }
+
+    /// What is behind an `Arc`, which the caller knows to take so many bytes.
+    pub(crate) fn shared<T: ?Sized>(shared: &Arc<T>, bytes: usize) -> Self {
+        Self { address: Arc::as_ptr(shared).cast::<u8>() as usize, bytes }
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     budget_bytes: usize,
+    used_bytes: usize,
     slots: HashMap<HotKey, Slot>,
+    kept: HashMap<u64, Kept>,
+    /// What is kept, by its address: its bytes, and how many keep it.
+    parts: HashMap<usize, (usize, usize)>,
+    /// Tables whose columns do not fit.
+    too_large: HashMap<u64, TooLarge>,
     /// How often a scan that cannot build columns would have used them.
     missed: HashMap<HotKey, u32>,
+    /// What may leave, the least recently used first.
+    uses: BTreeMap<u64, Entry>,
     /// Counts uses: the larger, the later.
     clock: u64,
 }
@@ -183,14 +223,40 @@ enum Slot {
     Building {
         bytes: usize,
     },
-    /// Does not fit: do not try again.
-    TooLarge,
     Ready {
         columns: Arc<HotColumns>,
         bytes: usize,
         last_used: u64,
     },
 }
+
+/// What a later request may come back to.
+#[derive(Debug)]
+struct Kept {
+    table: u64,
+    item: Kin,
+    parts: Vec<Part>,
+    last_used: u64,
+}
+
+type Kin = Arc<dyn Any + Send + Sync>;
+
+#[derive(Debug, Clone)]
+enum Entry {
+    Columns(HotKey),
+    Kept(u64),
+}
+
+/// Columns that were too large for the budget.
+#[derive(Debug, Clone, Copy)]
+struct TooLarge {
+    files: u64,
+    /// What they would take, as far as they were decoded.
+    bytes: usize,
+}
+
+/// What left the cache. To free gigabytes takes long, so it is dropped when the state is not held any more.
+type Left = Vec<Kin>;
 
 impl HotCache {
     /// A cache that holds at most `budget_bytes`; zero keeps nothing.
@@ -203,41 +269,39 @@ impl HotCache {
     #[must_use]
     pub fn get(&self, key: &HotKey) -> Option<Arc<HotColumns>> {
         let mut state = self.lock();
-        state.clock += 1;
-        let now = state.clock;
-        match state.slots.get_mut(key)? {
-            Slot::Ready { columns, last_used, .. } => {
-                *last_used = now;
-                Some(Arc::clone(columns))
-            }
-            Slot::Building { .. } | Slot::TooLarge => None,
-        }
+        let now = state.tick();
+        let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
+        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
+        state.used(before, now);
+        Some(columns)
     }
 
-    /// The right to build the columns, unless they are there, being built, or known not to fit.
+    /// The right to build the columns of about `files` files, unless they are there, being built, or known not to
+    /// fit. Without their number the columns only get what nobody else has.
     #[must_use]
-    pub fn build(self: &Arc<Self>, key: &HotKey) -> Option<HotBuilder> {
+    pub fn build(self: &Arc<Self>, key: &HotKey, files: Option<u64>) -> Option<HotBuilder> {
         let mut state = self.lock();
-        if state.budget_bytes == 0 || state.slots.contains_key(key) {
+        if !state.may_build(key, files) {
             return None;
         }
-        // What was known of the table's earlier checkpoints would pile up.
-        state.slots.retain(|known, slot| known.table != key.table || !matches!(slot, Slot::TooLarge));
         state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
         Some(HotBuilder {
             cache: Arc::clone(self),
             key: key.clone(),
             columns: HotColumns::default(),
+            files,
+            files_pushed: 0,
             bytes: 0,
+            dictionary: Vec::new(),
         })
     }
 
     /// Counts a scan that had to read the log though it needs a part of it only. True when the columns have been
-    /// missed often enough for somebody to build them apart.
+    /// missed often enough for a scan of their own to build them.
     #[must_use]
-    pub fn is_missed(&self, key: &HotKey) -> bool {
+    pub fn is_missed(&self, key: &HotKey, files: Option<u64>) -> bool {
         let mut state = self.lock();
-        if state.budget_bytes == 0 || state.slots.contains_key(key) {
+        if !state.may_build(key, files) {
             return false;
         }
         if state.missed.len() >= REMEMBERED_MISSES {
@@ -250,23 +314,77 @@ impl HotCache {
 
     /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget.
     pub fn recount(&self, key: &HotKey) {
+        let columns = match self.lock().slots.get(key) {
+            Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
+            _ => return,
+        };
+        let counted = columns.bytes();
         let mut state = self.lock();
-        if let Some(Slot::Ready { columns, bytes, .. }) = state.slots.get_mut(key) {
-            *bytes = columns.bytes();
+        if let Some(Slot::Ready { columns: found, bytes, .. }) = state.slots.get_mut(key)
+            && Arc::ptr_eq(found, &columns)
+        {
+            let before = std::mem::replace(bytes, counted);
+            state.used_bytes = state.used_bytes - before + counted;
         }
         keep_within_budget(state);
     }
 
-    /// Drops all that is known of a table.
-    pub fn forget(&self, table: u64) {
+    /// Keeps something of a table for later requests, and returns the number to find it by. `None` where it does not
+    /// fit: then nothing else leaves for it.
+    pub(crate) fn keep(&self, table: u64, item: Kin, parts: Vec<Part>) -> Option<u64> {
         let mut state = self.lock();
-        state.missed.retain(|key, _| key.table != table);
-        let forgotten: Vec<_> = state.slots.extract_if(|key, _| key.table == table).collect();
-        drop(state);
-        drop(forgotten);
+        let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
+        if bytes > state.budget_bytes {
+            return None;
+        }
+        let number = state.tick();
+        for part in &parts {
+            let (_, keepers) = state.parts.entry(part.address).or_insert((part.bytes, 0));
+            *keepers += 1;
+            if *keepers == 1 {
+                state.used_bytes += part.bytes;
+            }
+        }
+        state.kept.insert(number, Kept { table, item, parts, last_used: number });
+        state.uses.insert(number, Entry::Kept(number));
+        keep_within_budget(state);
+        Some(number)
     }
 
-    /// Drops the least recently used columns until at most `bytes` are held. Scans that walk them go on.
+    /// Marks what is kept as used; false if it left.
+    pub(crate) fn touch(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let now = state.tick();
+        let Some(kept) = state.kept.get_mut(&number) else { return false };
+        let before = std::mem::replace(&mut kept.last_used, now);
+        state.used(before, now);
+        true
+    }
+
+    /// Keeps it no more.
+    pub(crate) fn release(&self, number: u64) {
+        let left = self.lock().remove(&Entry::Kept(number));
+        drop(left);
+    }
+
+    /// Drops the columns of a table, and what is known of their size.
+    pub fn forget_columns(&self, table: u64) {
+        let left = self.lock().forget_columns(table);
+        drop(left);
+    }
+
+    /// Drops all that is there of a table.
+    pub fn forget(&self, table: u64) {
+        let mut state = self.lock();
+        let mut left = state.forget_columns(table);
+        let kept: Vec<u64> =
+            state.kept.iter().filter(|(_, kept)| kept.table == table).map(|(number, _)| *number).collect();
+        left.extend(kept.into_iter().filter_map(|number| state.remove(&Entry::Kept(number))));
+        drop(state);
+        drop(left);
+    }
+
+    /// Drops what was not used for longest until at most `bytes` are held. Scans that walk columns go on.
     pub fn shrink(&self, bytes: usize) {
         let left = self.lock().shrink(bytes);
         drop(left);
@@ -276,14 +394,14 @@ impl HotCache {
     pub fn set_budget(&self, budget_bytes: usize) {
         let mut state = self.lock();
         state.budget_bytes = budget_bytes;
-        state.slots.retain(|_, slot| !matches!(slot, Slot::TooLarge));
+        state.too_large.clear();
         keep_within_budget(state);
     }
 
     /// The bytes held.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.lock().used_bytes()
+        self.lock().used_bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -293,26 +411,82 @@ impl HotCache {
 }
 
 impl State {
-    fn used_bytes(&self) -> usize {
-        self.slots.values().map(Slot::bytes).sum()
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
-    /// Takes the least recently used columns out. They are the caller's to drop when it has let the state go: to
-    /// free gigabytes takes long, and the event loop looks columns up.
+    fn used(&mut self, before: u64, now: u64) {
+        if let Some(entry) = self.uses.remove(&before) {
+            self.uses.insert(now, entry);
+        }
+    }
+
+    fn may_build(&self, key: &HotKey, files: Option<u64>) -> bool {
+        // A table that did not fit may do so when it has fewer files.
+        let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);
+        self.budget_bytes > 0
+            && !self.slots.contains_key(key)
+            && self.too_large.get(&key.table).is_none_or(fits)
+    }
+
+    /// Takes out what was not used for longest. It is the caller's to drop when it does not hold the state.
     #[must_use]
-    fn shrink(&mut self, budget_bytes: usize) -> Vec<Slot> {
+    fn shrink(&mut self, budget_bytes: usize) -> Left {
         let mut left = Vec::new();
-        while self.used_bytes() > budget_bytes {
-            let oldest = self
-                .slots
-                .iter()
-                .filter_map(|(key, slot)| Some((slot.last_used()?, key)))
-                .min_by_key(|(last_used, _)| *last_used);
-            let Some((_, key)) = oldest else { break };
-            let key = key.clone();
-            left.extend(self.slots.remove(&key));
+        while self.used_bytes > budget_bytes
+            && let Some((_, entry)) = self.uses.pop_first()
+        {
+            left.extend(self.remove(&entry));
         }
         left
+    }
+
+    #[must_use]
+    fn remove(&mut self, entry: &Entry) -> Option<Kin> {
+        match entry {
+            Entry::Columns(key) => match self.slots.remove(key)? {
+                Slot::Building { bytes } => {
+                    self.used_bytes -= bytes;
+                    None
+                }
+                Slot::Ready { columns, bytes, last_used } => {
+                    self.used_bytes -= bytes;
+                    self.uses.remove(&last_used);
+                    Some(columns)
+                }
+            },
+            Entry::Kept(number) => {
+                let kept = self.kept.remove(number)?;
+                self.uses.remove(&kept.last_used);
+                for part in &kept.parts {
+                    if let Some((bytes, keepers)) = self.parts.get_mut(&part.address) {
+                        *keepers -= 1;
+                        if *keepers == 0 {
+                            self.used_bytes -= *bytes;
+                            self.parts.remove(&part.address);
+                        }
+                    }
+                }
+                Some(kept.item)
+            }
+        }
+    }
+
+    #[must_use]
+    fn forget_columns(&mut self, table: u64) -> Left {
+        self.missed.retain(|key, _| key.table != table);
+        self.too_large.remove(&table);
+        let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).cloned().collect();
+        keys.into_iter().filter_map(|key| self.remove(&Entry::Columns(key))).collect()
+    }
+}
+
+impl TooLarge {
+    /// What columns of so many files would take.
+    fn expected(self, files: u64) -> usize {
+        let bytes = self.bytes as u128 * u128::from(files) / u128::from(self.files.max(1));
+        usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 }
 
@@ -324,61 +498,75 @@ fn keep_within_budget(mut state: MutexGuard<'_, State>) {
     drop(left);
 }
 
-impl Slot {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Ready { bytes, .. } | Self::Building { bytes } => *bytes,
-            Self::TooLarge => 0,
-        }
-    }
-
-    fn last_used(&self) -> Option<u64> {
-        match self {
-            Self::Ready { last_used, .. } => Some(*last_used),
-            Self::Building { .. } | Self::TooLarge => None,
-        }
-    }
-}
-
 /// Columns in the making. Dropped before [`HotBuilder::finish`], it leaves no trace.
 #[derive(Debug)]
 pub struct HotBuilder {
     cache: Arc<HotCache>,
     key: HotKey,
     columns: HotColumns,
+    /// How many there will be, if that is known.
+    files: Option<u64>,
+    files_pushed: u64,
     bytes: usize,
+    /// The partition values that were counted. A dictionary grows from batch to batch, or is begun again.
+    dictionary: Vec<Arc<PartitionTuple>>,
 }
 
 impl HotBuilder {
     /// Adds the next batch; false when there is no room for it, and the builder is of no more use.
+    ///
+    /// Other tables' columns leave only for columns that will fit when all files are there, as far as the files so far
+    /// tell.
     #[must_use]
     pub fn push(&mut self, batch: &Arc<HotBatch>) -> bool {
+        self.columns.dictionary_bytes += self.count_dictionary(&batch.files);
+        self.columns.batches.push(Arc::clone(batch));
+        self.files_pushed += batch.files.len() as u64;
         self.bytes += batch.bytes();
+        let bytes = self.bytes + self.columns.dictionary_bytes;
         let mut state = self.cache.lock();
-        if !state.slots.contains_key(&self.key) {
+        let entry = Entry::Columns(self.key.clone());
+        let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) else {
             // The table was forgotten meanwhile.
+            drop(state);
             self.columns.batches = Vec::new();
             return false;
-        }
+        };
+        let counted = std::mem::replace(counted, bytes);
+        state.used_bytes = state.used_bytes - counted + bytes;
         let budget_bytes = state.budget_bytes;
-        state.slots.insert(self.key.clone(), Slot::Building { bytes: self.bytes });
-        let left = state.shrink(budget_bytes);
-        let has_room = state.used_bytes() <= budget_bytes;
-        if !has_room {
-            if self.bytes > budget_bytes {
-                state.slots.insert(self.key.clone(), Slot::TooLarge);
-            } else {
-                state.slots.remove(&self.key);
+        let mut left = Vec::new();
+        if state.used_bytes > budget_bytes {
+            let so_far = TooLarge { files: self.files_pushed, bytes };
+            let expected = self.files.map(|files| so_far.expected(files.max(self.files_pushed)));
+            if expected.is_some_and(|expected| expected <= budget_bytes) {
+                left = state.shrink(budget_bytes);
+            } else if expected.is_some() || bytes > budget_bytes {
+                state.too_large.insert(self.key.table, so_far);
             }
+        }
+        let has_room = state.used_bytes <= budget_bytes;
+        if !has_room {
+            left.extend(state.remove(&entry));
         }
         drop(state);
         drop(left);
-        if has_room {
-            self.columns.batches.push(Arc::clone(batch));
-        } else {
+        if !has_room {
             self.columns.batches = Vec::new();
         }
         has_room
+    }
+
+    /// The bytes of partition values that no earlier batch had.
+    fn count_dictionary(&mut self, files: &FileBatch) -> usize {
+        let dictionary = &files.partitions.dictionary;
+        let grows = self.dictionary.first().zip(dictionary.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        if !grows {
+            self.dictionary.clear();
+        }
+        let more = dictionary.get(self.dictionary.len()..).unwrap_or_default();
+        self.dictionary.extend(more.iter().map(Arc::clone));
+        more.iter().map(|tuple| tuple.memory_bytes()).sum()
     }
 
     /// The checkpoint was read to its end: the columns are ready for all.
@@ -386,11 +574,13 @@ impl HotBuilder {
         let columns = Arc::new(std::mem::take(&mut self.columns));
         let bytes = columns.bytes();
         let mut state = self.cache.lock();
-        if !state.slots.contains_key(&self.key) {
+        if !matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
             return;
         }
-        state.clock += 1;
-        let last_used = state.clock;
+        let _ = state.remove(&Entry::Columns(self.key.clone()));
+        let last_used = state.tick();
+        state.used_bytes += bytes;
+        state.uses.insert(last_used, Entry::Columns(self.key.clone()));
         state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
         keep_within_budget(state);
     }
@@ -400,7 +590,7 @@ impl Drop for HotBuilder {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
         if matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
-            state.slots.remove(&self.key);
+            let _ = state.remove(&Entry::Columns(self.key.clone()));
         }
     }
 }
@@ -423,8 +613,15 @@ mod tests {
         Arc::new(HotBatch::kept(Arc::new(files_named(&paths))))
     }
 
+    /// What columns of a thousand files take.
+    fn thousand_bytes() -> usize {
+        let cache = Arc::new(HotCache::new(1 << 30));
+        fill(&cache, 1, 1000);
+        cache.used_bytes()
+    }
+
     fn fill(cache: &Arc<HotCache>, table: u64, files: usize) {
-        let mut builder = cache.build(&key(table)).unwrap();
+        let mut builder = cache.build(&key(table), Some(files as u64)).unwrap();
         assert!(builder.push(&batch(files)));
         builder.finish();
     }
@@ -465,8 +662,8 @@ mod tests {
     #[test]
     fn of_two_scans_at_once_only_one_builds() {
         let cache = Arc::new(HotCache::new(1 << 20));
-        let first = cache.build(&key(1)).unwrap();
-        assert!(cache.build(&key(1)).is_none());
+        let first = cache.build(&key(1), Some(1000)).unwrap();
+        assert!(cache.build(&key(1), Some(1000)).is_none());
         assert!(cache.get(&key(1)).is_none());
         first.finish();
         assert!(cache.get(&key(1)).is_some());
@@ -475,10 +672,10 @@ mod tests {
     #[test]
     fn a_scan_that_breaks_off_leaves_the_next_one_to_build() {
         let cache = Arc::new(HotCache::new(1 << 20));
-        let mut first = cache.build(&key(1)).unwrap();
+        let mut first = cache.build(&key(1), Some(1000)).unwrap();
         assert!(first.push(&batch(10)));
         drop(first);
-        assert!(cache.build(&key(1)).is_some());
+        assert!(cache.build(&key(1), Some(1000)).is_some());
     }
 
     #[test]
@@ -499,47 +696,145 @@ mod tests {
     #[test]
     fn a_table_larger_than_the_budget_is_tried_once() {
         let cache = Arc::new(HotCache::new(batch(1000).bytes()));
-        let mut builder = cache.build(&key(1)).unwrap();
+        let mut builder = cache.build(&key(1), Some(1000)).unwrap();
         assert!(builder.push(&batch(900)));
         assert!(!builder.push(&batch(900)));
         drop(builder);
-        assert!(cache.build(&key(1)).is_none());
+        assert!(cache.build(&key(1), Some(1000)).is_none());
         assert_eq!(cache.used_bytes(), 0);
     }
 
     #[test]
-    fn of_a_table_that_is_too_large_only_the_last_checkpoint_is_remembered() {
-        let cache = Arc::new(HotCache::new(batch(1000).bytes()));
-        for version in 0..20 {
-            let key = HotKey { checkpoint: format!("{version}.checkpoint.parquet").into(), ..key(1) };
-            assert!(!cache.build(&key).unwrap().push(&batch(2000)));
-            assert!(cache.build(&key).is_none());
+    fn a_table_that_did_not_fit_is_tried_again_when_it_may_fit_and_not_at_its_next_checkpoint() {
+        let cache = Arc::new(HotCache::new(batch(1000).bytes() * 3 / 2));
+        let at = |version: u32| HotKey { checkpoint: format!("{version}.parquet").into(), ..key(1) };
+        let mut builder = cache.build(&at(0), Some(4000)).unwrap();
+        assert!(builder.push(&batch(1000)));
+        assert!(!builder.push(&batch(1000)));
+        drop(builder);
+        for version in 1..20 {
+            assert!(cache.build(&at(version), Some(4000 + u64::from(version))).is_none());
+            assert!(!cache.is_missed(&at(version), Some(4000)) && !cache.is_missed(&at(version), None));
         }
-        assert_eq!(cache.lock().slots.len(), 1);
+        assert!(cache.build(&at(20), Some(1000)).is_some(), "files were removed");
+        cache.set_budget(batch(1000).bytes() * 5);
+        assert!(cache.build(&at(21), Some(4000)).is_some(), "the budget has grown");
+    }
+
+    #[test]
+    fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
+        let one = thousand_bytes();
+        let cache = Arc::new(HotCache::new(4 * one + one / 2));
+        fill(&cache, 1, 1000);
+        fill(&cache, 2, 1000);
+        for files in [Some(6000), None] {
+            let mut builder = cache.build(&key(3), files).unwrap();
+            assert!(builder.push(&batch(1000)) && builder.push(&batch(1000)));
+            assert!(!builder.push(&batch(1000)), "{files:?}");
+            drop(builder);
+            assert!(cache.get(&key(1)).is_some() && cache.get(&key(2)).is_some(), "{files:?}");
+            assert_eq!(cache.used_bytes(), 2 * one);
+            cache.forget_columns(3);
+        }
+        let mut builder = cache.build(&key(3), Some(4000)).unwrap();
+        assert!((0..4).all(|_| builder.push(&batch(1000))), "one that fits does");
+        builder.finish();
+        assert!(cache.get(&key(3)).is_some() && cache.get(&key(1)).is_none());
+    }
+
+    #[test]
+    fn columns_and_what_is_kept_leave_in_the_order_of_their_uses() {
+        let one = thousand_bytes();
+        let cache = Arc::new(HotCache::new(3 * one));
+        let keep = |bytes: usize| {
+            let item = Arc::new(bytes);
+            let parts = vec![Part::shared(&item, bytes)];
+            cache.keep(7, item, parts)
+        };
+        let first = keep(one).unwrap();
+        fill(&cache, 1, 1000);
+        let second = keep(one).unwrap();
+        assert!(cache.touch(first));
+        fill(&cache, 2, 1000);
+        assert!(cache.get(&key(1)).is_none(), "it was used before the others");
+        assert!(cache.touch(first) && cache.touch(second));
+        let third = keep(one).unwrap();
+        assert!(cache.get(&key(2)).is_none());
+        assert_eq!(keep(3 * one + 1), None);
+        assert!(
+            [first, second, third].iter().all(|kept| cache.touch(*kept)),
+            "what does not fit drops nothing"
+        );
+        assert_eq!(cache.used_bytes(), 3 * one);
+        cache.forget(7);
+        assert_eq!(cache.used_bytes(), 0);
+        assert!(cache.lock().parts.is_empty() && cache.lock().uses.is_empty());
+    }
+
+    #[test]
+    fn partition_values_that_batches_share_count_once() {
+        let cache = Arc::new(HotCache::new(1 << 20));
+        let mut interner = crate::partition::PartitionInterner::new(&["p"]);
+        let mut with_values = |values: &[String]| {
+            let mut column = interner.column(values.len());
+            for value in values {
+                column.push(&[Some(value)]);
+            }
+            let partitions = column.finish();
+            Arc::new(HotBatch::kept(Arc::new(FileBatch { partitions, ..files_named(values) })))
+        };
+        let values: Vec<String> = (0..50).map(|value| format!("{value:0100}")).collect();
+        let batches = [with_values(&values[..20]), with_values(&values), with_values(&values[..10])];
+        let mut builder = cache.build(&key(1), Some(80)).unwrap();
+        assert!(batches.iter().all(|batch| builder.push(batch)));
+        let tuples = &batches[1].files.partitions.dictionary;
+        let dictionary: usize = tuples.iter().map(|tuple| tuple.memory_bytes()).sum();
+        assert!(dictionary > 50 * 200);
+        builder.finish();
+        let of_batches: usize = batches.iter().map(|batch| batch.bytes()).sum();
+        assert_eq!(cache.used_bytes(), of_batches + dictionary);
+    }
+
+    #[test]
+    fn counting_again_reads_no_deletion_vector_and_no_text() {
+        let vector = crate::actions::DeletionVectorDescriptor {
+            storage_type: b'i',
+            path_or_inline: "x".repeat(100),
+            offset: None,
+            size_in_bytes: 1,
+            cardinality: 1,
+        };
+        let paths: Vec<String> = (0..1000).map(|file| format!("part-{file}")).collect();
+        let vectors = Some(vec![Some(Box::new(vector)); paths.len()]);
+        let files = FileBatch { deletion_vector: vectors, ..files_named(&paths) };
+        let bytes = files.memory_bytes();
+        assert!(bytes > 1000 * 100);
+        let batch = HotBatch::kept(Arc::new(files));
+        assert_eq!((batch.file_bytes, batch.bytes()), (bytes, bytes));
     }
 
     #[test]
     fn two_builds_at_once_stay_within_the_budget_together() {
         let cache = Arc::new(HotCache::new(batch(1000).bytes() * 3 / 2));
-        let mut first = cache.build(&key(1)).unwrap();
-        let mut second = cache.build(&key(2)).unwrap();
+        let mut first = cache.build(&key(1), Some(1000)).unwrap();
+        let mut second = cache.build(&key(2), Some(1000)).unwrap();
         assert!(first.push(&batch(1000)));
         assert!(!second.push(&batch(1000)));
         drop(second);
         first.finish();
         assert!(cache.get(&key(1)).is_some());
-        assert!(cache.build(&key(2)).is_some(), "there may be room for it later");
+        assert!(cache.build(&key(2), Some(1000)).is_some(), "there may be room for it later");
     }
 
     #[test]
     fn the_second_partial_scan_asks_for_columns() {
         let cache = Arc::new(HotCache::new(1 << 20));
-        assert!(!cache.is_missed(&key(1)));
-        assert!(!cache.is_missed(&key(2)));
-        assert!(cache.is_missed(&key(1)));
+        assert!(!cache.is_missed(&key(1), Some(10)));
+        assert!(!cache.is_missed(&key(2), Some(10)));
+        assert!(cache.is_missed(&key(1), Some(10)));
         fill(&cache, 1, 10);
-        assert!(!cache.is_missed(&key(1)));
-        assert!(!Arc::new(HotCache::new(0)).is_missed(&key(1)));
+        assert!(!cache.is_missed(&key(1), Some(10)));
+        assert!(!Arc::new(HotCache::new(0)).is_missed(&key(1), Some(10)));
     }
 
     #[test]
@@ -548,14 +843,14 @@ mod tests {
         fill(&cache, 1, 10);
         fill(&cache, 2, 10);
         let other = HotKey { checkpoint: "01.checkpoint.parquet".into(), ..key(1) };
-        let mut building = cache.build(&other).unwrap();
+        let mut building = cache.build(&other, Some(10)).unwrap();
         assert!(building.push(&batch(10)));
-        cache.forget(1);
+        cache.forget_columns(1);
         assert!(cache.get(&key(1)).is_none() && cache.get(&key(2)).is_some());
         assert!(!building.push(&batch(10)));
         building.finish();
         assert!(cache.get(&other).is_none());
-        assert!(cache.build(&other).is_some());
+        assert!(cache.build(&other, Some(10)).is_some());
     }
 
     #[test]
@@ -583,6 +878,6 @@ mod tests {
 
     #[test]
     fn without_a_budget_nothing_is_built() {
-        assert!(Arc::new(HotCache::new(0)).build(&key(1)).is_none());
+        assert!(Arc::new(HotCache::new(0)).build(&key(1), Some(1000)).is_none());
     }
 }

@@ -401,7 +401,10 @@ impl Scan {
         }
         // Only a scan that reads everything can leave whole columns behind.
         let reads_all = self.options.reads_all();
-        let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| cache.build(key));
+        let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| {
+            let files = self.snapshot.known_totals().map(|totals| totals.files);
+            cache.build(key, files)
+        });
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
         let predicate = Arc::clone(&self.options.predicate);
         let keep_tuple = predicate

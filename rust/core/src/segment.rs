@@ -132,6 +132,19 @@ impl LogSegment {
         Err(Error::InvalidCursor)
     }
 
+    /// What it holds in memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let of_file =
+            |file: &LogFileEntry| file.name.capacity() + file.entity_tag.as_ref().map_or(0, |tag| tag.len());
+        let checkpoint = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);
+        let commits = self.commits.iter().map(|commit| &commit.file);
+        self.commits.capacity() * size_of::<CommitEntry>()
+            + checkpoint.clone().count() * size_of::<LogFileEntry>()
+            + commits.chain(checkpoint).map(of_file).sum::<usize>()
+            + self.modified_ms.capacity() * size_of::<(i64, i64)>()
+    }
+
     /// What fixes the order of the version's files.
     #[must_use]
     pub fn identity(&self) -> LogIdentity {

@@ -17,11 +17,12 @@ use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
-use crate::hot::Decoding;
+use crate::hot::{Decoding, Part};
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
-use crate::segment::{LogIdentity, LogSegment};
+use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::storage::Storage;
+use load::Place;
 
 /// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
@@ -74,13 +75,62 @@ impl Snapshot {
     /// Reads the version that `at` means. With `base`, an older or the same version of the same table, only
     /// what was committed since is read; the base itself is returned if nothing was.
     pub fn load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Self>> {
-        load::load(storage, root, at, base)
+        Self::load_among(storage, root, at, base, &[])
+    }
+
+    /// As [`Self::load`]. Of `kin`, other snapshots of the table, the batches of equal commits are shared.
+    pub(crate) fn load_among(
+        storage: &Storage,
+        root: &str,
+        at: At,
+        base: Option<Base<'_>>,
+        kin: &[Arc<Self>],
+    ) -> Result<Arc<Self>> {
+        load::load(Place { storage, root, kin }, at, base)
     }
 
     /// Reads the version of an identity from the very files that it names, so that the order of files is that
     /// of the snapshot that had the identity. Fails as [`LogSegment::find_identity`] if they are there no more.
-    pub fn load_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Arc<Self>> {
-        load::load_identity(storage, root, identity)
+    /// `kin` are other snapshots of the table, to share equal commits with.
+    pub fn load_identity(
+        storage: &Storage,
+        root: &str,
+        identity: &LogIdentity,
+        kin: &[Arc<Self>],
+    ) -> Result<Arc<Self>> {
+        load::load_identity(Place { storage, root, kin }, identity)
+    }
+
+    /// All that it holds in memory, as far as it grows with the log.
+    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Part> {
+        let rows: usize =
+            self.commit_batches.iter().map(|(_, rows)| rows.capacity() * size_of::<u32>()).sum();
+        let own = size_of::<Self>() + self.segment.memory_bytes() + self.root.len() + rows;
+        let mut parts = vec![
+            Part::shared(self, own),
+            Part::shared(&self.metadata, self.metadata.memory_bytes()),
+            Part::shared(&self.decided, self.decided.bytes()),
+        ];
+        if let Some(opened) = self.checkpoint.get() {
+            parts.push(Part::shared(&self.checkpoint, opened.memory_bytes()));
+        }
+        for (batch, _) in &self.commit_batches {
+            parts.push(Part::shared(batch, batch.memory_bytes()));
+            for tuple in batch.partitions.dictionary.iter() {
+                parts.push(Part::shared(tuple, tuple.memory_bytes()));
+            }
+        }
+        // Batches have tuples in common.
+        parts.sort_unstable_by_key(Part::address);
+        parts.dedup_by_key(|part| part.address());
+        parts
+    }
+
+    /// The files that a commit or a compaction file adds, if the version was rebuilt from it.
+    fn batch_of(&self, entry: &CommitEntry) -> Option<&Arc<FileBatch>> {
+        self.segment.commits.iter().find(|known| *known == entry)?;
+        let source = source_of(entry.end, self.segment.base_version());
+        self.commit_batches.iter().map(|(batch, _)| batch).find(|batch| batch.source == source)
     }
 
     /// The version.

@@ -22,9 +22,6 @@ use crate::storage::Storage;
 use crate::{Error, Result};
 use remembered::Remembered;
 
-/// Ranges of changes that are kept for their next pages; each holds a few megabytes of commits at most.
-const REMEMBERED_RANGES: usize = 4;
-
 /// Which version's metadata stands before the changes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
@@ -47,9 +44,9 @@ pub struct Table {
     /// Held during a look, so that only one is under way; the last one, if it failed.
     look: Mutex<Option<FailedLook>>,
     refreshing: AtomicBool,
-    remembered: Mutex<Remembered>,
-    /// Surveyed ranges of versions: their later pages need no second survey. Most recent last.
-    ranges: Mutex<Vec<Arc<Changes>>>,
+    remembered: Mutex<Remembered<Snapshot>>,
+    /// Surveyed ranges of versions: their later pages need no second survey.
+    ranges: Mutex<Remembered<Changes>>,
 }
 
 #[derive(Debug, Clone)]
@@ -70,16 +67,17 @@ impl Table {
     #[must_use]
     pub fn new(storage: Storage, root: String, hot: Arc<HotCache>) -> Self {
         static TABLES: AtomicU64 = AtomicU64::new(0);
+        let id = TABLES.fetch_add(1, Ordering::Relaxed);
         Self {
-            id: TABLES.fetch_add(1, Ordering::Relaxed),
+            id,
             storage,
             root,
-            hot,
             latest: Mutex::default(),
             look: Mutex::default(),
             refreshing: AtomicBool::new(false),
-            remembered: Mutex::default(),
-            ranges: Mutex::default(),
+            remembered: Mutex::new(Remembered::new(id, Arc::clone(&hot))),
+            ranges: Mutex::new(Remembered::new(id, Arc::clone(&hot))),
+            hot,
         }
     }
 
@@ -146,14 +144,12 @@ impl Table {
     /// The version or the timestamp's version. History that is gone is an error that says what there is.
     pub fn snapshot_at(&self, at: At) -> Result<Arc<Snapshot>> {
         if let At::Version(version) = at
-            && let Some(known) = self.known(
-                |latest| latest.version() == version,
-                |remembered| remembered.version(version, Instant::now()),
-            )
+            && let Some(known) = self.known(|snapshot| snapshot.version() == version)
         {
             return Ok(known);
         }
-        let snapshot = self.load(at, self.latest_known().as_ref())?;
+        let kin = self.kin();
+        let snapshot = self.load(at, nearest(at, &kin).or(self.latest_known()).as_ref(), &kin)?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
@@ -161,20 +157,22 @@ impl Table {
     /// The snapshot with the very order of files that `identity` names.
     pub fn snapshot_with_identity(&self, identity: &str) -> Result<Arc<Snapshot>> {
         let identity: LogIdentity = identity.parse()?;
-        if let Some(known) = self.known(
-            |latest| latest.has_identity(&identity),
-            |remembered| remembered.identity(&identity, Instant::now()),
-        ) {
+        if let Some(known) = self.known(|snapshot| snapshot.has_identity(&identity)) {
             return Ok(known);
         }
-        let snapshot = Snapshot::load_identity(&self.storage, &self.root, &identity)?;
+        let snapshot = Snapshot::load_identity(&self.storage, &self.root, &identity, &self.kin())?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
 
     /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
     pub fn remember(&self, snapshot: &Arc<Snapshot>) {
-        lock(&self.remembered).insert(snapshot, Instant::now());
+        let now = Instant::now();
+        if lock(&self.remembered).find(now, |known| std::ptr::eq(known, &raw const **snapshot)).is_none() {
+            // Counted while nobody waits for the lock.
+            let parts = snapshot.parts();
+            lock(&self.remembered).insert(snapshot, parts, now);
+        }
     }
 
     /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
@@ -200,8 +198,8 @@ impl Table {
                 && Some(range.ending_version()) == end
                 && range.heading_version() == heading
         };
-        if let Some(known) = lock(&self.ranges).iter().find(|range| is_asked(range)) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = lock(&self.ranges).find(Instant::now(), is_asked) {
+            return Ok(known);
         }
         let known = self.snapshot_at(At::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
@@ -210,11 +208,8 @@ impl Table {
             changes.head_by(&*self.snapshot_at(At::Version(heading))?);
         }
         let changes = Arc::new(changes);
-        let mut ranges = lock(&self.ranges);
-        if ranges.len() == REMEMBERED_RANGES {
-            ranges.remove(0);
-        }
-        ranges.push(Arc::clone(&changes));
+        let parts = changes.parts();
+        lock(&self.ranges).insert(&changes, parts, Instant::now());
         Ok(changes)
     }
 
@@ -235,7 +230,8 @@ impl Table {
     /// Builds a snapshot's columns on `pool`, behind the back of scans that read only parts of its checkpoint: a
     /// scan of everything builds them by itself.
     pub fn fill_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
-        let Some((cache, key)) = self.hot(snapshot).filter(|(cache, key)| cache.is_missed(key)) else {
+        let files = snapshot.known_totals().map(|totals| totals.files);
+        let Some((cache, key)) = self.hot(snapshot).filter(|(cache, key)| cache.is_missed(key, files)) else {
             return Ok(());
         };
         let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?;
@@ -266,7 +262,7 @@ impl Table {
 
     fn look_now(&self, looked_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
-        let snapshot = self.load(At::Latest, base)?;
+        let snapshot = self.load(At::Latest, base, &self.kin())?;
         let id = &snapshot.metadata().id;
         if known.is_none_or(|known| known.metadata().id != *id) {
             self.forget_all_but(id);
@@ -279,12 +275,19 @@ impl Table {
     fn forget_all_but(&self, id: &str) {
         lock(&self.remembered).retain(|snapshot| snapshot.metadata().id == *id);
         lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
-        self.hot.forget(self.id);
+        self.hot.forget_columns(self.id);
     }
 
-    fn load(&self, at: At, base: Option<&Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
+    /// `kin` are snapshots of the table that are in memory: what is equal in the new one is shared.
+    fn load(&self, at: At, base: Option<&Arc<Snapshot>>, kin: &[Arc<Snapshot>]) -> Result<Arc<Snapshot>> {
         let base = base.map(|snapshot| Base { snapshot, is_hot: self.is_hot(snapshot) });
-        Snapshot::load(&self.storage, &self.root, at, base)
+        Snapshot::load_among(&self.storage, &self.root, at, base, kin)
+    }
+
+    fn kin(&self) -> Vec<Arc<Snapshot>> {
+        let mut kin = lock(&self.remembered).all();
+        kin.extend(self.latest_known());
+        kin
     }
 
     fn latest_known(&self) -> Option<Arc<Snapshot>> {
@@ -292,14 +295,24 @@ impl Table {
         latest.filter(|snapshot| !snapshot.is_lost())
     }
 
-    fn known(
-        &self,
-        is_wanted: impl FnOnce(&Snapshot) -> bool,
-        find: impl FnOnce(&mut Remembered) -> Option<Arc<Snapshot>>,
-    ) -> Option<Arc<Snapshot>> {
+    fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         let latest = self.latest_known().filter(|latest| is_wanted(latest));
-        latest.or_else(|| find(&mut lock(&self.remembered)))
+        let is_wanted = |snapshot: &Snapshot| !snapshot.is_lost() && is_wanted(snapshot);
+        latest.or_else(|| lock(&self.remembered).find(Instant::now(), is_wanted))
     }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.hot.forget(self.id);
+    }
+}
+
+/// The snapshot that is the least older than the version asked for.
+fn nearest(at: At, kin: &[Arc<Snapshot>]) -> Option<Arc<Snapshot>> {
+    let At::Version(version) = at else { return None };
+    let older = kin.iter().filter(|snapshot| snapshot.version() <= version && !snapshot.is_lost());
+    older.max_by_key(|snapshot| snapshot.version()).cloned()
 }
 
 /// A scan of everything whose files nobody takes: it leaves its columns behind. A batch a step, so that it is one
@@ -320,10 +333,19 @@ struct Refresh(Arc<Table>);
 
 impl Task for Refresh {
     fn step(self: Arc<Self>, _: &Pool) {
+        let _ended = Refreshing(&self.0.refreshing);
         // A failure is found again, and told, by the request whose staleness is used up.
         // It may have to wait for a look that is under way.
         let _ = pool::waiting(|| self.0.look(Instant::now()));
-        self.0.refreshing.store(false, Ordering::Release);
+    }
+}
+
+/// A refresh that is under way; however it ends, also by a panic, the next one may begin.
+struct Refreshing<'a>(&'a AtomicBool);
+
+impl Drop for Refreshing<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -335,6 +357,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::tests::writer::Log;
+    use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::log_path;
 
     #[test]
@@ -354,5 +378,81 @@ mod tests {
         assert!(table.look(waiting_since).is_err());
         assert_eq!(table.look(Instant::now()).unwrap().version(), 0);
         assert_eq!(table.look(waiting_since).unwrap().version(), 0);
+    }
+
+    /// A log of versions without a checkpoint, and the bytes of its commits.
+    fn log_of(versions: i64) -> (Log, usize) {
+        let log = Log::new();
+        let mut bytes = 0;
+        for version in 0..versions {
+            let head = [protocol_row(), metadata_row(&[])].into_iter().filter(|_| version == 0);
+            let adds = (0..50).map(|number| {
+                let mut add = add_row(number);
+                add["add"]["path"] = format!("part-{version}-{number}.parquet").into();
+                add["add"]["stats"] = "x".repeat(3000).into();
+                add
+            });
+            let content = head.chain(adds).map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
+            bytes += log.write(&log_path::commit_name(version), content.as_bytes()).size as usize;
+        }
+        (log, bytes)
+    }
+
+    #[test]
+    fn snapshots_of_many_versions_share_what_is_equal_in_whatever_order_they_are_asked_for() {
+        const VERSIONS: i64 = 30;
+        let (log, log_bytes) = log_of(VERSIONS);
+        for is_ascending in [true, false] {
+            let cache = Arc::new(HotCache::new(1 << 30));
+            let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+            let ask = |version| table.snapshot_at(At::Version(version)).unwrap();
+            let versions: Vec<i64> = (0..VERSIONS).collect();
+            let asked: Vec<_> = if is_ascending {
+                versions.iter().map(|version| ask(*version)).collect()
+            } else {
+                versions.iter().rev().map(|version| ask(*version)).collect()
+            };
+            let kept = cache.used_bytes();
+            assert!(
+                log_bytes < kept && kept < 2 * log_bytes,
+                "{kept} of {log_bytes}, ascending: {is_ascending}"
+            );
+            assert!(asked.iter().all(|snapshot| Arc::ptr_eq(snapshot, &ask(snapshot.version()))));
+            drop(table);
+            assert_eq!(cache.used_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn snapshots_that_the_budget_has_no_room_for_are_not_held() {
+        const VERSIONS: i64 = 30;
+        let (log, log_bytes) = log_of(VERSIONS);
+        let cache = Arc::new(HotCache::new(log_bytes / 2));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        let mut asked = Vec::new();
+        for version in (0..VERSIONS).chain((0..VERSIONS).rev()) {
+            let snapshot = table.snapshot_at(At::Version(version)).unwrap();
+            assert_eq!(snapshot.commit_batches().len() as i64, version + 1);
+            assert!(cache.used_bytes() <= log_bytes / 2);
+            asked.push(Arc::downgrade(&snapshot));
+        }
+        let held: Vec<_> = asked.iter().filter_map(std::sync::Weak::upgrade).collect();
+        assert!(held.iter().all(|snapshot| snapshot.version() < VERSIONS / 2), "the larger ones do not fit");
+        assert!(!held.is_empty());
+    }
+
+    #[test]
+    fn a_refresh_that_panics_lets_the_next_one_begin() {
+        let cache = Arc::new(HotCache::new(0));
+        let table = Arc::new(Table::new(Storage::local(), "/nowhere".to_owned(), cache));
+        table.refreshing.store(true, Ordering::Release);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ended = Refreshing(&table.refreshing);
+            panic!("a defect");
+        }));
+        assert!(panicked.is_err() && !table.refreshing.load(Ordering::Acquire));
+        table.refreshing.store(true, Ordering::Release);
+        Arc::new(Refresh(Arc::clone(&table))).step(&Pool::new(1).unwrap());
+        assert!(!table.refreshing.load(Ordering::Acquire), "nor does one that fails");
     }
 }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::stream::NdjsonChunks;
 
-/// Columns of hot tables unless `configure` says otherwise.
+/// Columns of hot tables and remembered versions unless `configure` says otherwise.
 const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 
 struct Shared {
@@ -61,7 +61,7 @@ pub(crate) fn start(source: Box<dyn LineSource>, options: StreamOptions) -> Resu
     NdjsonStream::start(&pool?, &buffers, source, options).map(NdjsonChunks::new)
 }
 
-/// Sets the size of the native pool, before the first stream, and the budget of hot columns.
+/// Sets the size of the native pool, before the first stream, and the budget of hot columns and remembered versions.
 #[pyfunction]
 #[pyo3(signature = (*, threads=None, cache_bytes=None))]
 pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
@@ -73,7 +73,7 @@ pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
     });
 }
 
-/// Bytes of hot columns held.
+/// Bytes of hot columns and remembered versions held.
 #[pyfunction]
 pub(crate) fn cache_used_bytes() -> usize {
     with_shared(|shared| shared.hot.used_bytes())
@@ -86,7 +86,7 @@ pub(crate) fn release_spare_buffers(py: Python<'_>) {
     py.detach(|| buffers.release());
 }
 
-/// Drops hot columns until at most `bytes` are held.
+/// Drops hot columns and remembered versions until at most `bytes` are held.
 #[pyfunction]
 pub(crate) fn shrink_cache(py: Python<'_>, bytes: usize) {
     let hot = hot();

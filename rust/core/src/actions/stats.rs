@@ -92,15 +92,6 @@ impl Stats {
         let Self::Raw(texts) = self else { return self };
         EscapedStats::of(&texts).map_or(Self::Raw(texts), Self::Escaped)
     }
-
-    /// Memory held, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        match self {
-            Self::Raw(texts) => texts.get_array_memory_size(),
-            Self::Escaped(escaped) => escaped.text.capacity() + escaped.starts.capacity() * size_of::<u32>(),
-        }
-    }
 }
 
 impl From<StringViewArray> for Stats {
@@ -123,6 +114,11 @@ impl EscapedStats {
         }
         text.shrink_to_fit();
         Some(Self { text: String::from_utf8(text).ok()?, starts })
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.starts.capacity() * size_of::<u32>()
     }
 
     fn get(&self, row: usize) -> &str {

@@ -106,8 +106,8 @@ fn in_a_process_of_its_own() {
     let signer = SigningRoot::new("s3://b/t", Signer::s3(options).unwrap()).unwrap();
     let signers = SignerSet::new(signer, vec![]);
     let format = ResponseFormat::Parquet;
-    let lines =
-        LineOptions { format, ids: format.id_scheme(), now_ms: 1_709_251_198_000, lifetime_seconds: 3600 };
+    let (ids, now_ms) = (format.id_scheme(), 1_709_251_198_000);
+    let lines = LineOptions { format, ids, now_ms, lifetime_seconds: 3600, history_shared: true };
     table.totals(&snapshot).unwrap();
     let before = status_bytes("VmRSS");
     let start = || {

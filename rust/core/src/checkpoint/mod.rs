@@ -207,6 +207,13 @@ impl Checkpoint {
         self.metadata.as_ref()
     }
 
+    /// What is known of it in memory, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let parts = self.parts.iter().map(|part| size_of::<Part>() + part.name.len() + part.path.len());
+        parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
+    }
+
     /// How many parts there are: the top files in their order, then the sidecars in that of the top file.
     #[must_use]
     pub fn parts(&self) -> u32 {

@@ -286,7 +286,7 @@ fn a_place_of_nowhere_is_an_invalid_cursor() {
 #[test]
 fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     let log = Log::new();
-    let table = table(&log, 0);
+    let table = table(&log, 64 << 20);
     let first = table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap();
     assert_eq!(first.ending_version(), 10);
     assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
@@ -298,7 +298,7 @@ fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
 #[test]
 fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
     let log = Log::new();
-    let table = table(&log, 0);
+    let table = table(&log, 64 << 20);
     let of = |end, heading| table.changes(ChangeKind::Files, 8, end, heading).unwrap();
     let first = of(Some(9), Heading::Latest);
     assert_eq!((first.ending_version(), first.heading_version()), (9, 10));

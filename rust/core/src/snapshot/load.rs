@@ -28,20 +28,30 @@ const MAX_CONTINUED_KEYS: usize = 200_000;
 /// there are newer ones.
 const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
 
-pub(super) fn load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
-    match try_load(storage, root, at, base) {
+/// Where a table is read from.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) storage: &'a Storage,
+    pub(super) root: &'a str,
+    /// Other snapshots of the table.
+    pub(super) kin: &'a [Arc<Snapshot>],
+}
+
+pub(super) fn load(place: Place<'_>, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+    match try_load(place, at, base) {
         // Cleanup may take a file between its listing and its read.
-        Err(Error::FileNotFound { .. }) => try_load(storage, root, at, None),
+        Err(Error::FileNotFound { .. }) => try_load(place, at, None),
         loaded => loaded,
     }
 }
 
-fn try_load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+fn try_load(place: Place<'_>, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+    let Place { storage, root, .. } = place;
     let version = match at {
         At::Latest => None,
         At::Version(version) => Some(version),
         At::Timestamp(timestamp_ms) => {
-            let latest = load(storage, root, At::Latest, base)?;
+            let latest = load(place, At::Latest, base)?;
             let history = History::read(storage, root, &latest.protocol, &latest.metadata)?;
             let version = history.version_as_of(timestamp_ms)?;
             if version == latest.version() {
@@ -54,34 +64,36 @@ fn try_load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Re
     let Some(Base { snapshot: previous, is_hot }) =
         base.filter(|base| continues(&segment, &base.snapshot.segment))
     else {
-        return from_start(storage, root, segment);
+        return from_start(place, segment);
     };
     let is_outlived = segment.has_newer_checkpoint;
     if previous.version() == segment.version && (is_hot || !is_outlived) {
         return Ok(Arc::clone(previous));
     }
     if is_outlived && (!is_hot || is_grown(previous) || is_aged(&segment)) {
-        return from_start(storage, root, LogSegment::find(storage, root, version, None)?);
+        return from_start(place, LogSegment::find(storage, root, version, None)?);
     }
-    let loader = Loader { storage, root, segment: segment.clone() };
+    let loader = Loader { storage, root, kin: place.kin, segment: segment.clone() };
     match loader.load(Some(previous))? {
         Some(advanced) => Ok(Arc::new(advanced)),
-        None => from_start(storage, root, segment),
+        None => from_start(place, segment),
     }
 }
 
-pub(super) fn load_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
-    match from_start(storage, root, LogSegment::find_identity(storage, root, identity)?) {
+pub(super) fn load_identity(place: Place<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
+    let Place { storage, root, .. } = place;
+    match from_start(place, LogSegment::find_identity(storage, root, identity)?) {
         // Cleanup may take a file between its listing and its read; the next listing tells what is left.
         Err(Error::FileNotFound { .. }) => {
-            from_start(storage, root, LogSegment::find_identity(storage, root, identity)?)
+            from_start(place, LogSegment::find_identity(storage, root, identity)?)
         }
         loaded => loaded,
     }
 }
 
-fn from_start(storage: &Storage, root: &str, segment: LogSegment) -> Result<Arc<Snapshot>> {
-    let loaded = Loader { storage, root, segment }.load(None)?;
+fn from_start(place: Place<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
+    let Place { storage, root, kin } = place;
+    let loaded = Loader { storage, root, kin, segment }.load(None)?;
     loaded
         .map(Arc::new)
         .ok_or_else(|| Error::Internal { detail: "a snapshot did not continue itself".into() })
@@ -112,6 +124,7 @@ type Commit<'a> = (&'a CommitEntry, CommitFile);
 struct Loader<'a> {
     storage: &'a Storage,
     root: &'a str,
+    kin: &'a [Arc<Snapshot>],
     segment: LogSegment,
 }
 
@@ -131,14 +144,15 @@ impl Loader<'_> {
         if previous.is_some_and(|previous| previous.partition_names != partition_names) {
             return Ok(None);
         }
-        let mut commit_batches =
-            self.batches(&commits, live, &mut PartitionInterner::new(&partition_names))?;
-        if let Some(previous) = previous {
-            commit_batches.extend(still_live(&previous.commit_batches, &decided));
-            let mut all = ReplaySet::clone(&previous.decided);
-            all.extend(&decided);
-            decided = all;
-        }
+        let mut commit_batches = self.batches(&commits, live, &partition_names)?;
+        let decided = match previous {
+            None => Arc::new(decided),
+            Some(previous) => {
+                commit_batches.extend(still_live(&previous.commit_batches, &decided));
+                previous.decided_with(&decided)
+            }
+        };
+        let metadata = self.shared_metadata(metadata);
         let decoding = previous
             .filter(|previous| Arc::ptr_eq(&previous.metadata, &metadata))
             .map_or_else(|| Decoding::of(&metadata), |previous| previous.decoding);
@@ -157,7 +171,7 @@ impl Loader<'_> {
             partition_names,
             decoding,
             commit_batches,
-            decided: Arc::new(decided),
+            decided,
             checkpoint,
             totals,
             is_lost: AtomicBool::new(false),
@@ -221,15 +235,34 @@ impl Loader<'_> {
         &self,
         commits: &[Commit<'_>],
         live: Vec<Rows>,
-        interner: &mut PartitionInterner,
+        partition_names: &[Box<str>],
     ) -> Result<Vec<(Arc<FileBatch>, Rows)>> {
+        let base_version = self.segment.base_version();
+        let mut interner = PartitionInterner::new(partition_names);
+        // Batches of theirs are the same as ours would be.
+        let kin: Vec<_> = self
+            .kin
+            .iter()
+            .filter(|kin| {
+                kin.segment.base_version() == base_version && *kin.partition_names == *partition_names
+            })
+            .collect();
         let with_files = commits.iter().zip(live).filter(|(_, rows)| !rows.is_empty());
         with_files
             .map(|((entry, commit), rows)| {
-                let source = source_of(entry.end, self.segment.base_version());
-                Ok((Arc::new(commit.adds.batch(source, &commit.name, interner)?), rows))
+                if let Some(known) = kin.iter().find_map(|kin| kin.batch_of(entry)) {
+                    return Ok((Arc::clone(known), rows));
+                }
+                let source = source_of(entry.end, base_version);
+                Ok((Arc::new(commit.adds.batch(source, &commit.name, &mut interner)?), rows))
             })
             .collect()
+    }
+
+    /// Versions mostly have the metadata of others.
+    fn shared_metadata(&self, metadata: Arc<Metadata>) -> Arc<Metadata> {
+        let known = self.kin.iter().find(|kin| *kin.metadata == *metadata);
+        known.map_or(metadata, |kin| Arc::clone(&kin.metadata))
     }
 
     /// When the version was committed; not filled where its commit has to be read to know it.
@@ -271,6 +304,18 @@ impl Loader<'_> {
 fn take(decided: &mut ReplaySet, (entry, commit): &Commit<'_>) -> Rows {
     let order = if entry.is_compaction() { Order::FirstCounts } else { Order::LastCounts };
     decided.take_commit(&commit.adds, &commit.removes, order)
+}
+
+impl Snapshot {
+    /// What newer commits decide about beside what this version's have.
+    fn decided_with(&self, newer: &ReplaySet) -> Arc<ReplaySet> {
+        if newer.is_empty() {
+            return Arc::clone(&self.decided);
+        }
+        let mut all = ReplaySet::clone(&self.decided);
+        all.extend(newer);
+        Arc::new(all)
+    }
 }
 
 /// The files of older commits that newer ones say nothing of.

@@ -116,11 +116,12 @@ fn an_identity_gives_the_same_order_after_later_commits_and_compactions() {
         "00000000000000000000.00000000000000000001.compacted.json",
         &[PROTOCOL, METADATA, &add("a"), &add("b")].join("\n"),
     );
-    let again = Snapshot::load_identity(&Storage::local(), table.root(), &before.identity()).unwrap();
+    let again = Snapshot::load_identity(&Storage::local(), table.root(), &before.identity(), &[]).unwrap();
     assert_eq!(live(&again), live(&before));
     assert_eq!(live(&table.load(At::Latest).unwrap()), ["c", "b"], "by way of the compaction");
-    let refused =
-        |identity: &str| Snapshot::load_identity(&Storage::local(), table.root(), &identity.parse().unwrap());
+    let refused = |identity: &str| {
+        Snapshot::load_identity(&Storage::local(), table.root(), &identity.parse().unwrap(), &[])
+    };
     assert!(matches!(refused("1@0c1"), Err(Error::InvalidCursor)), "another base");
     assert!(matches!(refused("9"), Err(Error::VersionNotFound { requested: 9, earliest: 0, latest: 2 })));
 }

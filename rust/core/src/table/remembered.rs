@@ -1,131 +1,172 @@
-//! Snapshots that later requests come back to: the next page of an answer, a version that was asked for by number.
+//! What later requests come back to: the next page of an answer, a version that was asked for by number.
 //!
 //! A page goes on in the order of the first one, which only the very files that gave it can tell; log cleanup may
-//! take them while a client still reads. So what was begun stays in memory for as long as it is used, and the
-//! least recently used leaves first.
+//! take them while a client still reads. So what was begun stays in memory while it is used and the budget of the
+//! process has room for it: the cache holds it, and here is only where to find it.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::segment::LogIdentity;
-use crate::snapshot::Snapshot;
+use crate::hot::{HotCache, Part};
 
-/// As many readers may be amid their pages of as many versions.
-const MAX_SNAPSHOTS: usize = 128;
-/// What their replay sets may take together. The newest snapshot is kept whatever it takes.
-const MAX_BYTES: usize = 32 << 20;
+/// Of one table: to find one of them is a walk over all.
+const MAX_REMEMBERED: usize = 128;
 /// Clients ask for a page when they have read the one before.
 const MAX_IDLE: Duration = Duration::from_secs(3600);
 
-/// Most recently used last.
-#[derive(Debug, Default)]
-pub(super) struct Remembered(Vec<Entry>);
+/// Snapshots or ranges of one table. Most recently used last.
+#[derive(Debug)]
+pub(super) struct Remembered<T> {
+    table: u64,
+    cache: Arc<HotCache>,
+    entries: Vec<Entry<T>>,
+}
 
 #[derive(Debug)]
-struct Entry {
-    snapshot: Arc<Snapshot>,
+struct Entry<T> {
+    item: Weak<T>,
+    /// In the cache.
+    number: u64,
     used_at: Instant,
 }
 
-impl Remembered {
-    pub(super) fn version(&mut self, version: i64, now: Instant) -> Option<Arc<Snapshot>> {
-        self.find(now, |snapshot| snapshot.version() == version)
+impl<T: Any + Send + Sync> Remembered<T> {
+    pub(super) fn new(table: u64, cache: Arc<HotCache>) -> Self {
+        Self { table, cache, entries: Vec::new() }
     }
 
-    pub(super) fn identity(&mut self, identity: &LogIdentity, now: Instant) -> Option<Arc<Snapshot>> {
-        self.find(now, |snapshot| snapshot.has_identity(identity))
+    /// The one that was used last of those that are wanted. Marks it as used.
+    pub(super) fn find(&mut self, now: Instant, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        self.entries.retain(|entry| entry.item.strong_count() > 0);
+        let is_found = |entry: &Entry<T>| entry.item.upgrade().is_some_and(|item| is_wanted(&item));
+        let place = self.entries.iter().rposition(is_found)?;
+        let mut found = self.entries.remove(place);
+        let item = found.item.upgrade()?;
+        if self.cache.touch(found.number) {
+            found.used_at = now;
+            self.entries.push(found);
+        }
+        Some(item)
     }
 
-    pub(super) fn insert(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
-        let identity = snapshot.identity();
-        self.0.retain(|entry| !entry.snapshot.has_identity(&identity));
-        self.0.push(Entry { snapshot: Arc::clone(snapshot), used_at: now });
-        let mut bytes = 0;
-        let fitting = self.0.iter().rev().take(MAX_SNAPSHOTS).take_while(|entry| {
-            bytes += entry.snapshot.decided().bytes();
-            Arc::ptr_eq(&entry.snapshot, snapshot)
-                || bytes <= MAX_BYTES && now.saturating_duration_since(entry.used_at) < MAX_IDLE
+    /// Keeps it, if it fits into the cache's budget. `parts` is all that it holds.
+    pub(super) fn insert(&mut self, item: &Arc<T>, parts: Vec<Part>, now: Instant) {
+        let Some(number) = self.cache.keep(self.table, Arc::clone(item) as _, parts) else { return };
+        self.entries.push(Entry { item: Arc::downgrade(item), number, used_at: now });
+        let excess = self.entries.len().saturating_sub(MAX_REMEMBERED);
+        let mut place = 0;
+        let cache = &self.cache;
+        self.entries.retain(|entry| {
+            place += 1;
+            let stays = place > excess && now.saturating_duration_since(entry.used_at) < MAX_IDLE;
+            if !stays {
+                cache.release(entry.number);
+            }
+            stays && entry.item.strong_count() > 0
         });
-        let kept = fitting.count();
-        self.0.drain(..self.0.len() - kept);
     }
 
-    pub(super) fn retain(&mut self, is_kept: impl Fn(&Snapshot) -> bool) {
-        self.0.retain(|entry| is_kept(&entry.snapshot));
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        let cache = &self.cache;
+        self.entries.retain(|entry| {
+            let stays = entry.item.upgrade().is_some_and(|item| is_kept(&item));
+            if !stays {
+                cache.release(entry.number);
+            }
+            stays
+        });
     }
 
-    fn find(&mut self, now: Instant, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
-        let place =
-            self.0.iter().rposition(|entry| !entry.snapshot.is_lost() && is_wanted(&entry.snapshot))?;
-        let mut found = self.0.remove(place);
-        found.used_at = now;
-        let snapshot = Arc::clone(&found.snapshot);
-        self.0.push(found);
-        Some(snapshot)
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.entries.iter().filter_map(|entry| entry.item.upgrade()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
-    use crate::checkpoint::tests::writer::Log;
-    use crate::log_path::commit_name;
-    use crate::snapshot::At;
-    use crate::storage::Storage;
 
-    /// Snapshots of a log's first versions.
-    fn snapshots(count: i64) -> Vec<Arc<Snapshot>> {
-        let log = Log::new();
-        let first = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
-            {"metaData":{"id":"t","format":{"provider":"parquet"},"schemaString":"{}","partitionColumns":[]}}"#
-            .replace("            ", "");
-        let load = |version| {
-            let content = if version == 0 { first.as_bytes() } else { b"" };
-            log.write(&commit_name(version), content);
-            Snapshot::load(&Storage::local(), log.root(), At::Version(version), None).unwrap()
-        };
-        (0..count).map(load).collect()
+    fn remembered(cache: &Arc<HotCache>) -> Remembered<u64> {
+        Remembered::new(1, Arc::clone(cache))
+    }
+
+    fn insert(remembered: &mut Remembered<u64>, number: u64, now: Instant) {
+        let item = Arc::new(number);
+        let parts = vec![Part::shared(&item, 10)];
+        remembered.insert(&item, parts, now);
+    }
+
+    fn has(remembered: &mut Remembered<u64>, number: u64, now: Instant) -> bool {
+        remembered.find(now, |item| *item == number).is_some()
     }
 
     #[test]
     fn the_least_recently_used_leaves_first() {
-        let now = Instant::now();
-        let snapshots = snapshots(MAX_SNAPSHOTS as i64 + 1);
-        let (last, others) = snapshots.split_last().unwrap();
-        let mut remembered = Remembered::default();
-        for snapshot in others {
-            remembered.insert(snapshot, now);
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        for number in 0..MAX_REMEMBERED as u64 {
+            insert(&mut remembered, number, now);
         }
-        assert!(remembered.version(0, now).is_some());
-        remembered.insert(last, now);
-        assert!(remembered.version(1, now).is_none());
-        for version in [0, 2, last.version()] {
-            assert_eq!(remembered.version(version, now).unwrap().version(), version);
-        }
+        assert!(has(&mut remembered, 0, now));
+        insert(&mut remembered, 1000, now);
+        assert!(!has(&mut remembered, 1, now));
+        assert!(
+            has(&mut remembered, 0, now) && has(&mut remembered, 2, now) && has(&mut remembered, 1000, now)
+        );
+        assert_eq!(cache.used_bytes(), MAX_REMEMBERED * 10);
     }
 
     #[test]
     fn what_nobody_used_for_long_leaves_with_the_next_one_that_comes() {
-        let now = Instant::now();
-        let snapshots = snapshots(3);
-        let mut remembered = Remembered::default();
-        remembered.insert(&snapshots[0], now);
-        remembered.insert(&snapshots[1], now);
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        insert(&mut remembered, 0, now);
+        insert(&mut remembered, 1, now);
         let later = now + MAX_IDLE / 2;
-        assert!(remembered.identity(&snapshots[0].identity(), later).is_some());
-        remembered.insert(&snapshots[2], now + MAX_IDLE);
-        assert!(remembered.version(1, later).is_none());
-        assert!(remembered.version(0, later).is_some());
+        assert!(has(&mut remembered, 0, later));
+        insert(&mut remembered, 2, now + MAX_IDLE);
+        assert!(!has(&mut remembered, 1, later) && has(&mut remembered, 0, later));
+        assert_eq!(cache.used_bytes(), 20);
     }
 
     #[test]
-    fn a_snapshot_that_lost_its_files_is_not_found() {
-        let now = Instant::now();
-        let snapshot = snapshots(1).remove(0);
-        let mut remembered = Remembered::default();
-        remembered.insert(&snapshot, now);
-        snapshot.note(&Error::FileNotFound { file: "a".into() });
-        assert!(remembered.version(0, now).is_none());
+    fn what_the_cache_has_no_room_for_is_not_found() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(25)));
+        let mut remembered = remembered(&cache);
+        for number in 0..3 {
+            insert(&mut remembered, number, now);
+        }
+        assert!(
+            !has(&mut remembered, 0, now) && has(&mut remembered, 1, now) && has(&mut remembered, 2, now)
+        );
+        let item = Arc::new(9);
+        let parts = vec![Part::shared(&item, 26)];
+        remembered.insert(&item, parts, now);
+        drop(item);
+        assert!(!has(&mut remembered, 9, now), "it does not fit");
+        assert!(has(&mut remembered, 1, now), "and nothing has left for it");
+        remembered.retain(|item| *item == 1);
+        assert_eq!(cache.used_bytes(), 10);
+        cache.forget(1);
+        assert!(!has(&mut remembered, 1, now));
+        assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_two_hold_counts_once() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        let shared = Arc::new([0_u8; 100]);
+        for number in 0..2_u64 {
+            let item = Arc::new(number);
+            let parts = vec![Part::shared(&item, 10), Part::shared(&shared, 100)];
+            remembered.insert(&item, parts, now);
+        }
+        assert_eq!(cache.used_bytes(), 120);
+        remembered.retain(|item| *item == 1);
+        assert_eq!(cache.used_bytes(), 110);
+        remembered.retain(|_| false);
+        assert_eq!(cache.used_bytes(), 0);
     }
 }
