@@ -137,13 +137,13 @@ class Door:
 
     async def _streamed(self, exchange: Exchange, memory: MemoryGate) -> web.StreamResponse:
         """Answer by what may be a stream, within the memory of all of them."""
-        await memory.enter_stream()
+        taken_bytes = await memory.enter_stream()
         self._watch.stream_begun()
         try:
             return await exchange.route.handler(exchange)
         finally:
             self._watch.stream_ended()
-            memory.leave_stream()
+            memory.leave_stream(taken_bytes)
 
     def _refused(self, exchange: Exchange, error: Exception) -> web.StreamResponse:
         if isinstance(error, Exceeded):

@@ -1,7 +1,7 @@
 """The limits in force: what one recipient and all together may take, as the door asks for it.
 
-In: a configuration and how many workers share it. Out: `Guards`, a value that a reload swaps, while those
-inside leave the gates that they entered; and what a refusal is to a client: TooManyRequests or Unavailable,
+In: a configuration and how many workers share it. Out: `Guards`, a value that a reload swaps; its gates are
+those of the value before, with what is used of them. A refusal is TooManyRequests or Unavailable to a client,
 with seconds that clients survive.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits import (
@@ -25,7 +25,7 @@ from gateway.memory import machine_bytes, remembered, resident_bytes
 from gateway.tables import release_memory
 
 if TYPE_CHECKING:
-    from gateway.config import Config
+    from gateway.config import Config, Limits
 
 MEMORY_LOOK_SECONDS = 0.05
 MEMORY_SHARE = 0.8
@@ -43,28 +43,51 @@ class Guards:
     drain_rate: DrainRate
 
     @staticmethod
-    def of(config: Config, *, workers: int = 1) -> Guards:
-        """Make them for one of several workers."""
+    def of(config: Config, *, workers: int = 1, before: Guards | None = None) -> Guards:
+        """Make them for one of several workers.
+
+        The gates of those `before` get the new limits, at once: call it when the configuration is taken.
+        """
         limits = config.gateway.limits
         memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
-        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
-        return Guards(
-            recipients=RecipientGates(
-                share_of(limits.recipient, workers),
-                {name: share_of(own, workers) for name, own in named.items()},
-                time.monotonic,
-            ),
-            memory=MemoryGate(
+        named = {
+            entry.name: share_of(entry.limits, workers)
+            for entry in config.gateway.recipients
+            if entry.limits is not None
+        }
+        default, queue = share_of(limits.recipient, workers), _queue(limits)
+        if before is None:
+            recipients = RecipientGates(default, named, time.monotonic)
+            memory = MemoryGate(
                 memory_bytes // workers,
-                stream_bytes=limits.stream_bytes,
-                queue_length=limits.queued_streams,
-                queue_seconds=limits.queue_seconds,
+                **queue,
                 resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
-            ),
+            )
+        else:
+            recipients, memory = before.recipients, before.memory
+            recipients.configure(default, named)
+            memory.configure(memory_bytes // workers, **queue)
+        return Guards(
+            recipients=recipients,
+            memory=memory,
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
         )
+
+
+class _Queue(TypedDict):
+    stream_bytes: int
+    queue_length: int
+    queue_seconds: float
+
+
+def _queue(limits: Limits) -> _Queue:
+    return {
+        "stream_bytes": limits.stream_bytes,
+        "queue_length": limits.queued_streams,
+        "queue_seconds": limits.queue_seconds,
+    }
 
 
 def refusal(exceeded: Exceeded) -> GatewayError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections import deque
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 RELIEF_PAUSE_SECONDS = 0.2
+UNLIMITED = sys.maxsize
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 
 
@@ -69,6 +71,11 @@ class TokenBucket:
         self._tokens = capacity
         self._at_seconds = now_seconds
 
+    def configure(self, rate: float, capacity: float, now_seconds: float) -> None:
+        """Flow at another rate, up to another capacity, from what is there."""
+        self._tokens = min(capacity, self.balance(now_seconds))
+        self._rate, self._capacity = rate, capacity
+
     def balance(self, now_seconds: float) -> float:
         """Tokens there; below zero when overdrawn."""
         elapsed = max(0.0, now_seconds - self._at_seconds)
@@ -89,8 +96,8 @@ class TokenBucket:
 class Admission:
     """A capacity shared by those who are inside; others wait in order, a bounded number for a bounded time.
 
-    A cost above the capacity is let in alone. Whoever waits first is served first, so a large one is not
-    starved.
+    A cost above the capacity is admitted alone. The first to wait is the first to be served, so a large one
+    is not starved.
     """
 
     def __init__(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
@@ -100,15 +107,22 @@ class Admission:
         self._queue_seconds = queue_seconds
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def configure(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
+        """Change the capacity and the queue. Those inside stay; those who wait keep their time."""
+        self.capacity, self._queue_length, self._queue_seconds = capacity, queue_length, queue_seconds
+        self._admit()
+
     @property
     def waiting(self) -> int:
         """How many wait."""
         return len(self._waiting)
 
+    def _fits(self, cost: int) -> bool:
+        return not self.used or self.used + cost <= self.capacity
+
     async def enter(self, cost: int = 1) -> bool:
         """Take `cost` of the capacity, waiting for it if need be. False: refused, nothing is taken."""
-        cost = min(cost, self.capacity)
-        if not self._waiting and self.used + cost <= self.capacity:
+        if not self._waiting and self._fits(cost):
             self.used += cost
             return True
         if len(self._waiting) >= self._queue_length:
@@ -117,7 +131,7 @@ class Admission:
 
     def leave(self, cost: int = 1) -> None:
         """Give back what `enter` took."""
-        self.used -= min(cost, self.capacity)
+        self.used -= cost
         self._admit()
 
     async def _wait(self, cost: int) -> bool:
@@ -152,7 +166,7 @@ class Admission:
             if turn.done():
                 self._waiting.popleft()
                 continue
-            if self.used + cost > self.capacity:
+            if not self._fits(cost):
                 return
             self._waiting.popleft()
             self.used += cost
@@ -163,29 +177,36 @@ class RecipientGate:
     """One recipient's buckets and slots."""
 
     def __init__(self, limits: RecipientLimits, now_seconds: Callable[[], float]) -> None:
-        self._limits = limits
         self._now_seconds = now_seconds
-        now = now_seconds()
-        self._requests = (
-            None
-            if limits.requests_per_second is None
-            else TokenBucket(limits.requests_per_second, limits.burst_requests, now)
-        )
-        self._files = (
-            None
-            if limits.files_per_minute is None
-            else TokenBucket(limits.files_per_minute / 60, limits.files_per_minute, now)
-        )
-        self._streams = (
-            None
-            if limits.concurrent_streams is None
-            else Admission(
-                limits.concurrent_streams,
-                queue_length=limits.queue_length,
-                queue_seconds=limits.queue_seconds,
-            )
-        )
         self._queued = 0
+        self._requests: TokenBucket | None = None
+        self._files: TokenBucket | None = None
+        # Streams count without a limit, too: one may come while they run.
+        self._streams = Admission(UNLIMITED, queue_length=0, queue_seconds=0)
+        self.configure(limits)
+
+    def configure(self, limits: RecipientLimits) -> None:
+        """Change the limits. What was used of the earlier ones stays used."""
+        self._limits = limits
+        rate, per_minute = limits.requests_per_second, limits.files_per_minute
+        self._requests = self._bucket(self._requests, rate, limits.burst_requests)
+        self._files = self._bucket(
+            self._files, None if per_minute is None else per_minute / 60, per_minute or 0
+        )
+        self._streams.configure(
+            UNLIMITED if limits.concurrent_streams is None else limits.concurrent_streams,
+            queue_length=limits.queue_length,
+            queue_seconds=limits.queue_seconds,
+        )
+
+    def _bucket(self, known: TokenBucket | None, rate: float | None, capacity: float) -> TokenBucket | None:
+        if rate is None:
+            return None
+        now = self._now_seconds()
+        if known is None:
+            return TokenBucket(rate, capacity, now)
+        known.configure(rate, capacity, now)
+        return known
 
     async def request(self) -> None:
         """Let one request in, after a short wait when they come too fast. Raises Exceeded."""
@@ -214,17 +235,16 @@ class RecipientGate:
             wait_seconds = self._files.wait_seconds(0, self._now_seconds())
             if wait_seconds > 0:
                 raise Exceeded(Excess.FILES, wait_seconds)
-        if self._streams is not None and not await self._streams.enter():
+        if not await self._streams.enter():
             raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
 
     def leave_stream(self) -> None:
         """Give the place back."""
-        if self._streams is not None:
-            self._streams.leave()
+        self._streams.leave()
 
 
 class RecipientGates:
-    """The gate of each recipient, made when it first knocks."""
+    """The gate of each recipient, made at its first request."""
 
     def __init__(
         self,
@@ -232,19 +252,26 @@ class RecipientGates:
         named: Mapping[str, RecipientLimits],
         now_seconds: Callable[[], float],
     ) -> None:
-        self._default = default
-        self._named = {name.lower(): limits for name, limits in named.items()}
         self._now_seconds = now_seconds
         self._gates: dict[str, RecipientGate] = {}
+        self.configure(default, named)
+
+    def configure(self, default: RecipientLimits, named: Mapping[str, RecipientLimits]) -> None:
+        """Change the limits of all recipients. What they used of the earlier ones stays used."""
+        self._default = default
+        self._named = {name.lower(): limits for name, limits in named.items()}
+        for name, gate in self._gates.items():
+            gate.configure(self._limits_of(name.lower()))
+
+    def _limits_of(self, key: str) -> RecipientLimits:
+        return self._named.get(key, self._default)
 
     def gate(self, recipient: str) -> RecipientGate:
         """The gate of a recipient that was let in by its token (so their number is bounded)."""
         gate = self._gates.get(recipient)
         if gate is None:
             key = recipient.lower()
-            gate = self._gates.get(key) or RecipientGate(
-                self._named.get(key, self._default), self._now_seconds
-            )
+            gate = self._gates.get(key) or RecipientGate(self._limits_of(key), self._now_seconds)
             self._gates[key] = self._gates[recipient] = gate
         return gate
 
@@ -253,8 +280,8 @@ class MemoryGate:
     """Global admission: what streams may need together, and what the process really holds.
 
     `stream_bytes` is what one stream keeps in flight (its chunks and row groups). When the process itself is
-    above `limit_bytes`, nobody new is let in until it is not: who comes waits, while it gives back what
-    it can.
+    above `limit_bytes`, no stream is admitted until it is not: new ones wait while it gives back what it
+    can.
     """
 
     def __init__(
@@ -267,10 +294,10 @@ class MemoryGate:
         resident_bytes: Callable[[], int],
         relieve: Callable[[], None] = lambda: None,
     ) -> None:
-        """`relieve` gives memory back that can be had anew; it may block."""
+        """`relieve` gives memory back that can be filled again; it may block."""
         self.limit_bytes = limit_bytes
         self.admitted = 0
-        """How many streams have been let in so far."""
+        """How many streams have been admitted so far."""
         self._stream_bytes = stream_bytes
         self._queue_seconds = queue_seconds
         self._queue_length = queue_length
@@ -280,21 +307,32 @@ class MemoryGate:
         self._waiting = 0
         self._admission = Admission(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
 
+    def configure(
+        self, limit_bytes: int, *, stream_bytes: int, queue_length: int, queue_seconds: float
+    ) -> None:
+        """Change the limits. Running streams keep what they took."""
+        self.limit_bytes = limit_bytes
+        self._stream_bytes = stream_bytes
+        self._queue_length, self._queue_seconds = queue_length, queue_seconds
+        self._admission.configure(limit_bytes, queue_length=queue_length, queue_seconds=queue_seconds)
+
     @property
     def used_bytes(self) -> int:
         """What is promised to running streams."""
         return self._admission.used
 
-    async def enter_stream(self) -> None:
-        """Take a stream's memory. Raises Exceeded when there is none in time."""
+    async def enter_stream(self) -> int:
+        """Take a stream's memory; returns its bytes. Raises Exceeded when there is none in time."""
         fits = self._resident_bytes() <= self.limit_bytes or await self._is_relieved()
-        if not fits or not await self._admission.enter(self._stream_bytes):
+        taken_bytes = self._stream_bytes
+        if not fits or not await self._admission.enter(taken_bytes):
             raise Exceeded(Excess.MEMORY, self._queue_seconds)
         self.admitted += 1
+        return taken_bytes
 
-    def leave_stream(self) -> None:
-        """Give the memory back."""
-        self._admission.leave(self._stream_bytes)
+    def leave_stream(self, taken_bytes: int) -> None:
+        """Give the memory back that `enter_stream` took."""
+        self._admission.leave(taken_bytes)
 
     async def _is_relieved(self) -> bool:
         """Wait for the process to come below the limit. False: it did not in time, or too many wait."""

@@ -153,6 +153,14 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'minio:9000'}]",
             "endpoint: 'minio:9000' is no URL; accepted: https://host",
         ),
+        (
+            MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'http://127.0.0.1:9000'}]",
+            "storages[0].endpoint: a bucket is no part of an IP address; give pathStyle: true",
+        ),
+        (
+            MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', publicEndpoint: 'https://[::1]'}]",
+            "storages[0].publicEndpoint: a bucket is no part of an IP address",
+        ),
         (MINIMAL + "gateway:\n  tokenKeys: [{id: k, secret: short}]", "expected at least 16 bytes"),
         (
             MINIMAL + "gateway:\n  recipients: [{name: a, tokens: [{sha256: x, expires: soon}]}]",

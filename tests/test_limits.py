@@ -8,12 +8,15 @@ import math
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config import loads
 from gateway.config.operation import RecipientLimits
+from gateway.guard import Guards
 from gateway.limits import (
     RETRY_AFTER_CEILING_SECONDS,
     Admission,
@@ -31,11 +34,11 @@ from gateway.memory import machine_bytes, remembered, resident_bytes, return_mem
 
 @asynccontextmanager
 async def inside(gate):
-    await gate.enter_stream()
+    taken = await gate.enter_stream()
     try:
         yield
     finally:
-        gate.leave_stream()
+        gate.leave_stream(*([] if taken is None else [taken]))
 
 
 class Clock:
@@ -323,3 +326,90 @@ def test_a_look_at_the_memory_is_remembered_for_a_while() -> None:
     assert look() == 1
     now += 0.1
     assert look() == 2
+
+
+async def test_a_recipient_that_is_over_its_rate_stays_so_over_a_reload():
+    clock = Clock()
+    quick = RecipientLimits(requests_per_second=1, burst_requests=5, queue_seconds=0)
+    gates = RecipientGates(quick, {}, clock)
+    for _ in range(5):
+        await gates.gate("alice").request()
+    gates.configure(quick, {"Alice": replace(quick, burst_requests=50)})
+    with pytest.raises(Exceeded):
+        await gates.gate("alice").request()
+    clock.now += 2
+    for _ in range(2):
+        await gates.gate("alice").request()
+    with pytest.raises(Exceeded):
+        await gates.gate("alice").request()
+    # The new rate counts from here on, and the new burst is what may be saved up.
+    gates.configure(replace(quick, requests_per_second=10, burst_requests=3), {})
+    clock.now += 60
+    for _ in range(3):
+        await gates.gate("alice").request()
+    with pytest.raises(Exceeded):
+        await gates.gate("alice").request()
+
+
+async def test_files_that_were_signed_stay_charged_over_a_reload():
+    gates = RecipientGates(RecipientLimits(files_per_minute=60), {}, Clock())
+    gates.gate("alice").signed(70)
+    gates.configure(RecipientLimits(files_per_minute=120), {})
+    with pytest.raises(Exceeded) as refused:
+        await gates.gate("alice").enter_stream()
+    assert refused.value.excess is Excess.FILES
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+async def test_running_streams_count_under_a_limit_that_comes_while_they_run(limit):
+    gates = RecipientGates(RecipientLimits(concurrent_streams=limit), {}, Clock())
+    async with inside(gates.gate("alice")), inside(gates.gate("alice")):
+        gates.configure(RecipientLimits(concurrent_streams=2, queue_seconds=0.02), {})
+        with pytest.raises(Exceeded):
+            await gates.gate("alice").enter_stream()
+        gates.configure(RecipientLimits(concurrent_streams=3, queue_seconds=0.02), {})
+        async with inside(gates.gate("alice")):
+            pass
+    gates.configure(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), {})
+    async with inside(gates.gate("alice")):
+        with pytest.raises(Exceeded):
+            await gates.gate("alice").enter_stream()
+
+
+async def test_who_waits_is_admitted_when_a_reload_makes_room():
+    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
+    async with inside(gate):
+        waiting = asyncio.ensure_future(gate.enter_stream())
+        await asyncio.sleep(0)
+        gate.configure(RecipientLimits(concurrent_streams=2, queue_seconds=5))
+        await waiting
+        gate.leave_stream()
+
+
+async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
+    gate = MemoryGate(100, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    async with inside(gate):
+        gate.configure(100, stream_bytes=30, queue_length=4, queue_seconds=0.02)
+        assert gate.used_bytes == 60
+        async with inside(gate):
+            assert gate.used_bytes == 90
+            with pytest.raises(Exceeded):
+                await gate.enter_stream()
+            gate.configure(50, stream_bytes=200, queue_length=4, queue_seconds=0.02)
+        assert gate.used_bytes == 60
+        with pytest.raises(Exceeded):
+            await gate.enter_stream()
+    assert gate.used_bytes == 0
+    async with inside(gate):
+        # A stream above the whole limit runs alone.
+        assert gate.used_bytes == 200
+
+
+def test_a_configuration_that_is_taken_keeps_the_gates():
+    before = Guards.of(loads("version: 1\ngateway: {anonymous: true}"))
+    limits = "{memoryBytes: 100000000, bodySeconds: 7, recipient: {concurrentStreams: 4}}"
+    after = Guards.of(
+        loads(f"version: 1\ngateway: {{anonymous: true, limits: {limits}}}"), workers=2, before=before
+    )
+    assert (after.recipients, after.memory) == (before.recipients, before.memory)
+    assert (after.memory.limit_bytes, after.body_seconds) == (50_000_000, 7)

@@ -269,7 +269,7 @@ def native_table(sharing: Sharing) -> _native.Table:
     return sharing.tables.open(table).table
 
 
-STORAGE = "endpoint: 'http://127.0.0.1:1', accessKeyId: a, secretAccessKey: b"
+STORAGE = "endpoint: 'http://127.0.0.1:1', pathStyle: true, accessKeyId: a, secretAccessKey: b"
 
 
 @pytest.mark.parametrize(

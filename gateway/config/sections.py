@@ -10,7 +10,9 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
 from gateway.config.locations import Location
@@ -157,6 +159,10 @@ class StorageEntry:
             raise Invalid("prefix", "a storage describes s3:// prefixes; directories need none")
         for name in ("endpoint", "public_endpoint"):
             _check_url(name, getattr(self, name))
+            if not self.path_style and _names_an_address(getattr(self, name)):
+                raise Invalid(
+                    name, "a bucket is no part of an IP address; give pathStyle: true or a host name"
+                )
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise Invalid("access_key_id", "accessKeyId and secretAccessKey go together")
         if self.session_token is not None and self.access_key_id is None:
@@ -338,6 +344,14 @@ def _check_unique(field: str, names: list[str]) -> None:
 def _check_url(field: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
         raise Invalid(field, f"'{url}' is no URL; accepted: https://host, http://host:port")
+
+
+def _names_an_address(url: str | None) -> bool:
+    try:
+        ip_address(urlsplit(url or "").hostname or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _check_networks(field: str, networks: tuple[str, ...]) -> None:

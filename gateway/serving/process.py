@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gateway.app import create_app
 from gateway.config import Config, load
+from gateway.config.effects import changed_fixed_keys
 from gateway.guard import Guards
 from gateway.log_output import log_counts
 from gateway.memory import bound_heaps, resident_bytes
@@ -167,13 +168,12 @@ class Served:
 
     async def _apply(self, loaded: Config) -> None:
         sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.door.sharing)
-        guards = Guards.of(loaded, workers=self._workers)
         if self.tls is not None and loaded.ssl is not None:
             renew(self.tls, loaded.ssl)
         credentials = await self.book.latest_table(loaded)
         # From here on nothing can fail, and nothing else runs: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))
-        self.door.guards = guards
+        self.door.guards = Guards.of(loaded, workers=self._workers, before=self.door.guards)
         self.on_reload(loaded)
 
     def _told(self, accepted: bool) -> None:
@@ -194,21 +194,7 @@ def _traces(config: Config) -> Around | None:
 def accepted(path: Path, running: Config) -> Config:
     """Read a file for a running server. Raises ConfigError, and NeedsRestart for what is fixed at start."""
     loaded = load(path)
-    fixed = {
-        "host": (running.host, loaded.host),
-        "port": (running.port, loaded.port),
-        "endpoint": (running.endpoint, loaded.endpoint),
-        "ssl": (running.ssl, loaded.ssl),
-        "gateway.admin": (running.gateway.admin, loaded.gateway.admin),
-        "gateway.audit": (running.gateway.audit, loaded.gateway.audit),
-        "gateway.tracing": (running.gateway.tracing, loaded.gateway.tracing),
-        "gateway.cache": (running.gateway.cache, loaded.gateway.cache),
-        "gateway.recipientsDatabase": (
-            running.gateway.recipients_database,
-            loaded.gateway.recipients_database,
-        ),
-    }
-    changed = [key for key, (before, after) in fixed.items() if before != after]
+    changed = changed_fixed_keys(running, loaded)
     if changed:
         raise NeedsRestart(f"{', '.join(changed)}: a change of this needs a restart")
     return loaded

@@ -1,0 +1,92 @@
+"""When a changed key takes effect in a running server: one table, by which a reload is taken or refused.
+
+A key's row is the longest one that it begins with. README shows the rows that are not `AT_ONCE`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.config.sections import Config
+
+
+class Effect(StrEnum):
+    """When a changed value is used."""
+
+    AT_ONCE = "from the next request"
+    NEW_CONNECTIONS = "for connections that are made afterwards"
+    AT_SHUTDOWN = "at the next shutdown"
+    NONE = "never: the key has no effect"
+    RESTART = "after a restart; the reload is refused as a whole and names the key"
+
+
+EFFECTS: Mapping[str, Effect] = {
+    "version": Effect.NONE,
+    "shares": Effect.AT_ONCE,
+    "authorization": Effect.AT_ONCE,
+    "ssl": Effect.RESTART,
+    "host": Effect.RESTART,
+    "port": Effect.RESTART,
+    "endpoint": Effect.RESTART,
+    "preSignedUrlTimeoutSeconds": Effect.AT_ONCE,
+    "queryTablePageSizeLimit": Effect.AT_ONCE,
+    "queryTablePageTokenTtlMs": Effect.AT_ONCE,
+    "refreshTokenTtlMs": Effect.AT_ONCE,
+    "requestTimeoutSeconds": Effect.AT_ONCE,
+    "evaluatePredicateHints": Effect.AT_ONCE,
+    "evaluateJsonPredicateHints": Effect.AT_ONCE,
+    "evaluateJsonPredicateHintsV2": Effect.AT_ONCE,
+    "stalenessAcceptable": Effect.AT_ONCE,
+    "deltaTableCacheSize": Effect.NONE,
+    "temporaryCredentialValiditySeconds": Effect.NONE,
+    "gateway.anonymous": Effect.AT_ONCE,
+    "gateway.publicUrl": Effect.AT_ONCE,
+    "gateway.recipients": Effect.AT_ONCE,
+    "gateway.recipientsDatabase": Effect.RESTART,
+    "gateway.trustedProxies": Effect.AT_ONCE,
+    "gateway.storages": Effect.AT_ONCE,
+    "gateway.tokenKeys": Effect.AT_ONCE,
+    "gateway.allowedRoots": Effect.AT_ONCE,
+    "gateway.maxStalenessSeconds": Effect.AT_ONCE,
+    "gateway.drainSeconds": Effect.AT_SHUTDOWN,
+    "gateway.drainDelaySeconds": Effect.AT_SHUTDOWN,
+    "gateway.cache": Effect.RESTART,
+    "gateway.compression": Effect.AT_ONCE,
+    "gateway.limits": Effect.AT_ONCE,
+    "gateway.limits.idleConnectionSeconds": Effect.NEW_CONNECTIONS,
+    "gateway.storageFaults": Effect.AT_ONCE,
+    "gateway.audit": Effect.RESTART,
+    "gateway.admin": Effect.RESTART,
+    "gateway.tracing": Effect.RESTART,
+}
+
+
+def row_of(key: str) -> str:
+    """The row of a key such as `gateway.recipients[].name`. Raises KeyError when the table lacks one."""
+    path = key.replace("[]", "").split(".")
+    for length in range(len(path), 0, -1):
+        row = ".".join(path[:length])
+        if row in EFFECTS:
+            return row
+    raise KeyError(key)
+
+
+def changed_fixed_keys(running: Config, loaded: Config) -> list[str]:
+    """The rows that differ although they need a restart."""
+    return [
+        row
+        for row, effect in EFFECTS.items()
+        if effect is Effect.RESTART and _value(running, row) != _value(loaded, row)
+    ]
+
+
+def _value(config: Config, row: str) -> Any:
+    value: Any = config
+    for word in row.split("."):
+        value = getattr(value, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", word))
+    return value
