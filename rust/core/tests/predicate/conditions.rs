@@ -184,7 +184,7 @@ fn sql_constant(choices: &mut Choices<'_>, data_type: Type, constant: &Value) ->
         (Type::Timestamp, Value::Number(micros)) if either => {
             format!("TIMESTAMP '{}Z'", clock(*micros, 'T', 6))
         }
-        (Type::Timestamp, Value::Number(micros)) => format!("'{}'", clock(*micros, ' ', 6)),
+        (Type::Timestamp, Value::Number(micros)) => format!("'{}Z'", clock(*micros, ' ', 6)),
         (Type::TimestampNtz, Value::Number(micros)) => {
             format!("TIMESTAMP_NTZ '{}'", clock(*micros, ' ', 6))
         }
