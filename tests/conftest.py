@@ -29,6 +29,7 @@ SPARK_TEST_SECONDS = 900
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for whatever asks for the fixture)")
+    config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
             # py4j leaves its sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        if "tests/clone/" in item.path.as_posix():
+            item.add_marker(pytest.mark.clone)
 
 
 @pytest.hookimpl(wrapper=True)

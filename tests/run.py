@@ -40,6 +40,21 @@ JAVA = range(17, 22)
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
 
+# What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
+QUICK_TESTS = [
+    f"tests/{name}.py"
+    for name in (
+        "test_checkout",
+        "test_config",
+        "test_error_rows",
+        "test_house",
+        "test_readme",
+        "test_query",
+        "tables/test_golden",
+        "properties/test_twin",
+    )
+]
+QUICK_RUST_TESTS = ["checkpoint", "deletion_vector"]
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -175,12 +190,42 @@ def fuzz(_: list[str]) -> None:
 def python(pytest_arguments: list[str]) -> None:
     """All of pytest but for Spark: a real S3 server, the official client, made tables, properties."""
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
-    pytest("not spark", pytest_arguments, needs=needs)
+    pytest("not spark and not clone", pytest_arguments, needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
     """The tests that need a Spark session, in a process of their own: the JVM is as large as all others."""
-    pytest("spark", pytest_arguments, needs=(java, spark_jars, versitygw, client_environment, made_tables))
+    needs = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
+    pytest("spark", pytest_arguments, needs=needs)
+
+
+def clone(_: list[str]) -> None:
+    """README's console lines and the quick tests, in a clone with nothing beside it and a new environment."""
+    need_tool("git", "https://git-scm.com")
+    need_tool("cargo", "https://rustup.rs")
+    project, checkout = project_environment(), fresh_clone()
+    install_gateway()
+    if which("go"):
+        versitygw()
+    own, target = checkout / ".venv", CACHE / "clone/target"
+    if not target.exists() and (CACHE / "target/release").exists():
+        # Of its own, since pyo3 compiles once more for each interpreter; the other crates are the same.
+        shutil.copytree(CACHE / "target/release", target / "release", symlinks=True)
+    nothing = dict.fromkeys(("DELTA_GATEWAY_GOLDEN", "DELTA_GATEWAY_MADE", "PYTHONPATH"), "")
+    variables = {"DELTA_GATEWAY_CLONE": str(checkout), **nothing}
+    build = {"CARGO_TARGET_DIR": str(target), "PYO3_PYTHON": str(own / "bin/python")}
+    run(sys.executable, "-m", "venv", own)
+    lines = [project / "pytest", "-m", "clone", "--durations=5", "tests/clone"]
+    run(*lines, directory=checkout, variables=variables | build)
+    # The quick tests run on the package that the README's line has installed, by the tools of the project's
+    # environment, which come after it.
+    (tools,) = (CACHE / "project/lib").glob("python*/site-packages")
+    (packages,) = (own / "lib").glob("python*/site-packages")
+    (packages / "tools-of-the-tests.pth").write_text(f"{tools}\n")
+    quick = [own / "bin/python", "-P", "-m", "pytest", "-q", "-m", "not spark and not clone", *QUICK_TESTS]
+    run(*quick, directory=checkout, variables=variables)
+    tests = ["cargo", "test", "-q", "-p", "deltalog", "--lib", "--locked", "--", *QUICK_RUST_TESTS]
+    run(*tests, directory=checkout, variables=variables)
 
 
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
@@ -189,6 +234,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "lint": lint,
     "python": python,
     "spark": spark,
+    "clone": clone,
 }
 
 
@@ -219,6 +265,38 @@ def project_environment() -> Path:
 def client_environment() -> Path:
     """The scripts of an environment with the official Python client."""
     return virtual_environment("client", OFFICIAL_CLIENT)
+
+
+def fresh_clone() -> Path:
+    """Clones what is committed, with the changes of tracked files, to a directory with nothing beside it.
+
+    A file that is as it was in the clone before keeps its time, so that cargo compiles only what changed.
+    """
+    if not (ROOT / ".git").exists():
+        raise Missing("the sources are no git repository")
+    checkout, before = CACHE / "clone/alone/checkout", CACHE / "clone/before"
+    shutil.rmtree(before, ignore_errors=True)
+    if checkout.exists():
+        checkout.rename(before)
+    shutil.rmtree(checkout.parent, ignore_errors=True)
+    checkout.parent.mkdir(parents=True)
+    run("git", "clone", "-q", ROOT, checkout)
+    changes = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=ROOT, check=True, capture_output=True)
+    if changes.stdout:
+        say("  with the changes of tracked files that are not committed")
+        subprocess.run(["git", "apply"], cwd=checkout, check=True, input=changes.stdout)
+    left_out = ["git", "ls-files", "--others", "--exclude-standard"]
+    for name in subprocess.run(left_out, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
+        "\n"
+    ):
+        if name:
+            say(f"  without {name}, which is not tracked")
+    for path in checkout.rglob("*"):
+        old = before / path.relative_to(checkout)
+        if path.is_file() and old.is_file() and path.read_bytes() == old.read_bytes():
+            shutil.copystat(old, path)
+    shutil.rmtree(before, ignore_errors=True)
+    return checkout
 
 
 def virtual_environment(name: str, requirements: list[str]) -> Path:

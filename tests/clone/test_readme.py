@@ -1,0 +1,262 @@
+"""The README's console lines as they stand, from the top of a clone, in a new virtual environment.
+
+`tests/run.py clone` makes the clone and the environment. A line either runs here, under `@runs`, or is listed
+in ELSEWHERE with the reason why it cannot run here and the test that runs the same command.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from stores.versitygw import VersityGw, free_port, wait_for
+
+NAMED = os.environ.get("DELTA_GATEWAY_CLONE")
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALL_SECONDS = 1800
+
+PIPELINE = "test_every_command_runs_by_spark_submit"
+DEVELOPMENT = "needs the development group, which `pip install .` leaves out; "
+ELSEWHERE = {
+    "python3 tests/run.py": ("is the command that runs this test", "test_every_line_runs_or_says_why_not"),
+    "python loadtests/run.py": (
+        DEVELOPMENT + "takes minutes",
+        "test_a_mix_of_users_gets_no_wrong_answer",
+    ),
+    "python loadtests/run.py --shape spike": (
+        DEVELOPMENT + "takes minutes",
+        "test_a_mix_of_users_gets_no_wrong_answer",
+    ),
+    "python loadtests/run.py --short": (DEVELOPMENT, "test_a_mix_of_users_gets_no_wrong_answer"),
+    "python bench/run.py --large 10000000 --report bench.html --json bench.json": (
+        DEVELOPMENT + "takes an hour",
+        "test_a_hundred_thousand_files_are_answered_whole_and_right",
+    ),
+    "python bench/run.py --short": (
+        DEVELOPMENT,
+        "test_a_hundred_thousand_files_are_answered_whole_and_right",
+    ),
+    "delta-gateway verify": (
+        "needs the extra `spark` and Java",
+        "test_every_generated_and_demo_table_is_equal",
+    ),
+    "spark-submit": ("needs a cluster and its buckets", PIPELINE),
+    "delta-gateway generate": ("writes a million rows to /data", PIPELINE),
+    "delta-gateway fleet": ("needs the extra `spark` and Java", PIPELINE),
+    "delta-gateway usage": ("reads the audit log of a server in /var", PIPELINE),
+}
+"""Beginnings of lines; the longest one that fits is that of a line."""
+
+
+def console_lines() -> list[str]:
+    """Every command of a console block, without its prompt and its comment; continued lines are one."""
+    blocks = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    assert all(line.startswith("$ ") for line in lines)
+    return [re.sub(r"\s+#.*", "", line.removeprefix("$ ")) for line in lines]
+
+
+LINES = console_lines()
+RUN_HERE: set[str] = set()
+
+
+def runs(*beginnings: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers lines, by their beginnings, that a test runs, and gives it the lines themselves."""
+    found = [line for beginning in beginnings for line in LINES if line.startswith(beginning)]
+    RUN_HERE.update(found)
+    return pytest.mark.parametrize("lines", [pytest.param(found, id=", ".join(beginnings))])
+
+
+needs_clone = pytest.mark.skipif(NAMED is None, reason="there is no clone: `tests/run.py clone` makes one")
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A shell at the top of the clone, with its virtual environment in force."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    def run(self, line: str) -> str:
+        """Runs a line to its end, which must be a good one. Returns what it printed."""
+        ended = self.start(line, stderr=subprocess.PIPE)
+        said, errors = ended.communicate()
+        assert ended.returncode == 0, f"{line}\n{said}\n{errors}"
+        return said
+
+    def start(self, line: str, **options: Any) -> subprocess.Popen[str]:
+        """Starts a line; `exec` makes the process that of the command."""
+        return subprocess.Popen(
+            ["bash", "-c", f"exec {line}"],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    @contextmanager
+    def running(self, line: str, port: int) -> Iterator[None]:
+        """A server for the length of a block, ended as a terminal ends it."""
+        with self.start(line) as process:
+            try:
+                wait_for(port, process)
+                yield
+            finally:
+                process.send_signal(signal.SIGINT)
+        assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """Of a newcomer: nothing of this interpreter's, and the clone's virtual environment in force."""
+    assert NAMED is not None
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "AWS_"))}
+    scripts = Path(NAMED) / ".venv/bin"
+    return kept | {"PATH": f"{scripts}{os.pathsep}{kept['PATH']}", "VIRTUAL_ENV": str(scripts.parent)}
+
+
+@pytest.fixture(scope="module")
+def shell(environment: dict[str, str]) -> Shell:
+    assert NAMED is not None
+    return Shell(Path(NAMED), environment)
+
+
+def test_every_line_runs_or_says_why_not() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    used = set()
+    for line in LINES:
+        listed = [beginning for beginning in ELSEWHERE if line.startswith(beginning)]
+        assert (line in RUN_HERE) != bool(listed), line
+        if listed:
+            beginning = max(listed, key=len)
+            used.add(beginning)
+            assert f"def {ELSEWHERE[beginning][1]}(" in tests, line
+    assert used == set(ELSEWHERE)
+
+
+@needs_clone
+def test_nothing_lies_beside_the_clone() -> None:
+    assert NAMED is not None
+    assert Path(NAMED) == ROOT
+    assert [found.name for found in ROOT.parent.iterdir()] == [ROOT.name]
+
+
+@needs_clone
+@pytest.mark.timeout(INSTALL_SECONDS)
+@runs("pip install .")
+def test_the_package_installs(shell: Shell, lines: list[str]) -> None:
+    (install,) = lines
+    shell.run(install)
+    assert (shell.directory / ".venv/bin/delta-gateway").exists()
+
+
+@needs_clone
+@runs("delta-gateway demo")
+def test_the_demo_runs_until_it_is_stopped(shell: Shell, lines: list[str]) -> None:
+    (demo,) = lines
+    with shell.start(demo) as process:
+        assert process.stdout is not None
+        told = "".join(iter(process.stdout.readline, "curl:\n"))
+        curl = process.stdout.readline().strip()
+        (endpoint,) = re.findall(r"at (http://\S+) until", told)
+        wait_for(int(endpoint.split(":")[2].split("/")[0]), process)
+        items = json.loads(shell.run(curl))["items"]
+        process.send_signal(signal.SIGINT)
+    assert [item["name"] for item in items] == ["cities", "readings", "orders"]
+    assert process.returncode == 0
+
+
+@needs_clone
+def test_the_demo_reads_its_own_shares_once(shell: Shell) -> None:
+    assert "`delta-gateway demo --once`" in README
+    assert "demo.default.cities: 8 rows" in shell.run("delta-gateway demo --once")
+
+
+@needs_clone
+def test_the_module_says_what_to_do_here_and_runs_with_a_safe_path(shell: Shell) -> None:
+    with shell.start("python -m gateway --help", stderr=subprocess.PIPE) as process:
+        _, errors = process.communicate()
+    assert process.returncode != 0
+    (line,) = errors.splitlines()
+    assert "run `pip install -e .`" in line
+    assert "delta-gateway" in shell.run("python -P -m gateway --help")
+
+
+@needs_clone
+def test_the_program_for_spark_submit_is_that_of_the_installed_package(shell: Shell) -> None:
+    (line,) = (line for line in LINES if line.startswith("spark-submit"))
+    (inner,) = re.findall(r"\$\((.*?\))\'\)", line)
+    program = Path(shell.run(f"{inner}'").strip())
+    assert program.is_relative_to(shell.directory / ".venv")
+    assert program.name == "cli.py"
+
+
+@pytest.fixture(scope="module")
+def provider(shell: Shell, versitygw: VersityGw, demo_tables: Path) -> tuple[Shell, int]:
+    """A shell beside the README's share.yaml, with the store's keys in its environment; the server's port."""
+    (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
+    # What a reader writes differently, too: the store, a free port, and the second share of the later lines.
+    port = free_port()
+    here = f"region: {versitygw.region}, endpoint: '{versitygw.endpoint}', pathStyle: true"
+    yaml = yaml.replace("region: eu-central-1", here).replace("port: 8080", f"port: {port}")
+    yaml = yaml.replace("gateway:\n", "  - name: logs\n    schemas: []\ngateway:\n")
+    (shell.directory / "share.yaml").write_text(yaml)
+    versitygw.upload(demo_tables / "orders", "my-bucket", "warehouse/orders")
+    keys = {
+        "AWS_ACCESS_KEY_ID": versitygw.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": versitygw.secret_access_key,
+    }
+    return Shell(shell.directory, shell.environment | keys), port
+
+
+def tables_of(profile: Path) -> list[str]:
+    """The tables that a profile opens."""
+    credentials = json.loads(profile.read_text())
+    url = f"{credentials['endpoint'].rstrip('/')}/shares/sales/all-tables"
+    request = Request(url, headers={"Authorization": f"Bearer {credentials['bearerToken']}"})
+    with urlopen(request, timeout=60) as answer:
+        return [item["name"] for item in json.load(answer)["items"]]
+
+
+@needs_clone
+@runs("delta-gateway recipient add alice", "delta-gateway check", "delta-gateway serve")
+def test_a_first_share_on_s3(provider: tuple[Shell, int], lines: list[str]) -> None:
+    (shell, port), (add, check, serve) = provider, lines
+    shell.run(add)
+    assert "1 of 1 tables can be read" in shell.run(check)
+    for line in (serve, f"{serve} --workers 2"):
+        with shell.running(line, port):
+            assert tables_of(shell.directory / "alice.share") == ["orders"]
+
+
+@needs_clone
+@runs(
+    "delta-gateway recipient add acme",
+    "delta-gateway recipient rotate acme",
+    "delta-gateway recipient grant acme",
+    "delta-gateway recipient revoke acme",
+    "delta-gateway recipient show acme",
+    "delta-gateway recipient list",
+)
+def test_recipients(provider: tuple[Shell, int], lines: list[str]) -> None:
+    shell, _ = provider
+    *changes, show, listing = lines
+    for line in changes:
+        shell.run(line)
+    profiles = [shlex.split(line)[-1] for line in changes[:2]]
+    tokens = {json.loads((shell.directory / name).read_text())["bearerToken"] for name in profiles}
+    assert len(tokens) == 2
+    shown = shell.run(show)
+    assert all(action in shown for action in ("logs", "sales"))
+    assert "acme" in shell.run(listing)
