@@ -196,6 +196,8 @@ class Snapshot:
     schema_string: str | None
     is_in_memory: bool
     """Whether `totals` and `files` read nothing, so that they may be called on the event loop."""
+    has_totals: bool
+    """Whether `totals` and `header` read nothing."""
     has_bad_hint: bool
     """Whether `_last_checkpoint` led to nothing, so that the whole log had to be listed."""
     identity: str
@@ -305,6 +307,8 @@ class Table:
         """
     def latest_if_fresh(self, *, max_staleness_ms: int) -> Snapshot | None:
         """As `snapshot`, but never reads: None when the last look is too old. May be called on the event loop."""
+    def kept(self, *, max_age_ms: int) -> Snapshot | None:
+        """The latest version of a look at most `max_age_ms` ago. Neither reads nor begins to: the storage may hang."""
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """The earliest version committed at or after a timestamp. Raises TimestampOutOfRange after the last. *Blocks*."""
     def version_at_or_before(self, timestamp_ms: int) -> int:

@@ -102,7 +102,11 @@ class AuditLog:
         queue_records: int = 10_000,
         on_trouble: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        """`on_trouble` is told, in the writer's thread, when writing fails and when it works again."""
+        """`on_trouble` is called, in the writer's thread, when writing fails and when it works again.
+
+        Raises OSError for a file that cannot be opened: what is wrong with its directory or its rights is
+        noticed here, and not by the first request.
+        """
         self._path = path
         self._queue_records = queue_records
         self._on_trouble = on_trouble
@@ -113,6 +117,10 @@ class AuditLog:
         self._torn = False
         self.healthy = True
         self.counts = AuditCounts()
+        try:
+            self._open()
+        except OSError as error:
+            raise OSError(f"the audit log {path} cannot be opened: {error.strerror}") from None
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
@@ -146,6 +154,11 @@ class AuditLog:
         except TimeoutError:
             return False
         return True
+
+    def write(self, line: bytes, *, timeout_seconds: float) -> bool:
+        """As `written`, for a thread that may block."""
+        done = threading.Event()
+        return self._enqueue(line, done.set) and done.wait(timeout_seconds)
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
         """Write what is queued, then stop; what cannot be written in time is counted as dropped."""
@@ -224,6 +237,17 @@ class AuditLog:
             self._descriptor = None
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
         return self._descriptor
+
+    @staticmethod
+    def trouble(path: Path) -> str | None:
+        """Why a log at this path could not be written; None when it could. Creates nothing."""
+        if path.exists():
+            is_writable = path.is_file() or path.is_char_device() or path.is_fifo()
+            return None if is_writable and os.access(path, os.W_OK) else "it cannot be written"
+        directory = path.parent
+        if not directory.is_dir():
+            return f"the directory {directory} does not exist"
+        return None if os.access(directory, os.W_OK | os.X_OK) else f"nothing can be created in {directory}"
 
     def _same_file(self, descriptor: int) -> bool:
         try:

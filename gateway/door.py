@@ -21,7 +21,9 @@ from gateway.access_log import AccessLog
 from gateway.auth import identify
 from gateway.errors import (
     CLIENT_CLOSED_REQUEST,
+    AccessRevoked,
     BodyTooLarge,
+    GatewayError,
     MalformedRequest,
     PermissionDenied,
     answer,
@@ -139,6 +141,7 @@ class Door:
         """Answer by what may be a stream, within the memory of all of them."""
         taken_bytes = await memory.enter_stream()
         self._watch.stream_begun()
+        exchange.require_access = AccessCheck(self, exchange)
         try:
             return await exchange.route.handler(exchange)
         finally:
@@ -152,6 +155,34 @@ class Door:
         said = answer(error, exchange.id)
         exchange.facts["error_code"] = said.error_code
         return said.response()
+
+
+class AccessCheck:
+    """Whether what was allowed when a request came is allowed still, as a stream asks with each chunk."""
+
+    __slots__ = ("_door", "_exchange", "_seen")
+
+    def __init__(self, door: Door, exchange: Exchange) -> None:
+        self._door = door
+        self._exchange = exchange
+        self._seen = exchange.sharing
+        """The state by which access was checked last."""
+
+    def __call__(self) -> None:
+        """Raise AccessRevoked when the token, the recipient or the grant has ended since."""
+        sharing = self._door.sharing
+        if sharing is self._seen:
+            return
+        exchange, names = self._exchange, self._exchange.names
+        authorization = exchange.request.headers.getall("Authorization", [])
+        try:
+            recipient = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
+            if recipient.name != exchange.recipient.name or not allowed(recipient.networks, exchange.address):
+                raise AccessRevoked
+            sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
+        except GatewayError:
+            raise AccessRevoked from None
+        self._seen = sharing
 
 
 async def _body(request: web.BaseRequest, seconds: float) -> bytes:

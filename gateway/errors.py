@@ -6,6 +6,7 @@ GatewayError              its text is for clients
 │   └── BodyTooLarge
 ├── Unauthenticated       no token that opens anything
 ├── PermissionDenied
+│   └── AccessRevoked     while the answer was under way
 ├── NotFound              absent or not granted: one answer
 │   └── NoSuchPath
 ├── UnsupportedOperation  a format or feature
@@ -82,6 +83,13 @@ class Unauthenticated(GatewayError):
 
 class PermissionDenied(GatewayError):
     """Who asks is known, and may not."""
+
+
+class AccessRevoked(PermissionDenied):
+    """A token, a recipient or a grant ended while an answer was under way."""
+
+    def __init__(self) -> None:
+        super().__init__("the access was revoked while the answer was under way")
 
 
 class NotFound(GatewayError):

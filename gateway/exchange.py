@@ -47,6 +47,10 @@ class Route:
         object.__setattr__(self, "name", self.name or str(getattr(self.handler, "__name__", "")))
 
 
+def _always() -> None:
+    """Nothing can be revoked."""
+
+
 @dataclass(slots=True, eq=False)
 class Exchange:
     """A request and what belongs to it from its head to the end of its answer.
@@ -63,6 +67,7 @@ class Exchange:
         drain_rate: the slowest reader that its answer bears.
         first_byte_seconds: when the head of a stream left; None for an answer that leaves whole.
         facts: what is told of it in the log, by name.
+        require_access: raises AccessRevoked once the recipient may not read any more what is being sent.
 
     """
 
@@ -78,6 +83,7 @@ class Exchange:
     drain_rate: DrainRate = DrainRate()  # noqa: RUF009 - it is frozen
     first_byte_seconds: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
+    require_access: Callable[[], None] = _always
 
     @property
     def recipient(self) -> Recipient:

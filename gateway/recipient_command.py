@@ -35,6 +35,7 @@ from gateway.serving.administration import endpoint, open_audit, open_database
 from gateway.sharing import epoch_ms
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+READING = frozenset({"show", "list"})
 
 
 class _AnyOrder(argparse.ArgumentParser):
@@ -99,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Do one operation; 0, or 1 with the reason on the standard error."""
     config = load(arguments.config, needs_readers=False)
-    audit = open_audit(config)
+    audit = None if arguments.operation in READING else open_audit(config)
     try:
         return _run(arguments, config, audit)
     except (RecipientError, OSError) as error:

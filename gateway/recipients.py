@@ -189,12 +189,14 @@ class RecipientDatabase:
         create: bool = True,
         taken_names: Callable[[], frozenset[str]] = frozenset,
         known_shares: Callable[[], Iterable[str]] | None = None,
+        before_change: Callable[[Change], None] = lambda _change: None,
         on_change: Callable[[Change], None] = lambda _change: None,
     ) -> None:
         """Open the file. Raises DatabaseMissing where there is none and none may be created.
 
         `taken_names`: lower-case names that the configuration file already gives to recipients.
-        `known_shares`: those that can be granted; None: any.
+        `known_shares`: those that can be granted; None: any. `before_change` is called with each change before
+        it is committed, and may raise to refuse it; `on_change` is called afterwards.
         """
         if not create and not path.exists():
             raise DatabaseMissing
@@ -205,6 +207,7 @@ class RecipientDatabase:
         self._actor = actor
         self._taken_names = taken_names
         self._known_shares = known_shares
+        self._before_change = before_change
         self._on_change = on_change
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
         with suppress(sqlite3.OperationalError):
@@ -394,7 +397,9 @@ class RecipientDatabase:
                 "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
                 (at_ms, self._actor, action, name, _pack(detail)),
             )
-        self._on_change(Change(at_ms, self._actor, action, name, MappingProxyType(detail)))
+            change = Change(at_ms, self._actor, action, name, MappingProxyType(detail))
+            self._before_change(change)
+        self._on_change(change)
 
     def _one(self, name: str) -> RecipientRecord:
         records = self._read(name)

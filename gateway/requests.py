@@ -90,12 +90,17 @@ class TableRequest:
             shared_error=partial(shared_error, self.table),
         )
 
+    @property
+    def accepted_codings(self) -> str:
+        """The Accept-Encoding header, of however many lines."""
+        return ",".join(self.exchange.request.headers.getall("Accept-Encoding", ()))
+
     def content_coding(self, paging: Paging, *, files: int | None = None) -> ContentCoding:
         """The coding for an answer of so many files; without a number it counts as large."""
         most = [count for count in (files, self.page_size(paging)) if count is not None]
         compression = self.sharing.config.gateway.compression
         return content_coding(
-            self.exchange.request.headers.get("Accept-Encoding", ""),
+            self.accepted_codings,
             self.exchange.request.remote,
             compression,
             files=min(most, default=compression.minimum_files),

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +27,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 
 from gateway.config import Compression
+from gateway.errors import AccessRevoked
 from gateway.errors import answer as error_answer
 from gateway.exchange import Exchange
 from gateway.limits import DrainRate
@@ -46,7 +49,13 @@ NOT_SENT_BYTES = 128 * 1024
 SEND_BUFFER_BYTES = 512 * 1024
 
 # Best first: zstd costs half of gzip's time and is smaller.
-CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip")
+CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip", "identity")
+ALIASES = {"x-gzip": "gzip"}
+# Clients send the same header again and again.
+REMEMBERED_CODINGS = 256
+REMEMBERED_LENGTH = 256
+
+_WEIGHT = re.compile(r"0(?:\.[0-9]*)?|1(?:\.0*)?")
 
 
 class SlowReader(Exception):
@@ -115,11 +124,13 @@ async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamRe
         _end_by_reset(connection, True)
     try:
         while (piece := await pieces.next()) is not None:
+            exchange.require_access()
             await body.write(piece)
             # Let go of: the buffer is wanted for another piece.
             piece = None
             # A fast client never suspends a write; others wait for the loop.
             await asyncio.sleep(0)
+        exchange.require_access()
         await body.end(sent.ending())
     except ConnectionError:
         exchange.facts["outcome"] = "client left"
@@ -151,19 +162,44 @@ def _head(sent: Answer) -> web.StreamResponse:
 def content_coding(
     accepted: str, remote: str | None, compression: Compression, *, files: int
 ) -> ContentCoding:
-    """Choose the coding of an answer of so many files for a client that accepts these codings."""
-    if not compression.enabled or files < compression.minimum_files:
+    """Choose the coding of an answer of so many files by the Accept-Encoding header (RFC 9110, 12.5.3)."""
+    if not compression.enabled:
         return "identity"
-    if compression.skip_loopback and remote is not None and _is_loopback(remote):
+    codings = acceptable_codings(accepted)
+    is_spared = compression.skip_loopback and remote is not None and _is_loopback(remote)
+    if "identity" in codings and (files < compression.minimum_files or is_spared):
         return "identity"
+    # A client that accepts none of ours gets the answer as it is.
+    return codings[0] if codings else "identity"
+
+
+def acceptable_codings(accepted: str) -> tuple[ContentCoding, ...]:
+    """The codings that an Accept-Encoding header accepts, best first.
+
+    What its sender names goes before what `*` stands for, and the heavier goes before the lighter. An answer
+    that is not coded is acceptable wherever it is not excluded, as the last choice where it is not named.
+    """
+    remember = _read_codings if len(accepted) <= REMEMBERED_LENGTH else _read_codings.__wrapped__
+    return remember(accepted)
+
+
+@lru_cache(REMEMBERED_CODINGS)
+def _read_codings(accepted: str) -> tuple[ContentCoding, ...]:
     weights = _weights(accepted)
-    return next((coding for coding in CODINGS if weights.get(coding, weights.get("*", 0.0)) > 0), "identity")
+    others = weights.get("*")
+    named = [coding for coding in CODINGS if weights.get(coding, 0.0) > 0]
+    # Sorting is stable: of equal weights ours decides.
+    named.sort(key=lambda coding: -weights[coding])
+    if others is None:
+        return (*named,) if "identity" in weights else (*named, "identity")
+    return (*named, *(coding for coding in CODINGS if coding not in weights and others > 0))
 
 
 async def _fail(exchange: Exchange, sent: Answer, body: Body, error: Exception) -> None:
     """Tell a fault in the last line, or cut the connection where the client did not ask for one."""
     said = error_answer(error, exchange.id)
-    exchange.facts.update(outcome="failed", error_code=said.error_code)
+    outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
+    exchange.facts.update(outcome=outcome, error_code=said.error_code)
     if sent.last_line is None:
         _cut(exchange.request)
         return
@@ -361,13 +397,12 @@ def _is_loopback(remote: str) -> bool:
 
 
 def _weights(accepted: str) -> dict[str, float]:
-    """Read an Accept-Encoding header: coding to weight."""
+    """Read an Accept-Encoding header: coding to weight. A weight that is none excludes its coding."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
-        coding, _, parameter = part.partition(";")
-        name, _, value = parameter.strip().partition("=")
-        try:
-            weights[coding.strip()] = float(value) if name.strip() == "q" else 1.0
-        except ValueError:
-            weights[coding.strip()] = 0.0
+        coding, *parameters = (word.strip() for word in part.split(";"))
+        if coding:
+            given = [word[2:] for word in parameters if word.startswith("q=")]
+            weight = given[0] if given else "1"
+            weights[ALIASES.get(coding, coding)] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
     return weights

@@ -12,12 +12,11 @@ import logging
 import math
 import os
 import select
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -89,6 +88,10 @@ class Access:
             store.keys is None or store.keys.are_fresh for store in stores
         )
 
+    def signers_in_memory(self) -> _native.Signers | None:
+        """Those that were made last, if their keys are still valid. Never blocks."""
+        return self._signers[1] if self._signers is not None and self.is_fresh else None
+
     def renew(self) -> None:
         """See that the table can be read. Blocks while keys are renewed. Raises LogError."""
         self._roots[0][2].renew()
@@ -146,6 +149,14 @@ class OpenTable:
             raise too_early(self.shared)
         return snapshot
 
+    def pinned(self, *, identity: str) -> _native.Snapshot:
+        """The snapshot that an earlier answer names, for its next pages."""
+        return self.native.snapshot(identity=identity)
+
+    def given(self, version: int) -> _native.Snapshot:
+        """A version that the recipient was given before, whether its history is shared or not."""
+        return self.native.snapshot(version=version)
+
     def latest_in_memory(self) -> _native.Snapshot | None:
         """The latest snapshot, if a look is fresh and nothing has to be read or renewed. Never blocks."""
         if not self.access.is_fresh:
@@ -189,6 +200,9 @@ class OpenTable:
             starting_version=first, ending_version=last, change_data_feed=change_data_feed, heading=heading
         )
 
+    def require_files(self, snapshot: _native.Snapshot) -> None:
+        """Refuse a snapshot whose files cannot be listed: the files of this one can be read."""
+
     def _warn_of_bad_hint(self, snapshot: _native.Snapshot) -> None:
         if snapshot.has_bad_hint and "hint" not in self.warned:
             self.warned.add("hint")
@@ -210,6 +224,69 @@ class OpenTable:
             raise InvalidParameter(
                 f"version {version} is not shared; the first shared version is {self.shared.start_version}"
             )
+
+
+class NotKept(Exception):
+    """What is asked of a table whose storage is down is not in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTable(OpenTable):
+    """What is kept in memory of a table whose storage is down.
+
+    Its methods read nothing, begin to read nothing and never block, because the storage may hang. They raise
+    NotKept for what they would have to read.
+    """
+
+    kept: _native.Snapshot = field(kw_only=True)
+
+    @property
+    def native(self) -> _native.Table:
+        """Nothing can be read."""
+        raise NotKept
+
+    @property
+    def signers(self) -> _native.Signers:
+        """Those that were made last."""
+        signers = self.access.signers_in_memory()
+        if signers is None:
+            raise NotKept
+        return signers
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
+        """The kept snapshot, if it is the one that is asked for."""
+        if timestamp_ms is not None:
+            self.require_history()
+            raise NotKept
+        if version is None:
+            return self._readable(self.kept)
+        self.require_history()
+        self._require_shared(version)
+        return self.given(version)
+
+    def pinned(self, *, identity: str) -> _native.Snapshot:
+        """The kept snapshot, if an earlier answer names it."""
+        if identity != self.kept.identity:
+            raise NotKept
+        return self._readable(self.kept)
+
+    def given(self, version: int) -> _native.Snapshot:
+        """The kept snapshot, if it is of that version."""
+        if version != self.kept.version:
+            raise NotKept
+        return self._readable(self.kept)
+
+    @staticmethod
+    def _readable(snapshot: _native.Snapshot) -> _native.Snapshot:
+        """The snapshot, if its first lines can be written without reading."""
+        if not snapshot.has_totals:
+            raise NotKept
+        return snapshot
+
+    def require_files(self, snapshot: _native.Snapshot) -> None:
+        """Refuse to list files that would have to be read."""
+        if not snapshot.is_in_memory:
+            raise NotKept
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +367,6 @@ class Tables:
         )
         self._natives: dict[Location, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
-        self._read_at_seconds: dict[SharedTable, float] = {}
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
         if before is not None:
             self._take_over(before, catalog)
@@ -311,30 +387,23 @@ class Tables:
     async def reading(self, table: SharedTable, call: Callable[[OpenTable], R]) -> R:
         """Run a call that reads a table, on a thread of its storage.
 
-        While the storage is down, the call is made once more with what was kept of the table, if that is
-        young enough. Raises Unavailable when it is not.
+        While the storage is down, the call is made once more with what is kept of the table in memory, if
+        that is young enough; it reads nothing then. Raises Unavailable when that does not answer it.
         """
         opened = self.open(table)
         try:
             try:
-                read = await self._on_storage(table.location, call, opened)
+                return await self._on_storage(table.location, call, opened)
             except (Unavailable, _native.StorageUnavailable):
                 kept = self._kept(opened)
                 if kept is None:
                     raise
-                return await self._of_kept(call, kept)
+                # On no thread of the storage, which may hang; nor does the call wait for it.
+                with suppress(NotKept):
+                    return await self.blocking(call, kept)
+                raise
         except _native.LogError as error:
             raise shared_error(table, error) from None
-        self._read_at_seconds[table] = time.monotonic()
-        return read
-
-    async def _of_kept(self, call: Callable[[OpenTable], R], kept: OpenTable) -> R:
-        """What a call finds in what was kept. It may ask for more than that, of a storage that hangs."""
-        try:
-            async with asyncio.timeout(self._config.request_timeout_seconds or None):
-                return await self.blocking(call, kept)
-        except TimeoutError:
-            raise Unavailable("the storage does not answer at present") from None
 
     async def in_local_root(
         self, identity: str, call: Callable[Concatenate[str, P], R], *args: P.args, **kwargs: P.kwargs
@@ -377,12 +446,20 @@ class Tables:
         self._executor.shutdown(wait=False, cancel_futures=True)
         self.storages.close()
 
-    def _kept(self, opened: OpenTable) -> OpenTable | None:
+    def _kept(self, opened: OpenTable) -> KeptTable | None:
         stale_seconds = self._config.gateway.storage_faults.stale_seconds
-        age_seconds = time.monotonic() - self._read_at_seconds.get(opened.shared, -math.inf)
-        if age_seconds > stale_seconds:
+        kept = opened.table.kept(max_age_ms=int(stale_seconds * MILLISECONDS)) if stale_seconds else None
+        if kept is None:
             return None
-        return replace(opened, max_staleness_ms=int(stale_seconds * MILLISECONDS), stale=True)
+        return KeptTable(
+            opened.shared,
+            opened.table,
+            opened.access,
+            opened.max_staleness_ms,
+            stale=True,
+            warned=opened.warned,
+            kept=kept,
+        )
 
     def _make(self, table: SharedTable) -> OpenTable:
         staleness_seconds = self._config.gateway.max_staleness_seconds
@@ -409,8 +486,6 @@ class Tables:
             with suppress(_native.LogError):
                 if known is not None and known[0] is self.storages.store(table.location).native:
                     self._natives[table.location] = known
-                    if table in before._read_at_seconds:
-                        self._read_at_seconds[table] = before._read_at_seconds[table]
 
 
 def too_early(table: SharedTable) -> InvalidParameter:

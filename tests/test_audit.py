@@ -99,6 +99,24 @@ async def test_waiting_for_a_record_ends_in_time_on_a_full_disk_and_succeeds_on_
     good.close()
 
 
+def test_a_log_that_cannot_be_opened_is_noticed_at_once(tmp_path):
+    with pytest.raises(OSError, match=r"audit\.jsonl cannot be opened: No such file or directory"):
+        AuditLog(tmp_path / "missing" / "audit.jsonl")
+    assert "does not exist" in AuditLog.trouble(tmp_path / "missing" / "audit.jsonl")
+    assert "cannot be written" in AuditLog.trouble(tmp_path)
+    assert AuditLog.trouble(tmp_path / "audit.jsonl") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_thread_can_wait_for_a_record(tmp_path):
+    full, good = AuditLog(Path("/dev/full")), AuditLog(tmp_path / "audit.jsonl")
+    assert not full.write(record().line(), timeout_seconds=0.05)
+    assert good.write(record().line(), timeout_seconds=20)
+    assert (tmp_path / "audit.jsonl").read_bytes() == record().line()
+    for log in (full, good):
+        log.close()
+
+
 @pytest.mark.timeout(30)
 def test_a_disk_that_was_full_for_a_while_loses_no_queued_record_and_glues_no_lines(tmp_path):
     path, said = tmp_path / "audit.jsonl", []

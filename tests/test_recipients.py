@@ -301,6 +301,37 @@ def test_every_change_is_in_the_history_and_told_once_with_its_actor(database, c
     assert {change.actor for change in changes} == {"cli:test"}
 
 
+def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_path, clock):
+    refused = []
+
+    def refuse(change):
+        refused.append(change.action)
+        if len(refused) > 1:
+            raise RuntimeError("it cannot be recorded")
+
+    path, done = tmp_path / "recipients.db", []
+    with closing(
+        RecipientDatabase(path, now_ms=clock, before_change=refuse, on_change=done.append)
+    ) as database:
+        token = database.add("alice", shares=["sales"]).token
+        before = database.list(), database.history("alice")
+        clock.now_ms += 1
+        for change in (
+            lambda: database.add("bob"),
+            lambda: database.rotate("alice"),
+            lambda: database.revoke("alice"),
+            lambda: database.revoke("alice", shares=["sales"]),
+            lambda: database.grant("alice", ["logs"]),
+            lambda: database.allow("alice", ["192.0.2.0/24"]),
+        ):
+            with pytest.raises(RuntimeError):
+                change()
+        assert (database.list(), database.history("alice")) == before
+        assert live_hashes(database.show("alice"), clock.now_ms) == {token_sha256(token)}
+    assert len(refused) == 7
+    assert [change.action for change in done] == ["createRecipient"]
+
+
 def test_another_process_change_is_seen_by_polling_and_our_own_reading_is_not(database, tmp_path):
     reader = StoredReader(tmp_path / "state" / "recipients.db")
     before = reader.read()

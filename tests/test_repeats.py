@@ -168,6 +168,17 @@ async def test_an_answer_that_is_coded_for_some_is_made_for_each(client: Client,
     assert len(made) == 4
 
 
+async def test_whoever_excludes_what_is_not_coded_gets_no_repeated_answer(client: Client) -> None:
+    path = client.make_url(f"{PREFIX}/shares/s/schemas/d/tables/t/query")
+    for accepted, coding in (("gzip, identity;q=0", "gzip"), ("zstd, *;q=0", "zstd"), ("identity", None)):
+        plain = await ask(client)
+        async with client.session.post(
+            path, data=b"{}", headers=bearer() | {"Accept-Encoding": accepted}, auto_decompress=False
+        ) as response:
+            assert response.headers.get("Content-Encoding") == coding
+            assert (await response.read() == plain) == (coding is None)
+
+
 async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

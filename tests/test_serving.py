@@ -339,6 +339,40 @@ def test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not(tmp_pa
             gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_recipients_are_changed_only_with_their_record_where_the_audit_fails_closed(tmp_path, workers):
+    gateway = Gateway(tmp_path, audit={"file": "/dev/full", "failClosed": True}, recipientsDatabase="r.db")
+    with gateway.running(workers=workers):
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        status, body = gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["sales"]})
+        assert (status, json.loads(body)["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
+        assert "bearerToken" not in body.decode()
+        refused = gateway.command("add", "bob", "--share", "sales")
+        assert refused.returncode == 1
+        assert "the audit log cannot be written" in refused.stderr
+        assert json.loads(gateway.admin("GET", "/recipients")[1]) == {"recipients": []}
+        # What changes nothing needs no record.
+        assert gateway.command("list").returncode == 0
+    gateway.settings["gateway"]["audit"] = {"file": "audit.jsonl", "failClosed": True}
+    gateway.write()
+    assert gateway.command("add", "bob", "--share", "sales").returncode == 0
+    assert [record["actionName"] for record in gateway.records()] == ["createRecipient"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_missing_directory_of_the_audit_log_is_noticed_at_the_start_and_by_check(tmp_path, workers):
+    gateway = Gateway(tmp_path, audit={"file": "missing/audit.jsonl"})
+    started = gateway.command("--workers", str(workers), operation="serve")
+    assert started.returncode == 1
+    assert "missing/audit.jsonl cannot be opened: No such file or directory" in started.stderr
+    checked = gateway.command(operation="check")
+    assert checked.returncode == 1
+    assert f"the directory {tmp_path / 'missing'} does not exist" in checked.stdout
+    (tmp_path / "missing").mkdir()
+    assert gateway.command(operation="check").returncode == 0
+    assert list((tmp_path / "missing").iterdir()) == []
+
+
 def test_it_starts_in_under_a_second(gateway):
     # From the command to the first answer that it is ready, without the time that others had the processor.
     taken = []

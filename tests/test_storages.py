@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,10 +16,9 @@ from gateway import _native
 from gateway.config import Secret, loads
 from gateway.config.credentials import S3Credentials
 from gateway.config.roles import NoRole, role_of
-from gateway.errors import Unavailable
 from gateway.sharing import Sharing
 from gateway.storages import Keys, renew
-from gateway.tables import OpenTable
+from gateway.tables import Moment, OpenTable
 from gateway.tokens import InvalidToken
 
 HOUR = 3600.0
@@ -333,21 +332,47 @@ def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -
     assert again.sealer.open("list", "alice", made, now_ms=1000) == {"n": 1}
 
 
-async def test_who_is_answered_by_what_was_kept_waits_no_longer_than_others() -> None:
-    text = configuration(STORAGE).replace("gateway: {", "gateway: {storageFaults: {staleSeconds: 60}, ")
-    sharing = sharing_of(f"requestTimeoutSeconds: 1\n{text}")
+async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
+    text = (
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{demo_tables}/orders', "
+        "historyShared: true}]}]}]\n"
+        "gateway: {anonymous: true, storageFaults: {staleSeconds: 60, failures: 1000}}\n"
+    )
+    sharing = sharing_of(text)
+    tables = sharing.tables
     (table,) = sharing.catalog.tables()
-    go_on = threading.Event()
 
-    def of_a_storage_that_hangs(opened: OpenTable) -> bool:
-        if not opened.stale:
-            raise _native.StorageUnavailable("it does not answer")
-        return go_on.wait(20)
+    async def stale(call: Callable[[OpenTable], object]) -> object:
+        def of_a_storage_that_is_down(opened: OpenTable) -> object:
+            if not opened.stale:
+                raise _native.StorageUnavailable("it does not answer")
+            assert "storage-" not in threading.current_thread().name
+            return call(opened)
 
-    await sharing.tables.reading(table, lambda _opened: None)
+        return await tables.reading(table, of_a_storage_that_is_down)
+
+    async def is_refused(call: Callable[[OpenTable], object]) -> None:
+        with pytest.raises(_native.StorageUnavailable):
+            await stale(call)
+
     try:
-        with pytest.raises(Unavailable):
-            await sharing.tables.reading(table, of_a_storage_that_hangs)
+        # Nothing is kept before the first look.
+        await is_refused(lambda opened: opened.snapshot())
+        latest = await tables.reading(table, lambda opened: opened.snapshot())
+        await tables.reading(table, lambda opened: (opened.signers, latest.totals()))
+        version, identity = latest.version, latest.identity
+        assert (await stale(lambda opened: opened.snapshot())).identity == identity
+        assert (await stale(lambda opened: opened.snapshot(version=version))).identity == identity
+        assert (await stale(lambda opened: opened.pinned(identity=identity))).version == version
+        assert (await stale(lambda opened: opened.given(version))).version == version
+        assert await stale(lambda opened: opened.signers) is tables.open(table).signers
+        await is_refused(lambda opened: opened.snapshot(version=version - 1))
+        await is_refused(lambda opened: opened.snapshot(timestamp_ms=1))
+        await is_refused(lambda opened: opened.pinned(identity="another"))
+        await is_refused(lambda opened: opened.given(version - 1))
+        await is_refused(lambda opened: opened.version_at_or_after(1))
+        start, end = Moment(version=0), Moment()
+        await is_refused(lambda opened: opened.changes(start=start, end=end, change_data_feed=True))
+        await is_refused(lambda opened: opened.native)
     finally:
-        go_on.set()
-        sharing.tables.close()
+        tables.close()

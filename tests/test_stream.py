@@ -5,6 +5,8 @@ import gzip
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import ClientPayloadError
 from aiohttp.test_utils import TestClient
-from served import PREFIX, serve
+from served import PREFIX, bearer, recipients, serve
 from tables.made import make_log
 
 from gateway.audit import AuditLog
-from gateway.config import Compression
+from gateway.config import Compression, Config
+from gateway.sharing import Sharing
 from gateway.stream import content_coding
 
 Client = TestClient[Any, Any]
@@ -204,6 +207,35 @@ async def test_others_are_answered_while_long_answers_run(client: Client) -> Non
         ("*;q=0, gzip", 1000, "gzip"),
         ("br, identity", 1000, "identity"),
         ("gzip;q=nonsense", 1000, "identity"),
+        # Weights decide, whatever we prefer.
+        ("gzip;q=1.0, zstd;q=0.9", 1000, "gzip"),
+        ("gzip;q=0.5, zstd;q=0.50", 1000, "zstd"),
+        ("gzip;q=0.5, identity", 1000, "identity"),
+        ("gzip;q=0.5, identity;q=0.4", 1000, "gzip"),
+        ("gzip;q=0.001", 1000, "gzip"),
+        # `*` brings nothing before what was named.
+        ("gzip;q=1.0, *;q=0.5", 1000, "gzip"),
+        ("gzip;q=0.1, *;q=1", 1000, "gzip"),
+        ("gzip;q=0, *", 1000, "zstd"),
+        ("zstd;q=0, *", 1000, "gzip"),
+        ("identity;q=0.1, *", 1000, "identity"),
+        ("*;q=0", 1000, "identity"),
+        # What is not coded can be excluded, also for small answers.
+        ("identity;q=0, gzip", 1, "gzip"),
+        ("gzip, *;q=0", 1, "gzip"),
+        ("identity;q=0, *;q=0.5", 1, "zstd"),
+        ("*;q=0, identity", 1000, "identity"),
+        ("identity;q=0", 1, "identity"),
+        ("gzip, identity;q=0", 63, "gzip"),
+        # Spellings.
+        ("GZIP;Q=1, Zstd;q=0.0", 1000, "gzip"),
+        ("x-gzip", 1000, "gzip"),
+        (" gzip ; q=1 ,, ;q=1", 1000, "gzip"),
+        ("gzip;level=1;q=0, zstd", 1000, "zstd"),
+        ("zstd;q=nan, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=inf, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=2, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=-1, gzip;q=0.1", 1000, "gzip"),
     ],
 )
 def test_a_coding_is_chosen_when_it_is_accepted_and_pays(accepted: str, files: int, coding: str) -> None:
@@ -216,3 +248,64 @@ def test_loopback_clients_may_be_spared_the_coding() -> None:
         assert content_coding("gzip", remote, spared, files=1000) == "identity"
         assert content_coding("gzip", remote, Compression(), files=1000) == "gzip"
     assert content_coding("gzip", "10.0.0.1", spared, files=1000) == "gzip"
+
+
+@pytest.fixture
+async def granted(tables: Path) -> AsyncIterator[Client]:
+    """The table in two shares, of which each recipient was granted one."""
+    entry = f"{{name: whole, location: '{tables / 'whole'}', id: the-id}}"
+    shares = ", ".join(f"{{name: {name}, schemas: [{{name: d, tables: [{entry}]}}]}}" for name in "st")
+    started, _ = await serve(f"shares: [{shares}]\n{recipients(alice='s', bob='t')}")
+    yield started
+    await started.close()
+
+
+def changed(config: Config, change: str) -> Config:
+    """A configuration in which alice may read no more, or all that has nothing to do with her is another."""
+    alice, bob = config.gateway.recipients
+    if change == "token":
+        alice = replace(alice, tokens=())
+    elif change == "expiry":
+        alice = replace(alice, tokens=(replace(alice.tokens[0], expires=datetime.now(UTC)),))
+    elif change == "owner":
+        alice, bob = replace(alice, tokens=bob.tokens), replace(bob, tokens=alice.tokens, shares=("*",))
+    elif change == "grant":
+        alice = replace(alice, shares=("t",))
+    elif change == "network":
+        alice = replace(alice, networks=("192.0.2.0/24",))
+    elif change == "table":
+        config = replace(config, shares=(replace(config.shares[0], schemas=()), config.shares[1]))
+    else:
+        alice, bob = replace(alice, shares=("*",), networks=("127.0.0.0/8",)), replace(bob, tokens=())
+    return replace(config, gateway=replace(config.gateway, recipients=(alice, bob)))
+
+
+@pytest.mark.parametrize("with_end", [False, True])
+@pytest.mark.parametrize("change", ["token", "expiry", "owner", "grant", "network", "table", "others"])
+async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
+    granted: Client, change: str, with_end: bool
+) -> None:
+    door = granted.server.door
+    sent = bearer() | {"Accept-Encoding": "identity"} | (ENDING if with_end else {})
+    response = await granted.post(f"{TABLE}/whole/query", headers=sent)
+    received = await response.content.readany()
+    door.sharing = Sharing.of(changed(door.sharing.config, change), before=door.sharing)
+    cut = False
+    try:
+        received += await response.content.read()
+    except ClientPayloadError:
+        cut = True
+    lines = received.splitlines()
+    if change == "others":
+        assert not cut
+        assert len(lines) == ADDS + 2 + with_end
+        assert not with_end or "errorMessage" not in orjson.loads(lines[-1])["endStreamAction"]
+        return
+    assert len(lines) < ADDS // 2
+    assert cut != with_end
+    if with_end:
+        end = orjson.loads(lines[-1])["endStreamAction"]
+        assert end == {
+            "errorMessage": "the access was revoked while the answer was under way",
+            "httpStatusErrorCode": 403,
+        }

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import orjson
 
+from gateway.audit import AuditLog
 from gateway.catalog import SharedTable
 from gateway.commands.drawing import drawn
 from gateway.config import Config, load
@@ -24,6 +25,7 @@ from gateway.errors import GatewayError
 from gateway.routes.files import inside, split
 from gateway.sharing import Sharing
 from gateway.tables import AnswerOptions, LogError, Snapshot, Tables, read_whole
+from gateway.tls import server_context
 
 FETCH_TIMEOUT_SECONDS = 30
 PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
@@ -67,7 +69,21 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
-    return 1 if failed else 0
+    troubles = list(server_troubles(config))
+    for trouble in troubles:
+        sys.stdout.write(f"The server would not start: {trouble}\n")
+    return 1 if failed or troubles else 0
+
+
+def server_troubles(config: Config) -> Iterable[str]:
+    """What would keep a server from starting, beside its tables. Creates nothing."""
+    audit = config.gateway.audit
+    if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
+        yield f"the audit log {audit.file} cannot be written: {trouble}"
+    try:
+        server_context(config)
+    except OSError as reason:
+        yield str(reason)
 
 
 def check(config: Config) -> Iterable[Finding]:

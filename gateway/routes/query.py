@@ -72,14 +72,16 @@ def question_of(asked: TableRequest, latest: Snapshot) -> Hashable:
         asked.capabilities_text,
         asked.file_id_scheme,
         asked.exchange.body,
+        # Whoever excludes what is not coded is not answered by it.
+        "identity" in stream.acceptable_codings(asked.accepted_codings),
     )
 
 
 def is_same_for_all(asked: TableRequest, body: TableQuery, sent: stream.Answer) -> bool:
     """Whether an answer holds no token, which is one recipient's, and no client would have it coded."""
     compression = asked.sharing.config.gateway.compression
-    is_uncoded = not compression.enabled or (sent.considered or 0) < compression.minimum_files
-    return is_uncoded and not body.paging and not body.refreshes
+    is_small = not compression.enabled or (sent.considered or 0) < compression.minimum_files
+    return is_small and sent.content_coding == "identity" and not body.paging and not body.refreshes
 
 
 def latest_in_memory(asked: TableRequest, body: TableQuery, page: Page | None) -> Snapshot | None:
@@ -95,6 +97,7 @@ def answer_snapshot(
     """Start the answer of one version. Blocks, unless it is `found` in memory."""
     refresh = open_refresh(asked, body)
     snapshot = found or find_snapshot(asked, body, page, refresh)
+    asked.opened.require_files(snapshot)
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
     files_from = "memory" if snapshot.is_in_memory else "log"
@@ -163,10 +166,10 @@ def find_snapshot(
             raise InvalidToken("page")
         if body.at:
             opened.require_history()
-        return opened.native.snapshot(identity=page.identity)
+        return opened.pinned(identity=page.identity)
     if refresh is None:
         return opened.snapshot(version=body.at.version, timestamp_ms=body.at.timestamp_ms)
-    snapshot = opened.native.snapshot(version=refresh.version)
+    snapshot = opened.given(refresh.version)
     if snapshot.table_id != refresh.metadata_id:
         raise InvalidToken("refresh")
     return snapshot

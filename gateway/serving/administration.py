@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.admin import Administration, Reloaded
 from gateway.audit import AuditLog, AuditRecord
+from gateway.errors import Unavailable
 from gateway.recipients import Change, RecipientDatabase
 from gateway.serving.book import RecipientBook, configured_names
 
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway.serving")
 
+AUDIT_SECONDS = 2.0
+"""How long a change waits for its record at most."""
+
 
 def open_audit(config: Config) -> AuditLog | None:
-    """Open the audit log, if one is configured."""
+    """Open the audit log, if one is configured. Raises OSError when it cannot be opened."""
     settings = config.gateway.audit
     if settings is None:
         return None
@@ -42,12 +46,19 @@ def open_database(
 ) -> RecipientDatabase:
     """Open the recipients' database. Raises sqlite3.Error, OSError, RecipientError.
 
-    `create`: it is made where there is none.
+    `create`: it is made where there is none. With `failClosed` a change is in the audit log before it is
+    committed, and raises Unavailable when it cannot be recorded.
     """
+    settings = config.gateway.audit
+    first = audit if settings is not None and settings.fail_closed else None
 
-    def record(change: Change) -> None:
+    def before(change: Change) -> None:
+        if first and not first.write(change_record(change).line(), timeout_seconds=AUDIT_SECONDS):
+            raise Unavailable("the change is not made: the audit log cannot be written")
+
+    def after(change: Change) -> None:
         log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
-        if audit is not None:
+        if audit is not None and first is None:
             audit.put(change_record(change).line())
 
     return RecipientDatabase(
@@ -57,7 +68,8 @@ def open_database(
         create=create,
         known_shares=lambda: [share.name for share in config.shares],
         taken_names=lambda: configured_names(config),
-        on_change=record,
+        before_change=before,
+        on_change=after,
     )
 
 

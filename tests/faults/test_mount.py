@@ -8,13 +8,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
-from clients.server import RunningGateway, running_gateway, share
-from faults.answers import Broken, Files, query
+from clients.server import PREFIX, RunningGateway, running_gateway, share, table_path
+from faults.answers import HEADERS, Broken, Files, query
 from tables.made import make_log
 
 ADDS = 60_000
@@ -58,6 +60,20 @@ class Mounts:
 
 @pytest.fixture
 def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    with two_mounts(tmp_path, monkeypatch, {"cache": {"memoryBytes": 0}}) as found:
+        yield found
+
+
+@pytest.fixture
+def kept_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    """With snapshots that are served while their mount hangs."""
+    faults = {"openSeconds": 60, "staleSeconds": 600}
+    with two_mounts(tmp_path, monkeypatch, {"storageFaults": faults}) as found:
+        yield found
+
+
+@contextmanager
+def two_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> Iterator[Mounts]:
     if tmp_path.stat().st_dev == OTHER_MOUNT.stat().st_dev:
         pytest.skip(f"{OTHER_MOUNT} is no mount of its own")
     shim, hanging, whole, reads = (tmp_path / name for name in ("hanging.so", "hanging", "whole", "reads"))
@@ -75,8 +91,8 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
         section = {
             "drainDelaySeconds": 0,
             "drainSeconds": 1,
-            "cache": {"memoryBytes": 0},
             "storageFaults": {"openSeconds": 0.5},
+            **changes,
         }
         with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
             try:
@@ -116,6 +132,41 @@ async def test_a_mount_that_hangs_when_it_is_listed_holds_up_its_own_tables_alon
 async def test_a_mount_that_hangs_amid_streams_holds_up_its_own_tables_alone(mounts: Mounts):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     await hangs(mounts, mounts.reads.touch)
+
+
+async def test_falling_back_on_what_is_kept_asks_nothing_of_the_mount_that_hangs(kept_mounts: Mounts):
+    mounts = kept_mounts
+    for _ in range(2):
+        # Its columns are in memory after the first.
+        assert await mounts.ask("hanging.default.t") == mounts.expected
+    assert await mounts.ask("healthy.default.t") == mounts.expected
+    mounts.whole.touch()
+    # Its mount is given up after so many failures; then what needs no reading is answered at once.
+    begun = time.monotonic()
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{mounts.gateway.port}{PREFIX}{table_path('hanging.default.t')}/query"
+        sent = {"json": {}, "headers": HEADERS}
+        first = await asyncio.gather(*(statuses(session, url, sent) for _ in range(10)))
+        assert time.monotonic() - begun < 2 * REQUEST_SECONDS
+        assert set(first) == {(200, "true")}
+        # Versions that are not kept would have to be read: more of them than any pool has threads.
+        begun = time.monotonic()
+        past = [statuses(session, url, sent | {"json": {"version": 1}}) for _ in range(2 * ASKED)]
+        asked = asyncio.ensure_future(asyncio.gather(*past))
+        large = sent | {"json": {"predicateHints": ["path = 'x'"] * 2000}}
+        healthy = url.replace("hanging", "healthy")
+        for _ in range(5):
+            assert await statuses(session, healthy, large) == (200, None)
+            assert await statuses(session, url, sent) == (200, "true")
+        assert set(await asked) == {(503, None)}
+        assert time.monotonic() - begun < REQUEST_SECONDS
+    mounts.whole.unlink()
+
+
+async def statuses(session: aiohttp.ClientSession, url: str, sent: dict[str, Any]) -> tuple[int, str | None]:
+    async with session.post(url, **sent) as response:
+        await response.read()
+        return response.status, response.headers.get("delta-sharing-stale")
 
 
 @pytest.mark.parametrize("flag", ["whole", "reads"])

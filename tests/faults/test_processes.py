@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -18,6 +19,9 @@ from faults.held import open_files, open_sockets, resident
 from faults.proxy import Fault, running
 from faults.waiting import until
 from tables.made import make_log
+
+from gateway.recipients import RecipientDatabase
+from gateway.sharing import epoch_ms
 
 ADDS = 15_000
 
@@ -86,6 +90,40 @@ async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp
             gateway.process.terminate()
             assert whole_or_broken(await streams, table[1]) == 6
         assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+
+
+async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
+    section = {"drainDelaySeconds": 0, "recipientsDatabase": "recipients.db"}
+    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=epoch_ms)) as database:
+        token = database.add("alice", shares=["s"]).token
+        headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+
+        url = f"{PREFIX}{table_path('s.default.t')}/query"
+
+        async def read(session: aiohttp.ClientSession, base: str) -> bytes:
+            async with session.post(f"{base}{url}", headers=headers) as got:
+                assert got.status == 200
+                return await got.read()
+
+        with (
+            running_gateway(tmp_path, shares(table), section, workers=2) as gateway,
+            running(gateway.port) as proxy,
+        ):
+            # Throttled so that a whole answer takes a minute.
+            proxy.fault = Fault(bytes_per_second=200_000)
+            await until(lambda: listeners(gateway.port) == 2, 15)
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                streams = [asyncio.ensure_future(read(session, proxy.endpoint)) for _ in range(8)]
+                others = asyncio.ensure_future(storm(proxy.endpoint, 4))
+                await until(lambda: proxy.answered == 12, 30)
+                database.revoke("alice")
+                await asyncio.sleep(2)
+                # What has left before arrives later, and quickly from here on.
+                proxy.fault = Fault()
+                ended = await asyncio.gather(*streams, return_exceptions=True)
+                assert all(isinstance(one, aiohttp.ClientPayloadError) for one in ended), ended
+                assert whole_or_broken(await others, table[1]) == 4
 
 
 QUERY = (

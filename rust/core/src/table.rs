@@ -114,6 +114,14 @@ impl Table {
         Some(latest.snapshot)
     }
 
+    /// The latest snapshot that is known, if the look that found it is at most `max_age` old. Neither reads nor
+    /// begins to read anything: the storage may hang.
+    #[must_use]
+    pub fn kept(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
+        let latest = lock(&self.latest).clone()?;
+        (latest.looked_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
+    }
+
     /// Whether the files of a snapshot can be answered without reading anything.
     #[must_use]
     pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {

@@ -87,6 +87,11 @@ impl Snapshot {
     }
 
     #[getter]
+    fn has_totals(&self) -> bool {
+        self.snapshot.known_totals().is_some()
+    }
+
+    #[getter]
     fn has_bad_hint(&self) -> bool {
         self.snapshot.segment().has_bad_hint
     }

@@ -51,6 +51,12 @@ impl Table {
         }
     }
 
+    #[pyo3(signature = (*, max_age_ms))]
+    fn kept(&self, max_age_ms: u64) -> Option<Snapshot> {
+        let found = self.0.kept(Duration::from_millis(max_age_ms));
+        found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))
+    }
+
     fn version_at_or_after(&self, py: Python<'_>, timestamp_ms: i64) -> PyResult<i64> {
         run(py, || self.0.history(&pool()?)?.version_at_or_after(timestamp_ms))
     }
