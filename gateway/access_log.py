@@ -1,6 +1,7 @@
 """One structured line of JSON for every request: who, what, how it ended, how long it took.
 
-In: exchanges that are over. Out: lines in the log `gateway.access`. The path stands there, the query string
+In: exchanges that are over. Out: lines in the log `gateway.access`. `remote` is the client, as far as trusted
+proxies tell it, and `proxy` the one that it came through. The path stands there, the query string
 and headers do not: they may hold tokens and signatures.
 """
 
@@ -58,8 +59,14 @@ def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float
     }
     if exchange.asking is not None:
         fields["recipient"] = exchange.asking.name
-    if request.remote is not None:
-        fields["remote"] = request.remote
+    remote = request.remote
+    if exchange.sharing.trusted_proxies and (address := exchange.address) is not None:
+        client = str(address)
+        if client != remote:
+            fields["proxy"] = remote
+        remote = client
+    if remote is not None:
+        fields["remote"] = remote
     fields["duration_ms"] = round(seconds * 1000, 3)
     if sent_bytes := exchange.sent_bytes(response):
         fields["bytes"] = sent_bytes

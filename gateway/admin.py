@@ -84,6 +84,8 @@ class Administration:
     metrics_page: Callable[[], bytes]
     reload: Callable[[], Awaitable[Reloaded]]
     token_sha256: str = field(repr=False)
+    count_refused: Callable[[], None] = lambda: None
+    """Called for each request without a valid token."""
     metrics_token_sha256: str | None = field(default=None, repr=False)
 
 
@@ -135,6 +137,8 @@ async def _authenticate(request: web.Request, handler: Handler) -> web.StreamRes
         known.append(administration.metrics_token_sha256)
     matches = [hmac.compare_digest(sent, one.lower()) for one in known]
     if scheme.lower() != "bearer" or not any(matches):
+        administration.count_refused()
+        log.warning("a request of the admin listener without a valid token: from %s", request.remote)
         message = "the admin's bearer token is needed: Authorization: Bearer <token>"
         raise Unauthenticated(message, token_sent=scheme.lower() == "bearer" and bool(token.strip()))
     return await handler(request)

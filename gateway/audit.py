@@ -39,6 +39,7 @@ class Action(StrEnum):
     LIST_ALL_TABLES = "deltaSharingListAllTables"
     GET_TABLE_VERSION = "deltaSharingGetTableVersion"
     GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
+    GET_QUERY_INFO = "deltaSharingGetQueryInfo"
     QUERY_TABLE = "deltaSharingQueryTable"
     QUERIED_TABLE = "deltaSharingQueriedTable"
     QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"

@@ -30,6 +30,8 @@ log = logging.getLogger("gateway.metrics")
 PREFIX = "delta_gateway"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
+EXCESSES = ("requests", "streams", "files", "memory")
+BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
 _LAG_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -169,6 +171,17 @@ class Metrics:
         self.config_loaded = self._gauge(
             "config_loaded_timestamp_seconds", "When the running configuration was read.", mode="mostrecent"
         )
+        # An alert on an increase does not see a value that is absent before it.
+        for counter, outcomes in (
+            (self.reloads, ("accepted", "refused")),
+            (self.audit_records, ("written", "dropped", "failures")),
+            (self.log_lines, ("written", "lost")),
+            (self.auth_failures, ("token", "address")),
+            (self.limited, EXCESSES),
+            (self.broken_streams, BROKEN_STREAMS),
+        ):
+            for outcome in outcomes:
+                counter.labels(outcome)
 
     def page(self) -> bytes:
         """This process alone, as Prometheus reads it."""
@@ -205,11 +218,23 @@ class Metrics:
         return Gauge(f"{PREFIX}_{name}", told, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
+class AdminMetrics:
+    """What the process that serves the admin listener adds to its page."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.auth_failures = Counter(
+            f"{PREFIX}_admin_auth_failures",
+            "Requests of the admin listener without a valid token.",
+            registry=registry,
+        )
+
+
 class SupervisorMetrics:
-    """What the process that watches the workers adds."""
+    """What the process that supervises the workers adds."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.admin = AdminMetrics(self.registry)
         self.workers = Gauge(f"{PREFIX}_workers", "Workers that run.", registry=self.registry)
         self.worker_restarts = Counter(
             f"{PREFIX}_worker_restarts",

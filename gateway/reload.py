@@ -22,7 +22,7 @@ log = logging.getLogger("gateway.reload")
 POLL_SECONDS = 0.5
 
 T = TypeVar("T")
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 def stamp(paths: Sequence[Path]) -> Stamp:
@@ -30,12 +30,13 @@ def stamp(paths: Sequence[Path]) -> Stamp:
     return tuple(_stamp(path) for path in paths)
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         found = path.stat()
     except OSError:
         return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    # Copies that keep the time of modification, in place or from another file system, change the others.
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class Reloader(Generic[T]):

@@ -30,15 +30,28 @@ def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext 
 
     `pair` is what `self_signed_pair` made for this server, where its certificate is self-signed.
     """
-    if config.ssl is None:
+    return listener_context(config.ssl, config.host, pair)
+
+
+def listener_context(settings: Ssl | None, host: str, pair: bytes | None = None) -> ssl.SSLContext | None:
+    """As `server_context`, for any listener."""
+    if settings is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if config.ssl.self_signed:
-        _load_pair(context, pair or self_signed_pair(config.host))
+    if settings.self_signed:
+        _load_pair(context, pair or self_signed_pair(host))
     else:
-        renew(context, config.ssl)
+        renew(context, settings)
     return context
+
+
+def files_of(settings: Ssl | None) -> list[Path]:
+    """The files that certificates are read from, the password's among them."""
+    if settings is None:
+        return []
+    files = (settings.certificate_file, settings.certificate_key_file, settings.certificate_password_file)
+    return [file for file in files if file is not None]
 
 
 def renew(context: ssl.SSLContext, settings: Ssl) -> None:

@@ -39,6 +39,7 @@ ACTIONS: Mapping[str, Action] = {
     "list_all_tables": Action.LIST_ALL_TABLES,
     "version": Action.GET_TABLE_VERSION,
     "metadata": Action.GET_TABLE_METADATA,
+    "async_query": Action.GET_QUERY_INFO,
     "query": Action.QUERY_TABLE,
     "changes": Action.QUERY_TABLE_CHANGES,
 }

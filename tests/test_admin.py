@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,26 @@ async def answer(response, status=200):
     assert response.status == status, await response.text()
     assert response.headers["Content-Type"] == "application/json; charset=utf-8"
     return await response.json()
+
+
+@pytest.mark.parametrize(
+    "authorization", [None, "Bearer", "Bearer wrong-token", f"Basic {TOKEN}", f"Bearer {METRICS_TOKEN}"]
+)
+async def test_a_request_without_a_valid_token_is_counted_and_logged_without_it(
+    aiohttp_client, open_database, authorization, caplog
+):
+    refused = []
+    made = replace(administration(open_database), count_refused=lambda: refused.append(1))
+    client = await aiohttp_client(create_admin_app(made))
+    headers = {} if authorization is None else {"Authorization": authorization}
+    assert (await client.get("/recipients", headers=headers)).status == 401
+    assert len(refused) == 1
+    (record,) = [record for record in caplog.records if record.name == "gateway.admin"]
+    assert record.levelname == "WARNING"
+    assert record.message == "a request of the admin listener without a valid token: from 127.0.0.1"
+    assert (await client.get("/healthz")).status == 200
+    assert (await client.get("/recipients", headers={"Authorization": f"Bearer {TOKEN}"})).status == 200
+    assert len(refused) == 1
 
 
 async def test_a_reload_tells_what_each_worker_did(client):

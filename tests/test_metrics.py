@@ -14,10 +14,12 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.limits import Excess
 from gateway.memory import resident_bytes
-from gateway.metrics import PREFIX, Metrics, SupervisorMetrics, forget_worker, probes, workers_page
+from gateway.metrics import EXCESSES, PREFIX, Metrics, SupervisorMetrics, forget_worker, probes, workers_page
 
 MONITORING = Path(__file__).parent.parent / "gateway" / "monitoring"
 NAME = re.compile(rf"\b{PREFIX}_\w+")
@@ -66,6 +68,18 @@ def test_alerts_name_only_metrics_that_are_there_and_say_what_to_do():
         assert rule["annotations"]["action"]
         assert rule["labels"]["severity"] in {"page", "ticket"}
     assert len({rule["alert"] for rule in rules}) == len(rules)
+
+
+def test_what_alerts_watch_for_an_increase_is_there_from_the_start():
+    page = samples(Metrics().page()) | samples(generate_latest(SupervisorMetrics().registry))
+    increases = [rule["expr"] for rule in alert_rules() if re.search(r"\b(increase|rate)\(", rule["expr"])]
+    for expression in increases:
+        for name, label, value in re.findall(r"(\w+_total)\{(\w+)=\"(\w+)\"\}", expression):
+            assert page[name, ((label, value),)] == 0
+    for outcome in ("accepted", "refused"):
+        assert page["delta_gateway_config_reloads_total", (("outcome", outcome),)] == 0
+    assert page["delta_gateway_admin_auth_failures_total", ()] == 0
+    assert tuple(Excess) == EXCESSES
 
 
 def test_names_and_help_follow_the_rules_of_prometheus():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import ipaddress
 import signal
 import socket
 import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from stores.versitygw import free_port
 
 PASSWORD = "a password of the tests"
 SOON_SECONDS = 15
@@ -138,6 +141,27 @@ def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the
         assert all(shown(gateway).serial_number == 2 for _ in range(4))
         certificate.renew()
         until(lambda: all(shown(gateway).serial_number == 4 for _ in range(4)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tmp_path, workers):
+    certificate, port = Certificate(tmp_path, PASSWORD), free_port()
+    admin = {"port": port, "tokenSha256": hashlib.sha256(b"admin").hexdigest(), "ssl": certificate.settings}
+    section = {**SECTION, "admin": admin}
+    with running_gateway(tmp_path, SHARES, section, workers=workers) as gateway:
+        listener = replace(gateway, port=port)
+        until(lambda: "serving" in gateway.log.read_text())
+        assert shown(listener, ssl.create_default_context(cafile=certificate.file)).serial_number == 1
+        with socket.create_connection(("127.0.0.1", port), SOON_SECONDS) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"HTTP/1.1 200" not in plain.recv(4096)
+        # What clients read has none, as configured.
+        assert gateway.request("GET", "/healthz").status == 200
+        certificate.renew()
+        until(lambda: shown(listener).serial_number == 2)
+        certificate.renew(key_too=False)
+        until(lambda: "cannot be used" in gateway.log.read_text())
+        assert shown(listener).serial_number == 2
 
 
 def test_a_certificate_made_at_start_is_for_the_host(tmp_path):

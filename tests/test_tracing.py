@@ -30,17 +30,21 @@ from gateway.watch import Watch
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-@pytest.fixture
-async def traced():
+@pytest.fixture(params=[(1.0, "[127.0.0.0/8]")])
+async def traced(request):
+    sample_ratio, trusted = request.param
     exporter = InMemorySpanExporter()
-    tracers = provider(Tracing("http://collector.test", sample_ratio=1.0), exporter)
+    tracers = provider(Tracing("http://collector.test", sample_ratio=sample_ratio), exporter)
 
     async def get_share(exchange):
         if exchange.names["share"] == "broken":
             raise RuntimeError("no")
         return WholeResponse(b"ok")
 
-    config = loads("version: 1\nhost: 127.0.0.1\nport: 80\nshares: []\ngateway: {anonymous: true}\n")
+    config = loads(
+        "version: 1\nhost: 127.0.0.1\nport: 80\nshares: []\n"
+        f"gateway: {{anonymous: true, trustedProxies: {trusted}}}\n"
+    )
     door = Door(
         Router([Route("GET", "/shares/{share}", get_share, is_open=True)]),
         Sharing.of(config),
@@ -71,6 +75,36 @@ async def test_a_request_is_one_span_of_its_callers_trace_and_names_no_token(tra
     assert span.attributes["delta_sharing.share"] == "sales"
     assert "secret-token" not in str(span.to_json())
     assert "sealed" not in str(span.to_json())
+
+
+CALLERS = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": "not a list of members"}
+
+
+@pytest.mark.parametrize("traced", [(0.0, "[]"), (0.0, "[10.0.0.0/8]")], indirect=True)
+async def test_a_stranger_forces_no_trace_and_writes_nothing_into_the_log(traced, caplog):
+    client, spans = traced
+    for _ in range(20):
+        await client.get("/shares/sales", headers=CALLERS)
+    assert spans() == ()
+    assert "not a list of members" not in caplog.text
+
+
+@pytest.mark.parametrize("traced", [(1.0, "[]")], indirect=True)
+async def test_the_own_ratio_decides_about_strangers_and_their_traces_are_not_continued(traced):
+    client, spans = traced
+    await client.get("/shares/sales", headers=CALLERS | {"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"})
+    (span,) = spans()
+    assert f"{span.context.trace_id:032x}" != TRACE
+    assert span.parent is None
+
+
+@pytest.mark.parametrize("traced", [(0.0, "[127.0.0.0/8]")], indirect=True)
+async def test_a_trusted_proxy_decides_what_is_traced(traced):
+    client, spans = traced
+    await client.get("/shares/sales", headers={"traceparent": CALLERS["traceparent"]})
+    await client.get("/shares/sales")
+    (span,) = spans()
+    assert f"{span.context.trace_id:032x}" == TRACE
 
 
 async def test_a_server_error_is_an_error_of_the_span(traced):

@@ -8,7 +8,7 @@ nearest known key. Secrets are `Secret` and print as stars.
 
 from gateway.config.errors import ConfigError
 from gateway.config.locations import Location
-from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, StorageFaults, Tracing
+from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
 from gateway.config.secret import Secret
 from gateway.config.sections import (
     Authorization,
@@ -19,7 +19,6 @@ from gateway.config.sections import (
     RecipientEntry,
     SchemaEntry,
     ShareEntry,
-    Ssl,
     StorageEntry,
     TableEntry,
     TokenEntry,

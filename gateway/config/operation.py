@@ -87,6 +87,22 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
+class Ssl:
+    """TLS by certificate files, or by a certificate made at start."""
+
+    self_signed: bool = False
+    certificate_file: Path | None = None
+    certificate_key_file: Path | None = None
+    certificate_password_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.self_signed:
+            for name in ("certificate_file", "certificate_key_file"):
+                if getattr(self, name) is None:
+                    raise Invalid(name, "must be given, or selfSigned: true")
+
+
+@dataclass(frozen=True, slots=True)
 class Admin:
     """The admin API and metrics, on a listener of their own."""
 
@@ -94,6 +110,7 @@ class Admin:
     metrics_token_sha256: str | None = setting(None, protects=True)
     host: str = "127.0.0.1"
     port: int = setting(8081, minimum=0, maximum=65535)
+    ssl: Ssl | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
         for name in ("token_sha256", "metrics_token_sha256"):

@@ -22,6 +22,7 @@ from gateway.config.operation import (
     Audit,
     Limits,
     RecipientLimits,
+    Ssl,
     StorageFaults,
     Tracing,
     setting,
@@ -94,22 +95,6 @@ class Authorization:
                 "no client can send it in a header: expected text without control characters and without "
                 "blanks at its ends",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Ssl:
-    """TLS by certificate files, or by a certificate made at start."""
-
-    self_signed: bool = False
-    certificate_file: Path | None = None
-    certificate_key_file: Path | None = None
-    certificate_password_file: Path | None = None
-
-    def __post_init__(self) -> None:
-        if not self.self_signed:
-            for name in ("certificate_file", "certificate_key_file"):
-                if getattr(self, name) is None:
-                    raise Invalid(name, "must be given, or selfSigned: true")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import yaml
@@ -83,6 +84,11 @@ def _advise(config: Config, file: str) -> None:
             "unknown to other replicas",
             file,
         )
+    admin = config.gateway.admin
+    if admin is not None and admin.ssl is None and not _is_loopback(admin.host):
+        log.warning(
+            "%s: gateway.admin.ssl is missing: the admin's token passes '%s' in the clear", file, admin.host
+        )
     for share in config.shares:
         names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
         for name in names:
@@ -95,6 +101,13 @@ def _advise(config: Config, file: str) -> None:
             file,
             config.host,
         )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _tables(schema: SchemaEntry) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -27,7 +28,9 @@ class DataFile(web.FileResponse):
     """
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
-        """Send it, without looking for a compressed sibling."""
+        """Send it, without looking for a compressed sibling. Once it is sent, nothing is left to do."""
+        if self.prepared:
+            return None
         headers = request.headers.copy()
         headers.popall("Accept-Encoding", None)
         return await super().prepare(request.clone(headers=headers))
@@ -48,7 +51,12 @@ async def file(exchange: Exchange) -> web.StreamResponse:
     path = await sharing.tables.in_local_root(identity, inside, key)
     if path is None:
         raise NotFound("no such file")
-    return DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})
+    found = DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})
+    exchange.first_byte_seconds = time.monotonic()
+    # Here and not by the server afterwards: what is logged and counted of it is known at its end.
+    await found.prepare(request)
+    await found.write_eof()
+    return found
 
 
 def split(raw_path: str, prefix: str) -> tuple[str, bytes]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gateway.auth import CredentialTable
     from gateway.config import Admin, Config
-    from gateway.metrics import Metrics
+    from gateway.metrics import AdminMetrics, Metrics
 
 log = logging.getLogger("gateway.serving")
 
@@ -116,6 +116,7 @@ def administer(
     audit: AuditLog | None,
     metrics_page: Callable[[], bytes],
     reload: Callable[[], Awaitable[Reloaded]],
+    metrics: AdminMetrics,
     now_ms: Callable[[], int],
 ) -> Administration:
     """Make what the admin listener serves."""
@@ -130,4 +131,5 @@ def administer(
         reload=reload,
         token_sha256=settings.token_sha256,
         metrics_token_sha256=settings.metrics_token_sha256,
+        count_refused=metrics.auth_failures.inc,
     )

@@ -27,7 +27,7 @@ from gateway.sharing import Sharing
 from gateway.storages import Storages
 from gateway.storages import renew as renew_keys
 from gateway.tables import cache_bytes, configure, release_memory
-from gateway.tls import renew, server_context
+from gateway.tls import files_of, renew, server_context
 from gateway.watch import audit_counter, log_counter
 
 if TYPE_CHECKING:
@@ -90,10 +90,7 @@ class Served:
 
     def files(self) -> list[Path]:
         """What a change of which is a change of the configuration."""
-        tls = self.config.ssl
-        certificates = [tls.certificate_file, tls.certificate_key_file] if tls else []
-        found = [*certificates, *self.config.secret_files]
-        return [self._path, *(file for file in found if file is not None)]
+        return [self._path, *files_of(self.config.ssl), *self.config.secret_files]
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:

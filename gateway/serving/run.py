@@ -28,7 +28,7 @@ from gateway.admin import Reloaded, create_admin_app
 from gateway.breaker import CALLS
 from gateway.config import Config, load
 from gateway.limits import DrainRate
-from gateway.metrics import SupervisorMetrics, forget_worker, workers_page
+from gateway.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
 from gateway.serving.administration import administer, open_audit
 from gateway.serving.book import THREAD as RECIPIENTS
@@ -36,12 +36,15 @@ from gateway.serving.connections import AppRunner, Runner
 from gateway.serving.handed import Handed
 from gateway.serving.process import Served, accepted
 from gateway.sharing import epoch_ms
+from gateway.tls import files_of, listener_context, renew
 from gateway.workers import Slot, Supervisor, allow_restart, bind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from ssl import SSLContext
 
     from gateway.audit import AuditLog
+    from gateway.config import Ssl
 
 log = logging.getLogger("gateway.serving")
 
@@ -101,6 +104,7 @@ async def _serve_alone(path: Path, config: Config) -> None:
         audit=served.audit,
         page=served.metrics.page,
         reload=reload,
+        metrics=AdminMetrics(served.metrics.registry),
     )
     async with served.living(), _hang_up(served.reloader.ask), administration:
         runner = await _listen(served, listener)
@@ -168,7 +172,13 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
             async with _hang_up(hang_up), reloader.watching(), AsyncExitStack() as lives:
                 await lives.enter_async_context(
                     _administration(
-                        config, admin_listener, lambda: latest[0], audit=audit, page=page, reload=reload
+                        config,
+                        admin_listener,
+                        lambda: latest[0],
+                        audit=audit,
+                        page=page,
+                        reload=reload,
+                        metrics=metrics.admin,
                     )
                 )
                 log.info("serving by %d workers", workers)
@@ -246,21 +256,40 @@ async def _administration(
     audit: AuditLog | None,
     page: Callable[[], bytes],
     reload: Callable[[], Awaitable[Reloaded]],
+    metrics: AdminMetrics,
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, for as long as the context lives."""
     admin = settings.gateway.admin
     if admin is None or listener is None:
         yield
         return
-    administration = administer(admin, config, audit=audit, metrics_page=page, reload=reload, now_ms=epoch_ms)
+    administration = administer(
+        admin, config, audit=audit, metrics_page=page, reload=reload, metrics=metrics, now_ms=epoch_ms
+    )
+    tls = listener_context(admin.ssl, admin.host)
     runner = AppRunner(create_admin_app(administration), access_log=None)
     await runner.setup()
     try:
         allow_restart(listener)
-        await web.SockSite(runner, listener).start()
-        yield
+        await web.SockSite(runner, listener, ssl_context=tls).start()
+        async with _renewing(tls, admin.ssl):
+            yield
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def _renewing(context: SSLContext | None, settings: Ssl | None) -> AsyncIterator[None]:
+    """Read the certificates of the admin listener again when their files change."""
+    if context is None or settings is None:
+        yield
+        return
+
+    async def take(settings: Ssl) -> None:
+        renew(context, settings)
+
+    async with Reloader(lambda: files_of(settings), lambda: settings, take).watching():
+        yield
 
 
 def _stop_signals() -> asyncio.Event:

@@ -1,7 +1,8 @@
 """OpenTelemetry traces, for those who install the extra `tracing` and configure an endpoint.
 
-In: the `tracing` section. Out: one span a request, put around the door's work, a child of the caller's when
-it sent a `traceparent`. Without the section nothing here is imported and nothing is paid.
+In: the `tracing` section. Out: one span for each request. It is a child of the caller's, and sampled as that
+is, when a proxy of `trustedProxies` sent the `traceparent`; from anyone else the header is ignored, because
+whoever may force traces could flood the collector. Without the section nothing here is imported.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -21,6 +23,7 @@ from gateway.config import Tracing
 from gateway.door import Answering, Around
 from gateway.errors import SERVER_FAULT
 from gateway.exchange import Exchange
+from gateway.networks import contains, parse_address
 
 SERVICE = "delta-sharing-gateway"
 NAMES = ("share", "schema", "table")
@@ -46,7 +49,7 @@ def tracing(tracers: TracerProvider) -> Around:
     propagator = TraceContextTextMapPropagator()
 
     async def trace(exchange: Exchange, answering: Answering) -> web.StreamResponse:
-        context = propagator.extract(exchange.request.headers)
+        context = propagator.extract(exchange.request.headers) if _is_trusted(exchange) else Context()
         with tracer.start_as_current_span(exchange.route.name, context, SpanKind.SERVER) as span:
             response = await answering(exchange)
             span.set_attributes(_attributes(exchange, response))
@@ -55,6 +58,11 @@ def tracing(tracers: TracerProvider) -> Around:
             return response
 
     return trace
+
+
+def _is_trusted(exchange: Exchange) -> bool:
+    peer = parse_address(exchange.request.remote or "")
+    return peer is not None and contains(exchange.sharing.trusted_proxies, peer)
 
 
 def _attributes(exchange: Exchange, response: web.StreamResponse) -> Mapping[str, Any]:
