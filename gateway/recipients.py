@@ -195,8 +195,8 @@ class RecipientDatabase:
         """Open the file. Raises DatabaseMissing where there is none and none may be created.
 
         `taken_names`: lower-case names that the configuration file already gives to recipients.
-        `known_shares`: those that can be granted; None: any. `before_change` is called with each change before
-        it is committed, and may raise to refuse it; `on_change` is called afterwards.
+        `known_shares`: those that can be granted; None: any. `before_change` is called with each change
+        before it is committed, and may raise to refuse it; `on_change` is called afterwards.
         """
         if not create and not path.exists():
             raise DatabaseMissing
