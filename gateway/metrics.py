@@ -117,7 +117,9 @@ class Metrics:
         self.listings = self._counter(
             "listings", "Answers with files of a version, by where those were found.", "source"
         )
-        self.cache_bytes = self._gauge("cache_bytes", "Columns of hot tables and remembered versions in memory.")
+        self.cache_bytes = self._gauge(
+            "cache_bytes", "Columns of hot tables and remembered versions in memory."
+        )
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
             "How long native calls take that load a snapshot or read a log.",

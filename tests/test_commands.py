@@ -102,6 +102,25 @@ def test_check_says_what_is_wrong_with_the_file(tmp_path: Path, capsys: pytest.C
     assert "share.yaml:2: port: 'x' is not a whole number" in capsys.readouterr().err
 
 
+def test_check_says_what_would_keep_a_server_from_starting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "recipients.db").write_bytes(b"no database at all" * 1000)
+    (tmp_path / "share.yaml").write_text(
+        "version: 1\nssl: {certificateFile: absent.pem, certificateKeyFile: key.pem}\n"
+        "gateway: {anonymous: true, audit: {file: missing/audit.jsonl}}\n"
+    )
+    assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    troubles = [line for line in printed if line.startswith("The server would not start: ")]
+    assert [trouble.partition(": ")[2].split()[:3] for trouble in troubles] == [
+        ["the", "audit", "log"],
+        ["the", "certificate", f"{tmp_path / 'absent.pem'}"],
+        ["the", "recipients'", "database"],
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["recipients.db", "share.yaml"]
+
+
 def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hints = [
         "--predicate",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -145,6 +145,7 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
             worker.communicate()
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1000), max_size=20), max_size=4))
 def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
     one_by_one, settled = Metrics(), Metrics()

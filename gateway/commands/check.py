@@ -7,6 +7,7 @@ tables are looked up as the files route would, because no server runs yet.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 import urllib.error
 import urllib.parse
@@ -23,6 +24,7 @@ from gateway.commands.drawing import drawn
 from gateway.config import Config, load
 from gateway.errors import GatewayError
 from gateway.routes.files import inside, split
+from gateway.serving.stored import StoredReader
 from gateway.sharing import Sharing
 from gateway.tables import AnswerOptions, LogError, Snapshot, Tables, read_whole
 from gateway.tls import server_context
@@ -80,10 +82,23 @@ def server_troubles(config: Config) -> Iterable[str]:
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
         yield f"the audit log {audit.file} cannot be written: {trouble}"
-    try:
-        server_context(config)
-    except OSError as reason:
-        yield str(reason)
+    for look in (server_context, read_recipients):
+        try:
+            look(config)
+        except (OSError, ValueError) as reason:
+            yield str(reason)
+
+
+def read_recipients(config: Config) -> None:
+    """Read the recipients' database, if it is there. Raises OSError and ValueError."""
+    if config.recipients_database.exists():
+        reader = StoredReader(config.recipients_database)
+        try:
+            reader.read()
+        except sqlite3.Error as reason:
+            raise OSError(f"the recipients' database cannot be read: {reason}") from None
+        finally:
+            reader.close()
 
 
 def check(config: Config) -> Iterable[Finding]:
