@@ -78,7 +78,8 @@ class Reloader(Generic[T]):
     async def _watch(self, seen: Stamp) -> None:
         while True:
             asked = await self._asked_within(self._poll_seconds)
-            found = stamp(self._paths())
+            # In a thread, as the reading: the files may lie on a mount that hangs.
+            found = await asyncio.to_thread(stamp, self._paths())
             if asked or found != seen:
                 # The stamp is from before the reading: a change during it is read again.
                 seen = found

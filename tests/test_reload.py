@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import threading
 
 import pytest
 
@@ -89,6 +90,35 @@ async def test_a_file_swapped_by_a_link_is_seen(watched, tmp_path):
         other.replace(file)
         await until(lambda: taken)
     assert taken == [{"n": 1}]
+
+
+async def test_a_copy_of_the_same_length_and_time_is_seen(watched):
+    file, taken, _, reloader = watched
+    async with reloader.watching():
+        stat = file.stat()
+        # As `cp --preserve` does onto a file that is there.
+        file.write_text('{"n": 2}')
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        await until(lambda: taken)
+    assert taken == [{"n": 2}]
+
+
+async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
+    hangs, asked = threading.Event(), threading.Event()
+
+    class OnAHangingMount:
+        def stat(self):
+            asked.set()
+            hangs.wait(20)
+            raise FileNotFoundError
+
+    paths = []
+    reloader = Reloader(lambda: paths, lambda: 1, None, poll_seconds=0.01)
+    async with reloader.watching():
+        paths.append(OnAHangingMount())
+        await until(asked.is_set)
+        assert not hangs.is_set()
+        hangs.set()
 
 
 async def test_sighup_reads_anew_without_any_change(watched):

@@ -79,7 +79,10 @@ class StorageFaults:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Where the audit log goes. `failClosed`: without its record no request is answered."""
+    """Where the audit log goes.
+
+    `failClosed`: without its record no request is answered and no recipient is changed.
+    """
 
     file: Path = setting(protects=True)
     fail_closed: bool = setting(False, protects=True)

@@ -166,7 +166,7 @@ class Served:
     async def _apply(self, loaded: Config) -> None:
         sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.door.sharing)
         if self.tls is not None and loaded.ssl is not None:
-            renew(self.tls, loaded.ssl)
+            await asyncio.to_thread(renew, self.tls, loaded.ssl)
         credentials = await self.book.latest_table(loaded)
         # From here on nothing can fail, and nothing else runs: the new state is taken whole.
         self._swap(replace(sharing, credentials=credentials))

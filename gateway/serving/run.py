@@ -286,7 +286,7 @@ async def _renewing(context: SSLContext | None, settings: Ssl | None) -> AsyncIt
         return
 
     async def take(settings: Ssl) -> None:
-        renew(context, settings)
+        await asyncio.to_thread(renew, context, settings)
 
     async with Reloader(lambda: files_of(settings), lambda: settings, take).watching():
         yield
