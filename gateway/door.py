@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from gateway.access_log import AccessLog
 from gateway.auth import identify
+from gateway.cors import preflight_headers
 from gateway.errors import (
     CLIENT_CLOSED_REQUEST,
     AccessRevoked,
@@ -29,13 +31,14 @@ from gateway.errors import (
     answer,
     has_left,
 )
-from gateway.exchange import Exchange, next_id
+from gateway.exchange import Exchange, Route, next_id
 from gateway.guard import refusal
 from gateway.limits import Exceeded, MemoryGate
 from gateway.networks import allowed
 from gateway.response import WholeResponse
 
 if TYPE_CHECKING:
+    from gateway.cors import Cors, FieldLines
     from gateway.guard import Guards
     from gateway.router import Router
     from gateway.sharing import Sharing
@@ -77,10 +80,15 @@ class Door:
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
-        route, names = self._router.find(request.method, request.rel_url.path_safe)
+        route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
+        cors = self.sharing.cors
+        if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
+            route = _preflight(methods) if methods else route
         exchange = Exchange(
             next_id(), request, route, names, self.sharing, time.monotonic(), draining=self.draining
         )
+        if cors is not None:
+            exchange.added_headers = cors.headers(request.headers.get("Origin"))
         if self._around is not None:
             return await self._around(exchange, self._watched)
         return await self._watched(exchange)
@@ -91,6 +99,8 @@ class Door:
         self._watch.begun(exchange)
         try:
             response = await self._answered(exchange)
+            if exchange.added_headers and not response.prepared:
+                _add_headers(response, exchange.added_headers)
             if isinstance(response, WholeResponse):
                 response.write_seconds = exchange.drain_rate.write_seconds(response.body_length)
             return response
@@ -183,6 +193,29 @@ class AccessCheck:
         except GatewayError:
             raise AccessRevoked from None
         self._seen = sharing
+
+
+def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
+    headers = request.headers
+    return "Access-Control-Request-Method" in headers and cors.allows(headers.get("Origin"))
+
+
+@cache
+def _preflight(methods: tuple[str, ...]) -> Route:
+    """What answers a browser that asks which methods a path has. It tells nothing of what is shared."""
+    headers = preflight_headers(methods)
+
+    async def preflight(_exchange: Exchange) -> web.StreamResponse:
+        return WholeResponse(headers=headers)
+
+    return Route("OPTIONS", "", preflight, is_open=True)
+
+
+def _add_headers(response: web.StreamResponse, headers: FieldLines) -> None:
+    if isinstance(response, WholeResponse):
+        response.field_lines += "".join([f"{name}: {value}\r\n" for name, value in headers])
+    else:
+        response.headers.extend(headers)
 
 
 async def _body(request: web.BaseRequest, seconds: float) -> bytes:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gateway.catalog import Recipient
+    from gateway.cors import FieldLines
     from gateway.sharing import Sharing
 
     Handler = Callable[["Exchange"], Awaitable[web.StreamResponse]]
@@ -68,6 +69,7 @@ class Exchange:
         first_byte_seconds: when the head of a stream left; None for an answer that leaves whole.
         facts: what is told of it in the log, by name.
         require_access: raises AccessRevoked once the recipient may not read any more what is being sent.
+        added_headers: what its answer carries beside its own, for browsers.
 
     """
 
@@ -84,6 +86,7 @@ class Exchange:
     first_byte_seconds: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     require_access: Callable[[], None] = _always
+    added_headers: FieldLines = ()
 
     @property
     def recipient(self) -> Recipient:

@@ -30,6 +30,8 @@ class Match(NamedTuple):
 
     route: Route
     names: Mapping[str, str]
+    methods: tuple[str, ...] = ()
+    """Those that the path answers."""
 
 
 @dataclass(slots=True)
@@ -92,7 +94,8 @@ class Router:
             place = place.rest[1]
         if first or not place.routes:
             return Match(_NO_SUCH_PATH, {})
-        return Match(place.routes.get(method) or _not_allowed(method, place.routes), names)
+        methods = tuple(sorted(place.routes))
+        return Match(place.routes.get(method) or _not_allowed(method, methods), names, methods)
 
 
 def _decoded(segment: str) -> str:
@@ -106,8 +109,8 @@ async def _no_such_path(_exchange: Exchange) -> web.StreamResponse:
 _NO_SUCH_PATH = Route("", "", _no_such_path, is_open=True, name=UNKNOWN)
 
 
-def _not_allowed(method: str, routes: Iterable[str]) -> Route:
-    allow = ", ".join(sorted(routes))
+def _not_allowed(method: str, methods: Iterable[str]) -> Route:
+    allow = ", ".join(methods)
 
     async def not_allowed(_exchange: Exchange) -> web.StreamResponse:
         raise MethodNotAllowed(f"method {method} is not allowed here, {allow} is", allow=allow)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gateway.auth import Credentials, CredentialTable
 from gateway.catalog import Catalog
 from gateway.config import Config
+from gateway.cors import Cors
 from gateway.networks import Network, parse_networks
 from gateway.repeats import Repeats
 from gateway.tables import FILES_USE, Tables
@@ -34,6 +35,7 @@ class Sharing:
     tables: Tables
     repeats: Repeats
     trusted_proxies: tuple[Network, ...]
+    cors: Cors | None
     now_ms: Callable[[], int]
 
     @staticmethod
@@ -64,5 +66,6 @@ class Sharing:
             ),
             repeats=Repeats(),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
+            cors=Cors.of(config.gateway.cors.origins),
             now_ms=now_ms,
         )

@@ -116,6 +116,7 @@ async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamRe
     """Write the first piece, those that follow and the last line."""
     pruning = _foreseen_pruning(sent)
     response = web.StreamResponse(headers=_headers(sent) | {PRUNING_HEADER: pruning, "Server": SERVER})
+    response.headers.extend(exchange.added_headers)
     writer, connection = await response.prepare(exchange.request), _connection(exchange.request)
     body = Body(response, writer, exchange.drain_rate, connection)
     exchange.first_byte_seconds = time.monotonic()

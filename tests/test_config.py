@@ -111,6 +111,11 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             MINIMAL + "requestTimeoutSeconds: 9223372036854775807",
             "is too large; accepted: up to 9007199254740992",
         ),
+        (MINIMAL + "gateway: {cors: {origins: ['https://a.example/']}}", "'https://a.example/' is no origin"),
+        (
+            MINIMAL + "gateway: {cors: {origins: [a.example]}}",
+            "gateway.cors.origins: 'a.example' is no origin",
+        ),
         (MINIMAL + "gateway: {anonymous: y}", "gateway.anonymous: 'y' is neither true nor false"),
         (
             MINIMAL + "gateway: {limits: {<<: {memoryBytes: 1}}}",

@@ -226,6 +226,11 @@ def header(name: str, headers: Mapping[str, str] | None = None, **body: Any) -> 
     return seen
 
 
+async def allowed_origin(live: Live) -> Any:
+    answer = await live.answer("GET", "/healthz", headers={"Origin": "https://b.example"})
+    return answer.headers.get("Access-Control-Allow-Origin")
+
+
 async def host_of_a_url(live: Live) -> Any:
     return urlsplit((await live.query())[3]["file"]["url"]).netloc
 
@@ -368,6 +373,9 @@ AT_ONCE: Mapping[str, Row] = {
     ),
     "gateway.allowedRoots": Row(["/nothing"], ["whole"], status_of(), (403, 200)),
     "gateway.maxStalenessSeconds": Row(1.5, 2, staleness, (1500, 2000)),
+    "gateway.cors.origins": Row(
+        ["https://a.example"], ["https://b.example"], allowed_origin, (None, "https://b.example")
+    ),
     "gateway.compression.enabled": Row(True, False, header("Content-Encoding", GZIP), ("gzip", None)),
     "gateway.compression.minimumFiles": Row(0, 9, header("Content-Encoding", GZIP), ("gzip", None)),
     "gateway.compression.skipLoopback": Row(False, True, header("Content-Encoding", GZIP), ("gzip", None)),

@@ -57,6 +57,7 @@ EFFECTS: Mapping[str, Effect] = {
     "gateway.drainDelaySeconds": Effect.AT_SHUTDOWN,
     "gateway.cache": Effect.RESTART,
     "gateway.compression": Effect.AT_ONCE,
+    "gateway.cors": Effect.AT_ONCE,
     "gateway.limits": Effect.AT_ONCE,
     "gateway.limits.idleConnectionSeconds": Effect.NEW_CONNECTIONS,
     "gateway.storageFaults": Effect.AT_ONCE,

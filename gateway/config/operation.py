@@ -16,6 +16,7 @@ from gateway.config.errors import Invalid
 CLIENT_PATIENCE_SECONDS = 6.0
 """Spark's client gives up a request after about 7 s of refusals, so no wait is longer than this."""
 
+_ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -120,6 +121,20 @@ class Admin:
             value = getattr(self, name)
             if value is not None and not _SHA256.fullmatch(value):
                 raise Invalid(name, "expected 64 hexadecimal digits: the SHA-256 of a token")
+
+
+@dataclass(frozen=True, slots=True)
+class Cors:
+    """The origins whose web pages may read answers; `*` is every one."""
+
+    origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise Invalid(
+                    "origins", f"'{origin}' is no origin; accepted: https://host, http://host:port, '*'"
+                )
 
 
 @dataclass(frozen=True, slots=True)

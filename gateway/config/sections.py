@@ -20,6 +20,7 @@ from gateway.config.operation import (
     PROTECTS,
     Admin,
     Audit,
+    Cors,
     Limits,
     RecipientLimits,
     Ssl,
@@ -200,6 +201,7 @@ class Gateway:
     drain_delay_seconds: float = setting(1.0, minimum=0)
     cache: Cache = dataclasses.field(default_factory=Cache)
     compression: Compression = dataclasses.field(default_factory=Compression)
+    cors: Cors = dataclasses.field(default_factory=Cors)
     limits: Limits = dataclasses.field(default_factory=Limits, metadata=PROTECTS)
     storage_faults: StorageFaults = dataclasses.field(default_factory=StorageFaults)
     audit: Audit | None = setting(None, protects=True)
