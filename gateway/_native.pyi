@@ -204,14 +204,19 @@ class Snapshot:
     """Names the checkpoint and version that fix the order of files; part of page tokens."""
 
     def header(
-        self, response_format: ResponseFormat, *, with_version: bool, history_shared: bool = False
+        self,
+        response_format: ResponseFormat,
+        *,
+        with_version: bool,
+        history_shared: bool = False,
+        stop: Stop | None = None,
     ) -> bytes:
         """The protocol and metaData lines, with size and numFiles. *Blocks* when those are not known yet.
 
         Without shared history the parquet format does not say that the change data feed can be read.
         """
-    def totals(self) -> tuple[int, int]:
-        """(numFiles, size in bytes). *Blocks* when not known yet."""
+    def totals(self, stop: Stop | None = None) -> tuple[int, int]:
+        """(numFiles, size in bytes). *Blocks* when not known yet, until `stop`."""
     def files(
         self, options: AnswerOptions, *, limit_hint: int | None = None, with_version: bool = False
     ) -> NdjsonChunks:
@@ -279,10 +284,12 @@ class AnswerOptions:
         content_coding: Literal["identity", "gzip", "zstd"] = "identity",
         deadline_ms: int | None = None,
         history_shared: bool = False,
+        stop: Stop | None = None,
     ) -> AnswerOptions:
         """`now_ms` is the clock of all URLs and of the deadline. Without a scheme the format chooses that of ids.
 
         `place` is a `next_place` of an earlier stream of the same `identity`; a stream raises InvalidCursor otherwise.
+        `stop` ends the work before the stream.
         """
 
 @final
@@ -326,6 +333,15 @@ class Table:
         `heading` chooses the version whose metadata stands before the changes: the first of the range (the default),
         the latest of the table, or that of an earlier page by its number.
         """
+
+@final
+class Stop:
+    """A deadline for blocking calls, and a way to end those that nobody waits for. Thread-safe."""
+
+    def __new__(cls, *, seconds: float | None = None) -> Stop:
+        """`seconds` from now calls raise DeadlineExceeded; None: never."""
+    def cancel(self) -> None:
+        """From here on calls raise Cancelled."""
 
 @final
 class Changes:

@@ -24,7 +24,7 @@ from gateway.protocol import (
 )
 from gateway.sharing import Sharing
 from gateway.stream import Answer, ContentCoding, content_coding
-from gateway.tables import AnswerOptions, OpenTable, metadata_id_of, shared_error, versions_of
+from gateway.tables import AnswerOptions, OpenTable, Stop, metadata_id_of, shared_error, versions_of
 from gateway.tokens import InvalidToken, Page, digest
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class TableRequest:
     """As the client wrote them."""
     capabilities: Capabilities
     file_id_scheme: ResponseFormat | None
+    stop: Stop
+    """Ends blocking calls at the request's deadline, and where nobody waits for them any more."""
 
     @staticmethod
     def of(exchange: Exchange) -> TableRequest:
@@ -69,15 +71,21 @@ class TableRequest:
             capabilities_text=capabilities_text,
             capabilities=Capabilities.parse(capabilities_text),
             file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
+            stop=Stop(seconds=sharing.config.request_timeout_seconds or None),
         )
 
     async def reading(
         self, call: Callable[Concatenate[TableRequest, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run a call that reads this request's table, on a thread of the table's storage."""
-        return await self.sharing.tables.reading(
-            self.table, lambda opened: call(replace(self, opened=opened), *args, **kwargs)
-        )
+        try:
+            return await self.sharing.tables.reading(
+                self.table, lambda opened: call(replace(self, opened=opened), *args, **kwargs)
+            )
+        except BaseException:
+            # Where the client is gone or the storage hangs, a thread may still be at the call.
+            self.stop.cancel()
+            raise
 
     async def streaming(
         self, call: Callable[Concatenate[TableRequest, P], Answer], *args: P.args, **kwargs: P.kwargs
@@ -139,6 +147,7 @@ class TableRequest:
             content_coding=coding,
             deadline_ms=now_ms + timeout_ms if timeout_ms else None,
             history_shared=self.table.history_shared,
+            stop=self.stop,
         )
 
     def page_size(self, paging: Paging) -> int | None:

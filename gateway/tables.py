@@ -29,6 +29,7 @@ from gateway._native import (
     NdjsonChunks,
     PruneCounts,
     Snapshot,
+    Stop,
     StreamSummary,
 )
 from gateway.breaker import StorageDown
@@ -50,6 +51,7 @@ __all__ = [
     "OpenTable",
     "PruneCounts",
     "Snapshot",
+    "Stop",
     "StreamSummary",
     "Tables",
     "cache_bytes",

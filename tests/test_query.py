@@ -1,5 +1,6 @@
 """Queries and changes through a real socket: versions, pages, refreshed URLs, headers, last lines."""
 
+import asyncio
 import base64
 import json
 import os
@@ -7,13 +8,17 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient
 from served import PREFIX, Clock, bearer, error_of, recipients, serve
 
+from gateway import _native
+from gateway.config import loads
+from gateway.protocol import Capabilities
+from gateway.requests import TableRequest
 from gateway.sharing import Sharing
 
 Client = TestClient[Any, Any]
@@ -213,6 +218,72 @@ async def test_tokens_of_a_table_that_was_made_anew_are_refused(client: Client, 
         await refused(replica, {"refreshToken": end(page)["refreshToken"]})
     finally:
         await replica.close()
+
+
+async def test_a_page_of_a_log_that_was_written_again_in_its_place_is_refused(
+    client: Client, root: Path
+) -> None:
+    _, page = await query(client, {"maxFiles": 2})
+    # As long as before and with the same id: only the store's own time shows it.
+    os.utime(root / "_delta_log" / f"{VERSIONS - 1:020}.json", ns=(0, 1_700_000_000_000_000_001))
+    replica, _ = await serve(configuration(root))
+    try:
+        await refused(replica, {"maxFiles": 2, "pageToken": end(page)["nextPageToken"]})
+    finally:
+        await replica.close()
+
+
+def uncounted(root: Path) -> _native.Snapshot:
+    """The latest version of the table with a checkpoint: its files have to be counted."""
+    log = root / "_delta_log"
+    name = f"{VERSIONS - 1:020}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    commits = [(log / f"{version:020}.json").read_text() for version in range(VERSIONS)]
+    (log / name).write_text("".join(commits))
+    return _native.Table(_native.Storage.local(), str(root)).snapshot()
+
+
+def test_a_count_of_files_ends_at_its_deadline_and_where_nobody_waits_for_it(root: Path) -> None:
+    snapshot = uncounted(root)
+    stop = _native.Stop(seconds=3600)
+    stop.cancel()
+    with pytest.raises(_native.Cancelled):
+        snapshot.totals(stop)
+    with pytest.raises(_native.DeadlineExceeded):
+        snapshot.totals(_native.Stop(seconds=0))
+    assert snapshot.totals(_native.Stop(seconds=3600))[0] == VERSIONS * FILES_PER_VERSION
+
+
+async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(root: Path) -> None:
+    sharing = Sharing.of(loads(f"version: 1\n{configuration(root)}"))
+    loop = asyncio.get_running_loop()
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    def count_for_ever(asked: TableRequest) -> None:
+        try:
+            while True:
+                uncounted(root).totals(asked.stop)
+                loop.call_soon_threadsafe(begun.set)
+        except _native.Cancelled:
+            loop.call_soon_threadsafe(stopped.set)
+
+    table = next(iter(sharing.catalog.tables()))
+    asked = TableRequest(
+        exchange=cast("Any", None),
+        sharing=sharing,
+        recipient="alice",
+        table=table,
+        opened=sharing.tables.open(table),
+        capabilities_text=None,
+        capabilities=Capabilities.parse(None),
+        file_id_scheme=None,
+        stop=_native.Stop(),
+    )
+    request = asyncio.create_task(asked.reading(count_for_ever))
+    async with asyncio.timeout(30):
+        await begun.wait()
+        request.cancel()
+        await stopped.wait()
+    sharing.tables.close()
 
 
 async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, clock: Clock) -> None:

@@ -101,7 +101,7 @@ def answer_snapshot(
     chosen = asked.negotiate(snapshot, page)
     hints = applied_hints(asked, body)
     files_from = "memory" if snapshot.is_in_memory else "log"
-    files = snapshot.totals()[0]
+    files = snapshot.totals(asked.stop)[0]
     coding = asked.content_coding(body.paging, files=files)
     chunks = snapshot.files(
         asked.options(chosen, body.paging, page, coding, hints),

@@ -37,7 +37,9 @@ async def metadata(exchange: Exchange) -> web.StreamResponse:
             needs_delta_format=snapshot.needs_delta_format,
             client_reader_features=snapshot.client_reader_features,
         )
-        lines = snapshot.header(chosen, with_version=bool(at), history_shared=asked.table.history_shared)
+        lines = snapshot.header(
+            chosen, with_version=bool(at), history_shared=asked.table.history_shared, stop=asked.stop
+        )
         return lines, asked.headers(snapshot.version, chosen)
 
     lines, headers = await asked.reading(read)

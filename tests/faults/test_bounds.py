@@ -117,7 +117,7 @@ async def statuses(gateway: RunningGateway, count: int) -> list[int]:
 async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
     # One thread, so that all of them together take much longer than their time, on any machine.
     section = {"cache": {"memoryBytes": 0, "threads": 1}, "drainDelaySeconds": 0}
-    with running_gateway(tmp_path, [share("s", large)], section, requestTimeoutSeconds=1) as gateway:
+    with running_gateway(tmp_path, [share("s", large)], section, requestTimeoutSeconds=2) as gateway:
         before = processor_seconds(gateway)
         assert await statuses(gateway, 1) == [200]
         one_seconds = processor_seconds(gateway) - before

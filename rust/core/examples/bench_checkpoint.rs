@@ -15,6 +15,7 @@ use deltalog::actions::{PartitionTuple, Totals};
 use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Place, ReadOptions, Span};
 use deltalog::partition::PartitionInterner;
 use deltalog::segment::{CheckpointFiles, CheckpointKind};
+use deltalog::stop::Stop;
 use deltalog::storage::Storage;
 
 fn main() {
@@ -31,7 +32,7 @@ fn main() {
 
     let all = Needs { stats: true, delta_fields: true };
     let without_stats = Needs { stats: false, ..all };
-    let expected = checkpoint.totals(None, 1).unwrap();
+    let expected = checkpoint.totals(None, 1, &Stop::default()).unwrap();
     for _ in 0..3 {
         stream(&checkpoint, "all columns", ReadOptions { needs: all, ..ReadOptions::default() }, expected);
         stream(
@@ -59,13 +60,13 @@ fn one_day(checkpoint: &Checkpoint, needs: Needs) {
     let keep = |tuple: &PartitionTuple| tuple.values[0].as_deref() == Some("2025-03-01");
     let options = ReadOptions { needs, keep_tuple: Some(Arc::new(keep)), ..ReadOptions::default() };
     let (found, cpu) = measured(|| read(checkpoint, options));
-    let all = checkpoint.totals(None, 1).unwrap();
+    let all = checkpoint.totals(None, 1, &Stop::default()).unwrap();
     report(&format!("one partition ({} files)", found.files), cpu, all.files);
 }
 
 /// What a page token costs that goes on near the end of the last part.
 fn last_page(checkpoint: &Checkpoint, needs: Needs) {
-    let rows = checkpoint.totals(None, 1).unwrap().files / u64::from(checkpoint.parts());
+    let rows = checkpoint.totals(None, 1, &Stop::default()).unwrap().files / u64::from(checkpoint.parts());
     let start = Place { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };
     let options = ReadOptions { needs, span: Some(Span { start, end: None }), ..ReadOptions::default() };
     let (found, cpu) = measured(|| read(checkpoint, options));
@@ -78,7 +79,7 @@ fn last_page(checkpoint: &Checkpoint, needs: Needs) {
 }
 
 fn sums(checkpoint: &Checkpoint, what: &str, is_dead: Option<IsDead<'_>>, expected: Totals) {
-    let (found, cpu) = measured(|| checkpoint.totals(is_dead, 2).unwrap());
+    let (found, cpu) = measured(|| checkpoint.totals(is_dead, 2, &Stop::default()).unwrap());
     assert_eq!(found, expected);
     report(what, cpu, expected.files);
 }

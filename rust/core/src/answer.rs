@@ -17,6 +17,7 @@ use crate::predicate::{Hints, Predicate};
 use crate::scan::{Place, Scan, ScanOptions};
 use crate::sign::SignerSet;
 use crate::snapshot::{At, Snapshot};
+use crate::stop::Stop;
 use crate::table::Table;
 
 /// What one stream holds at most that nobody reads, in bytes: batches decoded ahead, the pages they are in, and
@@ -60,6 +61,8 @@ pub struct FilesRequest {
     pub after: Option<Place>,
     /// Whether lines name the version and its timestamp.
     pub with_version: bool,
+    /// When the work before the stream ends early.
+    pub stop: Stop,
 }
 
 /// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
@@ -70,10 +73,11 @@ pub fn header(
     format: ResponseFormat,
     with_version: bool,
     history_shared: bool,
+    stop: &Stop,
 ) -> Result<Vec<u8>> {
     let mut head = Vec::new();
     append_protocol(format, snapshot.protocol(), None, &mut head);
-    append_metadata_of(table, snapshot, format, with_version, history_shared, &mut head)?;
+    append_metadata_of(table, snapshot, format, with_version, history_shared, stop, &mut head)?;
     Ok(head)
 }
 
@@ -83,12 +87,13 @@ fn append_metadata_of(
     format: ResponseFormat,
     with_version: bool,
     history_shared: bool,
+    stop: &Stop,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let facts = MetadataFacts {
         change_data_feed: history_shared && snapshot.change_data_feed(),
         version: with_version.then(|| snapshot.version()),
-        totals: Some(table.totals(snapshot)?),
+        totals: Some(table.totals(snapshot, stop)?),
     };
     append_metadata(format, snapshot.metadata(), facts, out)
 }
@@ -104,6 +109,7 @@ pub fn changes(
     mut options: ChangeOptions,
     signers: &SignerSet,
     lines: LineOptions,
+    stop: &Stop,
 ) -> Result<ChangeLines> {
     // The parquet format has one protocol, whatever the log says.
     options.include_historical_protocol &= lines.format == ResponseFormat::Delta;
@@ -119,7 +125,7 @@ pub fn changes(
     } else {
         append_protocol(lines.format, heading.protocol(), None, &mut head);
     }
-    append_metadata_of(table, &heading, lines.format, with_version, true, &mut head)?;
+    append_metadata_of(table, &heading, lines.format, with_version, true, stop, &mut head)?;
     let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
@@ -137,7 +143,8 @@ pub fn files(
     if request.max_files.is_some() {
         table.remember(snapshot);
     }
-    let head = header(table, snapshot, lines.format, request.with_version, lines.history_shared);
+    let head =
+        header(table, snapshot, lines.format, request.with_version, lines.history_shared, &request.stop);
     let head = head.map_err(|error| match request.after {
         Some(_) => snapshot.why_lost(error),
         None => error,

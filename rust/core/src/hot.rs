@@ -189,10 +189,6 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub(crate) fn address(&self) -> usize {
-        self.address
-    }
-
     /// What is behind an `Arc`, which the caller knows to take so many bytes.
     pub(crate) fn shared<T: ?Sized>(shared: &Arc<T>, bytes: usize) -> Self {
         Self { address: Arc::as_ptr(shared).cast::<u8>() as usize, bytes }

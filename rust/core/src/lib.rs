@@ -39,6 +39,7 @@ pub mod schema;
 pub mod segment;
 pub mod sign;
 pub mod snapshot;
+pub mod stop;
 pub mod storage;
 pub mod table;
 #[cfg(target_arch = "x86_64")]

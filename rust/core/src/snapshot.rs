@@ -9,11 +9,12 @@
 
 mod load;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId, Totals};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
@@ -21,6 +22,7 @@ use crate::hot::{Decoding, Part};
 use crate::partition::PartitionInterner;
 use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
+use crate::stop::Stop;
 use crate::storage::Storage;
 use load::Place;
 
@@ -114,15 +116,24 @@ impl Snapshot {
         if let Some(opened) = self.checkpoint.get() {
             parts.push(Part::shared(&self.checkpoint, opened.memory_bytes()));
         }
+        // A dictionary grows from batch to batch: that of one has the tuples of those before, and its first one tells
+        // which these are.
+        let mut dictionaries: HashMap<*const PartitionTuple, &Vec<Arc<PartitionTuple>>> = HashMap::new();
         for (batch, _) in &self.commit_batches {
-            parts.push(Part::shared(batch, batch.memory_bytes()));
-            for tuple in batch.partitions.dictionary.iter() {
-                parts.push(Part::shared(tuple, tuple.memory_bytes()));
+            let dictionary = &batch.partitions.dictionary;
+            let places = dictionary.len() * size_of::<usize>();
+            parts.push(Part::shared(batch, batch.memory_bytes() + places));
+            if let Some(first) = dictionary.first() {
+                let longest = dictionaries.entry(Arc::as_ptr(first)).or_insert(dictionary);
+                if longest.len() < dictionary.len() {
+                    *longest = dictionary;
+                }
             }
         }
-        // Batches have tuples in common.
-        parts.sort_unstable_by_key(Part::address);
-        parts.dedup_by_key(|part| part.address());
+        for dictionary in dictionaries.values() {
+            let bytes = dictionary.iter().map(|tuple| tuple.memory_bytes()).sum();
+            parts.extend(dictionary.first().map(|first| Part::shared(first, bytes)));
+        }
         parts
     }
 
@@ -287,6 +298,11 @@ impl Snapshot {
 
     /// Count and size of the files. Reads paths and sizes of the checkpoint if nobody knows them yet.
     pub fn totals(&self) -> Result<Totals> {
+        self.totals_until(&Stop::default())
+    }
+
+    /// The same, until `stop`.
+    pub fn totals_until(&self, stop: &Stop) -> Result<Totals> {
         if let Some(known) = self.known_totals() {
             return Ok(known);
         }
@@ -295,7 +311,7 @@ impl Snapshot {
             let decided = |path: &str, vector: Option<&_>| self.decided.contains(path, vector);
             let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
             let found =
-                checkpoint.totals(is_dead, self.sum_threads()).inspect_err(|error| self.note(error))?;
+                checkpoint.totals(is_dead, self.sum_threads(), stop).inspect_err(|error| self.note(error))?;
             totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))

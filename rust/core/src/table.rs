@@ -18,6 +18,7 @@ use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
 use crate::snapshot::{At, Base, Snapshot};
+use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::{Error, Result};
 use remembered::Remembered;
@@ -128,8 +129,8 @@ impl Table {
         snapshot.known_totals().is_some() && self.is_hot(snapshot)
     }
 
-    /// Count and size of a snapshot's files, from hot columns where they are there.
-    pub fn totals(&self, snapshot: &Snapshot) -> Result<Totals> {
+    /// Count and size of a snapshot's files, from hot columns where they are there. The work ends at `stop`.
+    pub fn totals(&self, snapshot: &Snapshot, stop: &Stop) -> Result<Totals> {
         if snapshot.known_totals().is_none()
             && let Some(columns) = self.hot(snapshot).and_then(|(cache, key)| cache.get(&key))
         {
@@ -138,11 +139,12 @@ impl Table {
                 totals.add(batch, live);
             }
             for batch in &columns.batches {
+                stop.check()?;
                 totals.add(&batch.files, &batch.live_rows(snapshot.decided()));
             }
             snapshot.remember_totals(totals);
         }
-        snapshot.totals()
+        snapshot.totals_until(stop)
     }
 
     fn is_hot(&self, snapshot: &Snapshot) -> bool {

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use deltalog::checkpoint::{Checkpoint, Needs, ReadOptions};
 use deltalog::partition::PartitionInterner;
 use deltalog::segment::{CheckpointFiles, CheckpointKind};
+use deltalog::stop::Stop;
 use deltalog::storage::{LogFileEntry, Storage};
 use deltalog::{Error, Result};
 use libfuzzer_sys::fuzz_target;
@@ -50,8 +51,8 @@ fn read(data: &[u8]) -> Result<()> {
             }
         }
     }
-    checkpoint.totals(None, 1)?;
-    checkpoint.totals(Some(&|path, _| path.is_empty()), 1).map(drop)
+    checkpoint.totals(None, 1, &Stop::default())?;
+    checkpoint.totals(Some(&|path, _| path.is_empty()), 1, &Stop::default()).map(drop)
 }
 
 fn checkpoint_of(data: &[u8]) -> CheckpointFiles {

@@ -109,8 +109,15 @@ impl Changes {
                 max_files: options.max_files,
             };
             let from = options.place.as_deref().map(ChangePlace::parse).transpose()?;
-            let source =
-                answer::changes(&self.table, &self.changes, from, asked, &options.signers, options.lines)?;
+            let source = answer::changes(
+                &self.table,
+                &self.changes,
+                from,
+                asked,
+                &options.signers,
+                options.lines,
+                &options.stop,
+            )?;
             start(Box::new(source), options.stream(false))
         })
     }

@@ -10,6 +10,7 @@ mod options;
 mod shared;
 mod signers;
 mod snapshot;
+mod stop;
 mod storage;
 mod stream;
 mod table;
@@ -29,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<signers::Signer>()?;
     module.add_class::<signers::Signers>()?;
     module.add_class::<options::AnswerOptions>()?;
+    module.add_class::<stop::Stop>()?;
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;
     module.add_class::<stream::PruneCounts>()?;

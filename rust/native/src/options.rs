@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 
 use crate::errors::run;
 use crate::signers::Signers;
+use crate::stop::{Stop, or_never};
 
 /// What an answer looks like.
 #[pyclass(frozen, module = "gateway._native")]
@@ -25,6 +26,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) place: Option<String>,
     coding: ContentCoding,
     deadline: Option<Instant>,
+    pub(crate) stop: deltalog::stop::Stop,
 }
 
 #[pymethods]
@@ -32,7 +34,7 @@ impl AnswerOptions {
     #[new]
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
         predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, place=None,
-        content_coding="identity", deadline_ms=None, history_shared=false))]
+        content_coding="identity", deadline_ms=None, history_shared=false, stop=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         py: Python<'_>,
@@ -48,7 +50,9 @@ impl AnswerOptions {
         content_coding: &str,
         deadline_ms: Option<i64>,
         history_shared: bool,
+        stop: Option<&Stop>,
     ) -> PyResult<Self> {
+        let stop = or_never(stop);
         run(py, || {
             let format = response_format_of(response_format)?;
             let ids = file_id_scheme.map_or(Ok(format.id_scheme()), id_scheme_of)?;
@@ -60,6 +64,7 @@ impl AnswerOptions {
                 place,
                 coding: content_coding_of(content_coding)?,
                 deadline: deadline_ms.map(|deadline_ms| instant_of(deadline_ms, now_ms)),
+                stop,
             })
         })
     }

@@ -13,6 +13,7 @@ use crate::errors::run;
 use crate::explain::Explanation;
 use crate::options::{AnswerOptions, response_format_of};
 use crate::shared::{pool, start};
+use crate::stop::{Stop, or_never};
 use crate::stream::NdjsonChunks;
 
 /// Up to so many files an answer from memory is made on the thread that asks: about 30 µs of work.
@@ -101,23 +102,27 @@ impl Snapshot {
         self.snapshot.identity().to_string()
     }
 
-    #[pyo3(signature = (response_format, *, with_version, history_shared=false))]
+    #[pyo3(signature = (response_format, *, with_version, history_shared=false, stop=None))]
     fn header<'py>(
         &self,
         py: Python<'py>,
         response_format: &str,
         with_version: bool,
         history_shared: bool,
+        stop: Option<&Stop>,
     ) -> PyResult<Bound<'py, PyBytes>> {
+        let stop = or_never(stop);
         let head = run(py, || {
             let format = response_format_of(response_format)?;
-            answer::header(&self.table, &self.snapshot, format, with_version, history_shared)
+            answer::header(&self.table, &self.snapshot, format, with_version, history_shared, &stop)
         })?;
         Ok(PyBytes::new(py, &head))
     }
 
-    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        run(py, || self.table.totals(&self.snapshot).map(|totals| (totals.files, totals.size_bytes)))
+    #[pyo3(signature = (stop=None))]
+    fn totals(&self, py: Python<'_>, stop: Option<&Stop>) -> PyResult<(u64, u64)> {
+        let stop = or_never(stop);
+        run(py, || self.table.totals(&self.snapshot, &stop).map(|totals| (totals.files, totals.size_bytes)))
     }
 
     #[pyo3(signature = (options, *, limit_hint=None, with_version=false))]
@@ -135,6 +140,7 @@ impl Snapshot {
                 max_files: options.max_files,
                 after: options.place.as_deref().map(Place::parse).transpose()?,
                 with_version,
+                stop: options.stop.clone(),
             };
             let source = answer::files(
                 &self.table,

@@ -108,7 +108,7 @@ fn in_a_process_of_its_own() {
     let format = ResponseFormat::Parquet;
     let (ids, now_ms) = (format.id_scheme(), 1_709_251_198_000);
     let lines = LineOptions { format, ids, now_ms, lifetime_seconds: 3600, history_shared: true };
-    table.totals(&snapshot).unwrap();
+    table.totals(&snapshot, &Stop::default()).unwrap();
     let before = status_bytes("VmRSS");
     let start = || {
         let files = files(&table, &snapshot, &FilesRequest::default(), &signers, lines, &pool).unwrap();

@@ -12,6 +12,7 @@ use super::parquet_file::{ParquetFile, has_values};
 use super::{Checkpoint, Part};
 use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
 use crate::partition::PartitionInterner;
+use crate::stop::Stop;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
 
@@ -24,10 +25,10 @@ pub(crate) fn sizes_overflow(name: &str) -> Error {
 pub type IsDead<'a> = &'a (dyn Fn(&str, Option<&DeletionVectorDescriptor>) -> bool + Sync);
 
 impl Checkpoint {
-    /// Sums up the live adds on `threads` threads of its own.
+    /// Sums up the live adds on `threads` threads of its own, until `stop`.
     ///
     /// Without `is_dead` every add is live, and only the sizes are read.
-    pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize) -> Result<Totals> {
+    pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize, stop: &Stop) -> Result<Totals> {
         let threads = threads.max(1);
         let parts = self.parts.len().max(1);
         // Many parts are work enough for all threads; few are cut, so that no thread waits for another.
@@ -39,7 +40,7 @@ impl Checkpoint {
                 let task = next.fetch_add(1, Ordering::Relaxed);
                 let Some(part) = self.parts.get(task / slices) else { return Ok(totals) };
                 let slice = Slice { number: task % slices, of: slices };
-                let sums = self.part_totals(part, slice, is_dead).inspect_err(|_| {
+                let sums = self.part_totals(part, slice, is_dead, stop).inspect_err(|_| {
                     // The other threads stop after what they are at.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 })?;
@@ -59,10 +60,18 @@ impl Checkpoint {
         Ok(totals)
     }
 
-    fn part_totals(&self, part: &Part, slice: Slice, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
+    fn part_totals(
+        &self,
+        part: &Part,
+        slice: Slice,
+        is_dead: Option<IsDead<'_>>,
+        stop: &Stop,
+    ) -> Result<Totals> {
+        stop.check()?;
         if part.is_json {
             // Read whole or not at all.
-            return if slice.number == 0 { self.json_totals(part, is_dead) } else { Ok(Totals::default()) };
+            let is_first = slice.number == 0;
+            return if is_first { self.json_totals(part, is_dead, stop) } else { Ok(Totals::default()) };
         }
         let file = part.open(&self.storage)?;
         let fields: &[&str] = if is_dead.is_some() { &["path", "size", "deletionVector"] } else { &["size"] };
@@ -85,6 +94,7 @@ impl Checkpoint {
             let projection = file.project(&leaves)?;
             let selection = RowNumbers::Range(wanted).selection(&all);
             for batch in file.read(index, &projection, file.batch_rows(index, &leaves), selection)? {
+                stop.check()?;
                 let sums = batch_totals(&file, &batch?, is_dead)?;
                 totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;
             }
@@ -92,10 +102,11 @@ impl Checkpoint {
         Ok(totals)
     }
 
-    fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>) -> Result<Totals> {
+    fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>, stop: &Stop) -> Result<Totals> {
         let mut interner = PartitionInterner::new::<&str>(&[]);
         let mut totals = Totals::default();
         for piece in JsonPieces::open(&self.storage, part)? {
+            stop.check()?;
             let batch = piece?.parse()?.adds.batch(SourceId::default(), &part.name, &mut interner)?;
             let is_live = |file: &usize| {
                 is_dead

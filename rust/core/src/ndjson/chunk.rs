@@ -488,7 +488,8 @@ impl Inner {
 
 impl Task for Inner {
     fn step(self: Arc<Self>, pool: &Pool) {
-        if let Err(error) = self.try_step(pool) {
+        // Also a defect beside the work itself: a reader that nobody tells would wait for ever.
+        if let Err(error) = catch(|| self.try_step(pool)) {
             self.fail(error);
         }
     }

@@ -14,6 +14,7 @@ use crate::pool::Pool;
 use crate::predicate::Hints;
 use crate::segment::log_file_path;
 use crate::snapshot::At;
+use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::table::{Heading, Table};
 
@@ -240,7 +241,7 @@ fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
 fn of_files_in_the_log_it_is_told_before_only_when_all_are_wanted() {
     let log = Log::new();
     let table = table(&log, 0);
-    table.totals(&snapshot(&table)).unwrap();
+    table.totals(&snapshot(&table), &Stop::default()).unwrap();
     let later = Instant::now() + Duration::from_secs(60);
     let foresee = |scan: &mut Scan| scan.foresee(later);
     let day = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
@@ -456,7 +457,7 @@ fn an_older_checkpoint_is_kept_for_its_hot_columns_only() {
         run(&table, everything());
         newer(&log);
         let snapshot = snapshot(&table);
-        assert_eq!(table.totals(&snapshot).unwrap().files, files);
+        assert_eq!(table.totals(&snapshot, &Stop::default()).unwrap().files, files);
         assert_eq!(run(&table, everything()).0.len() as u64, files);
     }
 }

@@ -285,8 +285,11 @@ fn a_v2_top_file_may_be_json() {
     assert!(least.iter().all(|batch| batch.stats.is_none() && batch.base_row_id.is_none()));
 
     let dead: IsDead<'_> = &|path, _| path.ends_with("part-5.parquet");
-    assert_eq!(checkpoint.totals(Some(dead), 2).unwrap(), Totals { files: 4, size_bytes: 130 });
-    assert_eq!(checkpoint.totals(None, 2).unwrap(), Totals { files: 5, size_bytes: 180 });
+    assert_eq!(
+        checkpoint.totals(Some(dead), 2, &Stop::default()).unwrap(),
+        Totals { files: 4, size_bytes: 130 }
+    );
+    assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap(), Totals { files: 5, size_bytes: 180 });
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::actions::{FileBatch, Stats, Totals};
+use crate::stop::Stop;
 
 fn everything() -> ReadOptions {
     ReadOptions { needs: Needs { stats: true, delta_fields: true }, ..ReadOptions::default() }

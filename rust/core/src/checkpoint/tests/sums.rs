@@ -45,11 +45,11 @@ fn totals_are_those_of_the_stream() {
     let by_path: IsDead<'_> = &|path, _| path.ends_with("7.parquet");
     let by_vector: IsDead<'_> = &|_, vector| vector.is_some_and(|vector| vector.cardinality % 8 == 0);
     for threads in [0, 1, 2, 3, 16] {
-        assert_eq!(checkpoint.totals(None, threads).unwrap(), all);
+        assert_eq!(checkpoint.totals(None, threads, &Stop::default()).unwrap(), all);
         for is_dead in [by_path, by_vector] {
             let expected = of_stream(&checkpoint, is_dead);
             assert!(expected.files < all.files);
-            assert_eq!(checkpoint.totals(Some(is_dead), threads).unwrap(), expected);
+            assert_eq!(checkpoint.totals(Some(is_dead), threads, &Stop::default()).unwrap(), expected);
         }
     }
 }
@@ -59,9 +59,29 @@ fn a_checkpoint_without_adds_sums_up_to_nothing() {
     let log = Log::new();
     let content = parquet(&schema(), &[protocol_row(), metadata_row(&[])], WriterProperties::default());
     let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
-    assert_eq!(checkpoint.totals(None, 2).unwrap(), Totals::default());
-    assert_eq!(checkpoint.totals(Some(&|_, _| true), 2).unwrap(), Totals::default());
+    assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap(), Totals::default());
+    assert_eq!(checkpoint.totals(Some(&|_, _| true), 2, &Stop::default()).unwrap(), Totals::default());
     assert!(read(&checkpoint, everything()).unwrap().is_empty());
+}
+
+#[test]
+fn sums_end_at_their_deadline_and_where_nobody_waits_for_them() {
+    let log = Log::new();
+    let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
+    rows.extend((0..6).map(add_row));
+    let content = parquet(&schema(), &rows, WriterProperties::default());
+    let lines = rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
+    let json = log.write(&format!("{:020}.checkpoint.{}.json", 7, writer::UUID), lines.as_bytes());
+    let in_json = CheckpointFiles { version: 7, kind: CheckpointKind::UuidJson, files: vec![json] };
+    for files in [log.classic(&content), in_json] {
+        let checkpoint = open(log.root(), &files).unwrap();
+        let late = Stop::at(Some(std::time::Instant::now()));
+        assert!(matches!(checkpoint.totals(None, 2, &late), Err(Error::DeadlineExceeded)));
+        let stop = Stop::at(Some(std::time::Instant::now() + std::time::Duration::from_secs(3600)));
+        assert_eq!(checkpoint.totals(None, 2, &stop).unwrap().files, 6);
+        stop.clone().cancel();
+        assert!(matches!(checkpoint.totals(None, 2, &stop), Err(Error::Cancelled)));
+    }
 }
 
 #[test]
@@ -76,7 +96,7 @@ fn sizes_that_cannot_be_are_a_corrupt_log() {
         let content = parquet(&schema(), &rows, WriterProperties::default());
         let checkpoint = open(log.root(), &log.classic(&content)).unwrap();
         for is_dead in [None, Some::<IsDead<'_>>(&|_, _| false)] {
-            let error = checkpoint.totals(is_dead, 2).unwrap_err();
+            let error = checkpoint.totals(is_dead, 2, &Stop::default()).unwrap_err();
             assert!(matches!(error, Error::CorruptLog { .. }), "{error:?}");
         }
     }
