@@ -410,18 +410,22 @@ def golden_tables() -> Path | None:
 
 
 @cache
-def made_tables() -> Path:
-    """The project's own tables with their ANSWERS.json, made when their makers changed."""
+def made_tables(python: Path | None = None) -> Path:
+    """The project's own tables with their ANSWERS.json, made when their makers changed.
+
+    `python` has the development group; without it the project's environment is used, and made if need be.
+    """
     directory = CACHE / "tables"
     tests = ROOT / "tests"
     makers = [tests / "tables" / f"{name}.py" for name in ("make", "writer", "by_hand", "by_deltalake")]
     makers += [tests / "properties" / f"{name}.py" for name in ("twin", "vectors", "logs")]
-    environment = project_environment()
-    key = digest([(CACHE / "project.stamp").read_text(), *(path.read_text() for path in makers)])
+    writers = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
+    key = digest([str(directory), *writers, *(path.read_text() for path in makers)])
     if not fresh(directory, key):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        run(environment / "python", tests / "tables/make.py", directory, variables={"PYTHONPATH": str(tests)})
+        python = python or project_environment() / "python"
+        run(python, tests / "tables/make.py", directory, variables={"PYTHONPATH": str(tests)})
         remember(directory, key)
     return directory
 

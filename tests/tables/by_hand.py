@@ -394,21 +394,31 @@ def partition_value_types(root: Path) -> Table:
 
 @made
 def partition_directories_to_escape(root: Path) -> Table:
-    """Names that are escaped in the file system and once more in the log; an empty string is null."""
+    """Names that are escaped in the file system and once more in the log."""
     table = Table(root, [ID, PART], ["part"])
-    values = ["a b", "50%", "k=v", "ü", "a:b", "'\"", "x/y", ""]
+    values = ["a b", "50%", "k=v", "ü", "a:b", "'\"", "x/y"]
     table.commit(
         *(
             table.add(
                 [{"id": number}],
                 partition={"part": value},
-                of_partition={"part": value or None},
                 directory=f"part={directory}/",
             )
             for number, (value, directory) in enumerate(
-                zip(values, ["a b", "50%25", "k%3Dv", "ü", "a%3Ab", "%27%22", "x%2Fy", "none"], strict=True)
+                zip(values, ["a b", "50%25", "k%3Dv", "ü", "a%3Ab", "%27%22", "x%2Fy"], strict=True)
             )
         )
+    )
+    return table
+
+
+@made
+def partition_value_empty(root: Path) -> Table:
+    """An empty string as a partition value, which PROTOCOL reads as null."""
+    table = Table(root, [ID, PART], ["part"])
+    table.commit(
+        table.add([{"id": 1}], partition={"part": ""}, of_partition={"part": None}),
+        table.add([{"id": 2}], partition={"part": "x"}),
     )
     return table
 

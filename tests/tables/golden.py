@@ -5,6 +5,7 @@ directory $DELTA_GATEWAY_GOLDEN; without it the same tests run on the made table
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,10 +22,15 @@ EVERY_FEATURE = (
 MADE = "made/"
 
 
+def made_tables() -> Path:
+    """The directory of the tables that the project makes; this interpreter makes them if need be."""
+    return run.made_tables(Path(sys.executable))
+
+
 @cache
 def answers() -> dict[str, dict[str, Any]]:
     """Name of each table to what an independent replay found."""
-    made = json.loads((run.made_tables() / "ANSWERS.json").read_text())
+    made = json.loads((made_tables() / "ANSWERS.json").read_text())
     golden = run.golden_tables()
     others = json.loads((golden / "ANSWERS.json").read_text()) if golden else {}
     return {f"{MADE}{name}": answer for name, answer in made.items()} | others
@@ -33,7 +39,7 @@ def answers() -> dict[str, dict[str, Any]]:
 def location(table: str) -> Path:
     """The directory of a table. Skips the test when it is a golden table and those are not there."""
     if table.startswith(MADE):
-        return run.made_tables() / table.removeprefix(MADE)
+        return made_tables() / table.removeprefix(MADE)
     golden = run.golden_tables()
     if golden is None:
         pytest.skip(run.GOLDEN_ABSENT)

@@ -64,7 +64,8 @@ def listed_by_kernel(program: Path, versions: Iterable[Version]) -> list[Files |
     versions = list(versions)
     asked = "".join(f"{version.number} {version.root}\n" for version in versions)
     done = subprocess.run([program], check=True, input=asked, capture_output=True, text=True)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    # Not `splitlines`: statistics hold line separators of Unicode.
+    answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     return [
         answer.get("error")
         or {

@@ -14,10 +14,9 @@ import pyarrow.parquet
 import pytest
 from clients.official import ClientError, OfficialClient
 from clients.server import RunningGateway
-from properties import twin, vectors
-from tables import by_deltalake, by_hand
+from properties import vectors
+from tables import by_deltalake, by_hand, replayed
 from tables.golden import EVERY_FEATURE, MADE, answers, location, readable, shared_name
-from tables.native import lines, native, object_key, table
 
 # Reading these takes others' data files that are not part of the collection.
 WITHOUT_DATA = {name for name, answer in readable().items() if answer["rowsFromData"] is None}
@@ -64,12 +63,7 @@ def rows_by_statistics(adds: list[dict[str, Any]]) -> int | None:
     stats = [json.loads(add.get("stats") or "{}") for add in adds]
     if any("numRecords" not in found for found in stats):
         return None
-    return sum(found["numRecords"] for found in stats) - sum(map(deleted, adds))
-
-
-def deleted(add: dict[str, Any]) -> int:
-    """Rows that the deletion vector hides."""
-    return add["deletionVector"]["cardinality"] if add.get("deletionVector") else 0
+    return sum(found["numRecords"] for found in stats) - sum(map(replayed.deleted, adds))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_DATA])
@@ -120,24 +114,7 @@ def test_a_table_that_cannot_be_read_fails_alone(golden_gateway: RunningGateway,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_version_holds_the_files_of_the_twin(name: str) -> None:
-    root = location(name)
-    subject = table(root)
-    for version in range(readable()[name]["version"] + 1):
-        try:
-            expected = twin.replay(root, version)
-        except twin.BrokenLog:
-            with pytest.raises(native().VersionNotFound):
-                subject.snapshot(version=version)
-            continue
-        if "schemaString" not in (expected.metadata or {}):
-            with pytest.raises(native().CorruptLog, match="no schema"):
-                lines(root, subject.snapshot(version=version), "delta")
-            continue
-        answer, _ = lines(root, subject.snapshot(version=version), "delta")
-        adds = [line["file"]["deltaSingleAction"]["add"] for line in answer[2:]]
-        found = sorted((object_key(add["path"]), add["size"], deleted(add)) for add in adds)
-        wanted = sorted((unquote(add["path"]), add["size"], deleted(add)) for add in expected.files())
-        assert found == wanted, version
+    replayed.hold(location(name), readable()[name]["version"])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("dat/", MADE))])

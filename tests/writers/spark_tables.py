@@ -176,6 +176,21 @@ def v2_checkpoints(spark: Any, path: str) -> None:
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3")
 
 
+@writing(settings={"spark.databricks.delta.checkpointV2.topLevelFileFormat": "json"})
+def v2_checkpoints_in_json(spark: Any, path: str) -> None:
+    """UUID-named checkpoints whose top file is JSON, statistics as structs only."""
+    properties = {
+        "delta.checkpointPolicy": "v2",
+        "delta.checkpointInterval": "2",
+        "delta.checkpoint.writeStatsAsStruct": "true",
+        "delta.checkpoint.writeStatsAsJson": "false",
+    }
+    create(spark, path, "id INT, word STRING", properties=properties)
+    for number in range(3):
+        insert(spark, path, f"({number}, 'w')")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")
+
+
 @writing(settings={"spark.databricks.delta.checkpoint.partSize": "5"})
 def multi_part_checkpoints(spark: Any, path: str) -> None:
     """Classic checkpoints in parts, statistics as structs only."""
