@@ -50,6 +50,7 @@ class TableHead:
     version: int | None = None
     size_bytes: int | None = None
     num_files: int | None = None
+    table_id: str | None = None
 
     @property
     def column_mapping_mode(self) -> str:
@@ -69,9 +70,10 @@ class DeletionVector:
     file_id: str | None
 
     @property
-    def identity(self) -> tuple[str | None, str | None, int]:
-        """Equal exactly when the rows are; a refreshed URL changes nothing."""
-        return (self.inline, self.file_id, self.offset)
+    def identity(self) -> tuple[str | None, str, int, int, int]:
+        """Equal exactly when the rows are; a new signature of the URL changes nothing."""
+        place = self.file_id or (self.url or "").partition("?")[0]
+        return (self.inline, place, self.offset, self.size_bytes, self.cardinality)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
         version=version if version is not None else metadata.get("version"),
         size_bytes=metadata.get("size"),
         num_files=metadata.get("numFiles"),
+        table_id=delta.get("id"),
     )
 
 

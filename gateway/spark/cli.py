@@ -53,13 +53,30 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
         except ImportError:
             sys.stderr.write(MISSING)
             return 1
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        from gateway.spark.session import SparkUnavailable, check_jars  # noqa: PLC0415
+
+        try:
+            check_jars(arguments.jars, _connector_jar(arguments))
+        except ValueError as error:
+            sys.stderr.write(f"delta-gateway: {error}\n")
+            return 2
         try:
             return run(arguments)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SparkUnavailable) as error:
             sys.stderr.write(f"delta-gateway: {error}\n")
-            return 1
+        except PySparkException as error:
+            # What follows the first line is a plan, or stack traces of other processes.
+            sys.stderr.write(f"delta-gateway: {str(error).strip().splitlines()[0]}\n")
+        return 1
 
     return checked
+
+
+def _connector_jar(arguments: argparse.Namespace) -> Path | None:
+    jar: Path | None = getattr(arguments, "connector", None)
+    return None if jar == ON_CLASS_PATH else jar
 
 
 def _tables_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,11 +112,13 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from gateway.spark import verify_report  # noqa: PLC0415
+    from gateway.spark.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
     from gateway.spark.verify import VerifyOptions, verify  # noqa: PLC0415
 
     targets = load_targets(arguments.config, arguments.table)
+    Profile.load(arguments.profile)
     options = VerifyOptions(
         predicates=arguments.predicates,
         change_versions=arguments.change_versions,
@@ -109,8 +128,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         connector=arguments.connector is not None,
     )
     run_at = dt.datetime.now(dt.UTC)
-    jar = None if arguments.connector == ON_CLASS_PATH else arguments.connector
-    spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=jar)
+    spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=_connector_jar(arguments))
     results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)))
     if arguments.junit:
         arguments.junit.write_text(verify_report.junit(results), encoding="utf-8")
@@ -207,7 +225,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     spark = delta_session("delta-gateway usage", jars=arguments.jars)
     tables = usage.usage(usage.read_audit(spark, arguments.logs), slow_ms=arguments.slow_ms)
     if arguments.tables:
-        usage.append_usage(tables, arguments.tables)
+        usage.upsert_usage(tables, arguments.tables)
     if arguments.html:
         page = usage_report.html(tables, dt.datetime.now(dt.UTC))
         arguments.html.write_text(page, encoding="utf-8")
@@ -227,7 +245,7 @@ Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argpar
 
 COMMANDS: dict[str, Command] = {
     "verify": ("compare what recipients get with the tables themselves", _verify_arguments, _verify),
-    "generate": ("write Delta tables of every feature", _generate_arguments, _generate),
+    "generate": ("write Delta tables of each feature that readers must know", _generate_arguments, _generate),
     "fleet": ("survey many tables' logs and rank what to do", _fleet_arguments, _fleet),
     "usage": ("sum up the audit log by recipient, table and day", _usage_arguments, _usage),
 }

@@ -4,8 +4,6 @@ Comes in: a profile, a table's name, a query. Goes out: heads and data files, pa
 was cut, or that ends in an errorMessage, is asked for again or raises; it is never taken for a short one.
 """
 
-import gzip
-import http.client
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +20,7 @@ from gateway.spark.actions import (
     parse_head,
 )
 from gateway.spark.profile import Profile
-from gateway.spark.transport import HttpError, Transport, lines_of
+from gateway.spark.transport import HttpError, Response, Transport, lines_of
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
@@ -78,6 +76,8 @@ class Page:
     version: int | None
     next_page_token: str | None = None
     refresh_token: str | None = None
+    later_heads: tuple[TableHead, ...] = ()
+    """Heads of later versions in a range, where the server sends them."""
 
 
 class ShareClient:
@@ -126,7 +126,7 @@ class ShareClient:
 
         return self._transport.retries.run(attempt)
 
-    def _request(self, query: Query) -> tuple[list[Any], http.client.HTTPResponse]:
+    def _request(self, query: Query) -> tuple[list[Any], Response]:
         parameters = {name: value for name, value in query.parameters.items() if value is not None}
         if query.max_files is not None:
             parameters["maxFiles"] = query.max_files
@@ -137,21 +137,16 @@ class ShareClient:
 
     def _lines(
         self, method: str, path: str, body: bytes | None, capabilities: str = _WITH_END
-    ) -> tuple[list[Any], http.client.HTTPResponse]:
+    ) -> tuple[list[Any], Response]:
         headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
         response = self._open(method, path, headers, body)
-        zipped = response.getheader("Content-Encoding", "") == "gzip"
-        stream = gzip.GzipFile(fileobj=response) if zipped else response
-        lines = lines_of(response, stream)
-        response.read()  # what follows the gzip trailer, so that the connection can be kept
+        lines = lines_of(response)
         try:
             return [json.loads(line) for line in lines], response
         except ValueError as error:
             raise HttpError("the answer has a line that is not JSON") from error
 
-    def _open(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> http.client.HTTPResponse:
+    def _open(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         sent = {"Authorization": f"Bearer {self._profile.bearer_token}", **headers}
         if body is not None:
             sent["Content-Type"] = "application/json; charset=utf-8"
@@ -171,7 +166,7 @@ def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _page(lines: list[Any], response: http.client.HTTPResponse) -> Page:
+def _page(lines: list[Any], response: Response) -> Page:
     """Read one answer. Raises HttpError when it is not whole, UnsupportedTable when it cannot be read."""
     end = _end_of(lines, response)
     if [name for line in lines[:2] for name in line] != ["protocol", "metaData"]:
@@ -180,11 +175,13 @@ def _page(lines: list[Any], response: http.client.HTTPResponse) -> Page:
                 "the server answers queries later (asynchronously), which is not supported"
             )
         raise HttpError("the answer does not begin with protocol and metaData")
-    version = response.getheader("Delta-Table-Version")
+    version = response.headers.get("Delta-Table-Version")
     head = parse_head(lines[0]["protocol"], lines[1]["metaData"], int(version) if version else None)
     for line in lines[2:]:
         if "protocol" in line:
             check_protocol(line["protocol"])
+    protocol = lines[0]["protocol"]
+    later = (line["metaData"] for line in lines[2:] if "metaData" in line)
     files = tuple(file for file in map(parse_file, lines[2:]) if file is not None)
     return Page(
         head=head,
@@ -192,12 +189,15 @@ def _page(lines: list[Any], response: http.client.HTTPResponse) -> Page:
         version=head.version,
         next_page_token=end.get("nextPageToken") or None,
         refresh_token=end.get("refreshToken") or None,
+        later_heads=tuple(parse_head(protocol, metadata, metadata.get("version")) for metadata in later),
     )
 
 
-def _end_of(lines: list[Any], response: http.client.HTTPResponse) -> Mapping[str, Any]:
+def _end_of(lines: list[Any], response: Response) -> Mapping[str, Any]:
     """Take the endStreamAction off the lines; a server that announced one must have sent it."""
-    announced = "includeendstreamaction=true" in response.getheader("delta-sharing-capabilities", "").lower()
+    announced = (
+        "includeendstreamaction=true" in response.headers.get("delta-sharing-capabilities", "").lower()
+    )
     end: Mapping[str, Any] | None = None
     if lines and "endStreamAction" in lines[-1]:
         end = lines.pop()["endStreamAction"] or {}
@@ -210,8 +210,8 @@ def _end_of(lines: list[Any], response: http.client.HTTPResponse) -> Mapping[str
     return end or {}
 
 
-def _version_of(response: http.client.HTTPResponse) -> int:
-    text = response.getheader("Delta-Table-Version")
+def _version_of(response: Response) -> int:
+    text = response.headers.get("Delta-Table-Version")
     if text is None:
         raise HttpError("the answer has no Delta-Table-Version", response.status)
     return int(text)

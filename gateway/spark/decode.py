@@ -1,9 +1,9 @@
 """One data file as Arrow batches in the table's own columns.
 
 Comes in: a Parquet file (bytes or a ranged file), the columns wanted, the rows that are gone. Goes out:
-record batches of exactly the wanted Arrow schema: physical columns found by name or field id, missing
-ones null, narrower types widened, partition columns taken from partitionValues even where the file holds
-them too.
+record batches of exactly the wanted Arrow schema: physical columns found by name or field id, missing ones
+null, narrower types widened, old calendars rebased, partition columns taken from partitionValues even where
+the file holds them too. What is held at a time is a batch, and the part of a row group that it comes from.
 """
 
 from bisect import bisect_left
@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
 from gateway.spark.actions import TableHead, UnsupportedTable
+from gateway.spark.calendars import FileCalendar
 from gateway.spark.schema import (
+    CHANGE_TYPE,
     arrow_field,
     arrow_type,
     delta_schema,
@@ -25,8 +27,14 @@ from gateway.spark.schema import (
     partition_scalar,
     physical_name,
 )
+from gateway.spark.variants import whole_variants
+from gateway.spark.zones import local_zone
 
 BATCH_ROWS = 16_384
+# A batch holds fewer rows where rows are large. A small row group is fetched at once, a large one by pieces.
+BATCH_BYTES = 16 << 20
+_FETCHED_BYTES = 32 << 20
+_LEAST_PIECE_BYTES = 64 << 10
 _FILE_FIELD_ID = b"PARQUET:field_id"
 
 
@@ -52,11 +60,13 @@ class FileDecoder:
     """Reads the `columns` of files of one table.
 
     `constants` are columns of the answer that no file holds, such as `_commit_version`: name to Arrow scalar.
+    `zone`: the session's time zone, for what names none.
     """
 
-    def __init__(self, shape: TableShape, columns: t.StructType) -> None:
+    def __init__(self, shape: TableShape, columns: t.StructType, *, zone: str = "UTC") -> None:
         self._shape = shape
         self._columns = columns
+        self._zone = zone
         self.arrow_schema = pa.schema([arrow_field(field) for field in columns.fields])
 
     def batches(
@@ -74,13 +84,18 @@ class FileDecoder:
         """
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file:
             plan = self._plan(file.schema_arrow, partition_values, constants or {})
+            reading = _Conform(
+                self._shape.by_field_id,
+                # Java's default, which Spark takes for writers that name no zone.
+                FileCalendar.of(file.metadata.metadata, local_zone()),
+            )
             names = [column.file_name for column in plan if isinstance(column, _FromFile)]
             first_row = 0
-            for rows, batch in _file_batches(file, names):
+            for rows, batch in _file_batches(source, file, names):
                 chosen = _choose(first_row, rows, rows_gone, rows_kept)
                 first_row += rows
                 if chosen is None or len(chosen):
-                    yield self._assemble(plan, batch, rows, chosen)
+                    yield self._assemble(plan, batch, rows, chosen, reading)
 
     def _plan(
         self, file: pa.Schema, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
@@ -95,17 +110,30 @@ class FileDecoder:
         constants: Mapping[str, pa.Scalar],
     ) -> "_FromFile | _Constant":
         field = self._shape.field(wanted.name)
-        if field is None and wanted.name in constants:
-            return _Constant(constants[wanted.name])
-        if field is not None and field.name in self._shape.partition_columns:
-            return _Constant(partition_scalar(partition_values.get(physical_name(field)), wanted.dataType))
-        found = find_field(list(file), field or wanted, by_field_id=self._shape.by_field_id)
+        if field is None:
+            return self._change_column(file, wanted, constants)
+        if field.name in self._shape.partition_columns:
+            text = partition_values.get(physical_name(field))
+            return _Constant(partition_scalar(text, wanted.dataType, self._zone))
+        found = find_field(list(file), field, by_field_id=self._shape.by_field_id)
         if found is None:
             return _Constant(pa.scalar(None, arrow_type(wanted.dataType)))
-        return _FromFile(file.field(found).name, field or wanted, wanted.dataType)
+        return _FromFile(file.field(found).name, field, wanted.dataType)
+
+    def _change_column(
+        self, file: pa.Schema, wanted: t.StructField, constants: Mapping[str, pa.Scalar]
+    ) -> "_FromFile | _Constant":
+        """A column that the table does not have: from the answer, or `_change_type` of a cdc file."""
+        if wanted.name in constants:
+            return _Constant(constants[wanted.name])
+        # It has no field id, also where the table's columns are mapped by id.
+        found = find_field(list(file), wanted, by_field_id=False)
+        if wanted.name != CHANGE_TYPE or found is None:
+            raise UnsupportedTable(f"neither the table nor its files have a column {wanted.name}")
+        return _FromFile(file.field(found).name, wanted, wanted.dataType)
 
     def _assemble(
-        self, plan: "list[_FromFile | _Constant]", batch: Any, rows: int, chosen: Any
+        self, plan: "list[_FromFile | _Constant]", batch: Any, rows: int, chosen: Any, reading: "_Conform"
     ) -> pa.RecordBatch:
         count = rows if chosen is None else len(chosen)
         arrays = []
@@ -115,9 +143,7 @@ class FileDecoder:
                 continue
             array = batch.column(batch.schema.get_field_index(column.file_name))
             array = array if chosen is None else array.take(chosen)
-            arrays.append(
-                conform(array, column.field.dataType, column.wanted, by_field_id=self._shape.by_field_id)
-            )
+            arrays.append(reading.conform(array, column.field.dataType, column.wanted))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
 
@@ -146,62 +172,64 @@ def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id
     return folded.index(name.lower()) if name.lower() in folded else None
 
 
-def conform(array: pa.Array, logged: t.DataType, wanted: t.DataType, *, by_field_id: bool) -> pa.Array:
-    """An array of a file as the type that is wanted. `logged` is the same type with the log's metadata."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if isinstance(wanted, t.StructType):
-        assert isinstance(logged, t.StructType)
-        return _conform_struct(array, logged, wanted, by_field_id=by_field_id)
-    if isinstance(wanted, t.ArrayType):
-        assert isinstance(logged, t.ArrayType)
-        return _conform_list(array, logged, wanted, by_field_id=by_field_id)
-    if isinstance(wanted, t.MapType):
-        assert isinstance(logged, t.MapType)
-        return _conform_map(array, logged, wanted, by_field_id=by_field_id)
-    if isinstance(wanted, t.VariantType):
-        return _conform_variant(array)
-    if isinstance(wanted, t.NullType):
-        return pa.nulls(len(array))
-    target = arrow_type(wanted)
-    if array.type == target:
-        return array
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    return array.cast(target)
+@dataclass(frozen=True)
+class _Conform:
+    """Turns arrays of one file into the types that are wanted. `logged` types carry the log's metadata."""
 
+    by_field_id: bool
+    calendar: FileCalendar
 
-def _conform_struct(
-    array: pa.Array, logged: t.StructType, wanted: t.StructType, *, by_field_id: bool
-) -> pa.Array:
-    fields = [array.type.field(index) for index in range(array.type.num_fields)]
-    children = []
-    for field in wanted.fields:
-        source = next((one for one in logged.fields if one.name == field.name), field)
-        index = find_field(fields, source, by_field_id=by_field_id)
-        if index is None:
-            children.append(pa.nulls(len(array), arrow_type(field.dataType)))
-            continue
-        children.append(conform(array.field(index), source.dataType, field.dataType, by_field_id=by_field_id))
-    target = [arrow_field(field) for field in wanted.fields]
-    if not target:
-        return pa.nulls(len(array), pa.struct([]))
-    return pa.StructArray.from_arrays(children, fields=target, mask=array.is_null())
+    def conform(self, array: pa.Array, logged: t.DataType, wanted: t.DataType) -> pa.Array:
+        """An array of a file as the type that is wanted."""
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if isinstance(wanted, t.StructType):
+            assert isinstance(logged, t.StructType)
+            return self._struct(array, logged, wanted)
+        if isinstance(wanted, t.ArrayType):
+            assert isinstance(logged, t.ArrayType)
+            elements = self.conform(array.values, logged.elementType, wanted.elementType)
+            return _nested(array, arrow_type(wanted), [elements])
+        if isinstance(wanted, t.MapType):
+            assert isinstance(logged, t.MapType)
+            return self._map(array, logged, wanted)
+        if isinstance(wanted, t.VariantType):
+            return _conform_variant(array)
+        if isinstance(wanted, t.NullType):
+            return pa.nulls(len(array))
+        return self._leaf(array, wanted)
 
+    def _leaf(self, array: pa.Array, wanted: t.DataType) -> pa.Array:
+        target = arrow_type(wanted)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_date32(array.type):
+            array = self.calendar.dates(array)
+        elif pa.types.is_timestamp(array.type) and isinstance(wanted, t.TimestampType):
+            array = self.calendar.times(array.cast(pa.timestamp("us", array.type.tz), safe=False))
+        return array if array.type == target else array.cast(target)
 
-def _conform_list(
-    array: pa.Array, logged: t.ArrayType, wanted: t.ArrayType, *, by_field_id: bool
-) -> pa.Array:
-    elements = conform(array.values, logged.elementType, wanted.elementType, by_field_id=by_field_id)
-    return _nested(array, arrow_type(wanted), [elements])
+    def _struct(self, array: pa.Array, logged: t.StructType, wanted: t.StructType) -> pa.Array:
+        fields = [array.type.field(index) for index in range(array.type.num_fields)]
+        children = []
+        for field in wanted.fields:
+            source = next((one for one in logged.fields if one.name == field.name), field)
+            index = find_field(fields, source, by_field_id=self.by_field_id)
+            if index is None:
+                children.append(pa.nulls(len(array), arrow_type(field.dataType)))
+                continue
+            children.append(self.conform(array.field(index), source.dataType, field.dataType))
+        target = [arrow_field(field) for field in wanted.fields]
+        if not target:
+            return pa.nulls(len(array), pa.struct([]))
+        return pa.StructArray.from_arrays(children, fields=target, mask=array.is_null())
 
-
-def _conform_map(array: pa.Array, logged: t.MapType, wanted: t.MapType, *, by_field_id: bool) -> pa.Array:
-    keys = conform(array.keys, logged.keyType, wanted.keyType, by_field_id=by_field_id)
-    items = conform(array.items, logged.valueType, wanted.valueType, by_field_id=by_field_id)
-    target = arrow_type(wanted)
-    entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
-    return _nested(array, target, [entries])
+    def _map(self, array: pa.Array, logged: t.MapType, wanted: t.MapType) -> pa.Array:
+        keys = self.conform(array.keys, logged.keyType, wanted.keyType)
+        items = self.conform(array.items, logged.valueType, wanted.valueType)
+        target = arrow_type(wanted)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+        return _nested(array, target, [entries])
 
 
 def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> pa.Array:
@@ -213,20 +241,65 @@ def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> p
 
 
 def _conform_variant(array: pa.Array) -> pa.Array:
+    target = arrow_type(t.VariantType())
     # The feature only allows shredding: many tables that have it hold whole values.
     if any(field.name == "typed_value" for field in array.type):
-        raise UnsupportedTable("a file has shredded variants, which cannot be put together here")
-    target = arrow_type(t.VariantType())
-    children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
+        children = list(whole_variants(array))
+        mask = array.is_null()
+        children = [pc.if_else(mask, pa.scalar(b"", pa.binary()), child) for child in children]
+    else:
+        children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
 
 
-def _file_batches(file: pq.ParquetFile, names: list[str]) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+def _file_batches(
+    source: Any, file: pq.ParquetFile, names: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    """The batches of a file, a row group at a time, so that never more than one is held."""
     if not names:
         yield file.metadata.num_rows, None
         return
-    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names):
-        yield batch.num_rows, batch
+    by_pieces: pq.ParquetFile | None = None
+    for index in range(file.metadata.num_row_groups):
+        size = _RowGroupSize.of(file.metadata.row_group(index), set(names))
+        reading = file
+        if size.fetched_bytes > _FETCHED_BYTES:
+            by_pieces = by_pieces or pq.ParquetFile(
+                source,
+                metadata=file.metadata,
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=False,
+                buffer_size=max(_FETCHED_BYTES // size.columns, _LEAST_PIECE_BYTES),
+            )
+            reading = by_pieces
+        for batch in reading.iter_batches(batch_size=size.batch_rows, row_groups=[index], columns=names):
+            yield batch.num_rows, batch
+
+
+@dataclass(frozen=True)
+class _RowGroupSize:
+    """What reading some columns of a row group takes."""
+
+    fetched_bytes: int
+    columns: int
+    batch_rows: int
+
+    @classmethod
+    def of(cls, group: pq.RowGroupMetaData, names: set[str]) -> "_RowGroupSize":
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if _top(chunk.path_in_schema, names)]
+        decoded = sum(chunk.total_uncompressed_size for chunk in chunks)
+        row_bytes = max(decoded // max(group.num_rows, 1), 1)
+        return cls(
+            sum(chunk.total_compressed_size for chunk in chunks),
+            max(len(chunks), 1),
+            max(min(BATCH_ROWS, BATCH_BYTES // row_bytes), 1),
+        )
+
+
+def _top(path: str, names: set[str]) -> bool:
+    """Whether a leaf's path begins with one of the names, which may hold dots."""
+    return path in names or any(path.startswith(f"{name}.") for name in names)
 
 
 def _choose(first_row: int, rows: int, gone: Sequence[int], kept: Sequence[int] | None) -> Any:

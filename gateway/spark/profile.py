@@ -4,6 +4,7 @@ Comes in: a path, or the profile's JSON text itself. Goes out: a `Profile` that 
 The token is a secret: no representation shows it.
 """
 
+import datetime as dt
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,10 +38,19 @@ class Profile:
             raise ProfileError("the profile is not a JSON object")
         if document.get("type", "bearer_token") != "bearer_token":
             raise ProfileError("only profiles with a bearer token are supported")
+        if _is_past(document.get("expirationTime")):
+            raise ProfileError("the profile has expired")
         endpoint, token = document.get("endpoint"), document.get("bearerToken")
         if not isinstance(endpoint, str) or not isinstance(token, str):
             raise ProfileError("the profile has no endpoint or no bearerToken")
         return cls(endpoint.rstrip("/"), token)
+
+
+def _is_past(text: Any) -> bool:
+    try:
+        return dt.datetime.fromisoformat(text) < dt.datetime.now(dt.UTC)
+    except (TypeError, ValueError):
+        return False
 
 
 def _file_text(path: str) -> str:

@@ -7,7 +7,9 @@ them.
 
 import datetime as dt
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +17,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from gateway.spark.actions import TableHead, UnsupportedTable
+from gateway.spark.calendars import days_of
+from gateway.spark.zones import zone_of
 
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _FIELD_ID = "delta.columnMapping.id"
@@ -25,8 +29,9 @@ _INTERNAL_METADATA = (
     "delta.generationExpression",
 )
 
+CHANGE_TYPE = "_change_type"
 CHANGE_FIELDS = (
-    t.StructField("_change_type", t.StringType()),
+    t.StructField(CHANGE_TYPE, t.StringType()),
     t.StructField("_commit_version", t.LongType()),
     t.StructField("_commit_timestamp", t.TimestampType()),
 )
@@ -80,15 +85,21 @@ def arrow_field(field: t.StructField) -> pa.Field:
     return pa.field(field.name, arrow_type(field.dataType), nullable=True)
 
 
-def partition_scalar(text: str | None, data_type: t.DataType) -> pa.Scalar:
-    """A value of partitionValues, typed. An empty string is null for every type (Delta's own rule)."""
+def partition_scalar(text: str | None, data_type: t.DataType, zone: str = "UTC") -> pa.Scalar:
+    """A value of partitionValues, typed. An empty string is null for every type (Delta's own rule).
+
+    `zone`: the time zone of timestamps that name none, which is the session's. Raises UnsupportedTable.
+    """
     wanted = arrow_type(data_type)
     if text is None or text == "":
         return pa.scalar(None, wanted)
     parse = _PARTITION_PARSERS.get(type(data_type))
     if parse is None:
         raise UnsupportedTable(f"partition columns of type {data_type.simpleString()} cannot be read")
-    return pa.scalar(parse(text), wanted)
+    try:
+        return pa.scalar(parse(text, zone) if parse is _instant else parse(text), wanted)
+    except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        raise UnsupportedTable(f"a partition value is no {data_type.simpleString()}") from error
 
 
 def _without_internals(schema: t.StructType) -> t.StructType:
@@ -139,14 +150,61 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _instant(text: str) -> dt.datetime:
-    """`yyyy-mm-dd hh:mm:ss[.f]`, read as UTC, or ISO-8601 with a zone."""
-    parsed = dt.datetime.fromisoformat(text)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+# Years have more digits than four beyond 9999, and a sign.
+_TIME = re.compile(
+    r"([+-]?\d{4,7})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)? ?([A-Za-z+-].*)?"
+)
+_CYCLE_YEARS = 400
 
 
-def _local(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text).replace(tzinfo=None)
+def _day(text: str) -> int:
+    """Days since 1970 of `[+-]yyyy-mm-dd`, of any year: Python's own dates end with 9999."""
+    return _local_parts(text).days
+
+
+def _instant(text: str, zone: str) -> int:
+    """Microseconds since 1970 of a time with a zone of its own, or in `zone`."""
+    parts = _local_parts(text)
+    return parts.micros - parts.offset_micros(zone)
+
+
+def _local(text: str) -> int:
+    """Microseconds since 1970 of a time without a zone."""
+    return _local_parts(text).micros
+
+
+@dataclass(frozen=True)
+class _LocalTime:
+    """A time as it is written. `alike` is the same time in a year that Python knows, by the same calendar."""
+
+    days: int
+    alike: dt.datetime
+    zone: str | None
+
+    @property
+    def micros(self) -> int:
+        alike = self.alike
+        seconds = self.days * 86_400 + alike.hour * 3600 + alike.minute * 60 + alike.second
+        return seconds * 1_000_000 + alike.microsecond
+
+    def offset_micros(self, zone: str) -> int:
+        offset = self.alike.replace(tzinfo=zone_of(self.zone or zone)).utcoffset()
+        return 0 if offset is None else offset // dt.timedelta(microseconds=1)
+
+
+def _local_parts(text: str) -> _LocalTime:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("not a date or time")
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    # The calendar repeats every 400 years, with its days of the week, which summer time goes by.
+    known_year = year if 1 <= year <= dt.MAXYEAR else 2000 + year % _CYCLE_YEARS
+    alike = dt.datetime(  # noqa: DTZ001 - the zone is kept beside it
+        known_year, month, day, int(match[4] or 0), int(match[5] or 0), int(match[6] or 0),
+        int((match[7] or "").ljust(6, "0")[:6]),
+    )  # fmt: skip
+    return _LocalTime(days_of(year, month, day), alike, match[8])
 
 
 _PARTITION_PARSERS: dict[type[t.DataType], Any] = {
@@ -162,7 +220,7 @@ _PARTITION_PARSERS: dict[type[t.DataType], Any] = {
     t.FloatType: float,
     t.DoubleType: float,
     t.DecimalType: Decimal,
-    t.DateType: dt.date.fromisoformat,
+    t.DateType: _day,
     t.TimestampType: _instant,
     t.TimestampNTZType: _local,
 }

@@ -4,10 +4,17 @@ Comes in: nothing, or the session that spark-submit has prepared. Goes out: a se
 """
 
 import os
+import re
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 _DELTA = {
@@ -24,12 +31,35 @@ _LAPTOP = {
 }
 
 
+_OLDEST_JAVA = 17
+_JAVA_VERSION = re.compile(r'version "(\d+)')
+_NOT_RESOLVED = re.compile(
+    r"UNRESOLVED DEPENDENCIES|unresolved dependency|Some artifacts failed", re.IGNORECASE
+)
+_LAST_LINES = 400
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot start here; the message is one line and says what to do."""
+
+
+def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """Another session of the same Spark, with the settings of this one and some of its own."""
+    session = spark.newSession()
+    for name, value in {**spark.conf.getAll, **settings}.items():
+        if session.conf.isModifiable(name) and session.conf.get(name, None) != value:
+            session.conf.set(name, value)
+    return session
+
+
 def delta_session(name: str, *, jars: Path | None = None, connector: Path | None = None) -> SparkSession:
     """The session that there is, or that of spark-submit as it is configured there, else one on this machine.
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
-    `connector`: the jar of the official sharing connector. spark-submit has its own option for jars.
+    `connector`: the jar of the official sharing connector. spark-submit has its own option for jars. Raises
+    ValueError for jars that are not there, SparkUnavailable where Java or the download is missing.
     """
+    check_jars(jars, connector)
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
@@ -42,9 +72,97 @@ def delta_session(name: str, *, jars: Path | None = None, connector: Path | None
     builder = builder.config("spark.executorEnv.PYTHONSAFEPATH", "1")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = _on_this_machine(builder, jars, connector)
-    session: SparkSession = builder.getOrCreate()
+    session = _started(builder)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def check_jars(jars: Path | None, connector: Path | None = None) -> None:
+    """Check the jars of a command line before anything is started. Raises ValueError."""
+    if jars is not None and not jars.is_dir():
+        raise ValueError(f"--jars {jars} is not a directory")
+    if jars is not None and not any(jars.glob("delta-spark*.jar")):
+        raise ValueError(f"--jars {jars} holds no delta-spark*.jar")
+    if connector is not None and not connector.is_file():
+        raise ValueError(f"--connector {connector} is not a file")
+
+
+def check_java() -> None:
+    """Raise SparkUnavailable where there is no Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    needed = f"Java {_OLDEST_JAVA} or later is needed: install it, or let JAVA_HOME name it"
+    try:
+        said = subprocess.run([str(java), "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S603 - the Java that Spark takes
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SparkUnavailable(f"there is no Java here. {needed}") from error
+    match = _JAVA_VERSION.search(said)
+    if match is not None and int(match[1]) < _OLDEST_JAVA:
+        raise SparkUnavailable(f"this is Java {match[1]}. {needed}")
+
+
+def _started(builder: Any) -> SparkSession:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return builder.getOrCreate()  # type: ignore[no-any-return]
+    check_java()
+    with _quiet_start() as said:
+        try:
+            session: SparkSession = builder.getOrCreate()
+        except PySparkException as error:
+            lines = list(said)
+            if any(_NOT_RESOLVED.search(line) for line in lines):
+                raise SparkUnavailable(
+                    "Delta's jars cannot be downloaded from Maven's central repository: --jars DIR names a "
+                    "directory that holds them"
+                ) from error
+            reason = next((line for line in lines if "Exception" in line or "Error" in line), str(error))
+            raise SparkUnavailable(f"Spark does not start: {reason.strip().splitlines()[0]}") from error
+    return session
+
+
+@contextmanager
+def _quiet_start() -> Iterator[Iterator[str]]:
+    """What Java says while it starts is kept back: hundreds of lines of a download. Later lines are shown.
+
+    The block gets the lines so far.
+    """
+    sys.stderr.flush()
+    shown = os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+    pump = _Pump(reading, shown)
+    pump.start()
+    try:
+        yield pump.lines()
+        pump.is_open = True
+    finally:
+        os.dup2(shown, 2)
+
+
+class _Pump(Thread):
+    """Copies Java's standard error for as long as Java runs, once it is open."""
+
+    def __init__(self, reading: int, shown: int) -> None:
+        super().__init__(name="java-stderr", daemon=True)
+        self.is_open = False
+        self._reading = os.fdopen(reading, "rb")
+        self._shown = shown
+        self._kept: list[bytes] = []
+
+    def run(self) -> None:
+        """Copy, or keep the last lines."""
+        for line in self._reading:
+            if self.is_open:
+                os.write(self._shown, line)
+            else:
+                self._kept = [*self._kept[-_LAST_LINES:], line]
+
+    def lines(self) -> Iterator[str]:
+        """The lines so far, once no more come."""
+        os.dup2(self._shown, 2)
+        self.join(timeout=10)
+        yield from (line.decode("utf-8", "replace") for line in self._kept)
 
 
 def _on_this_machine(builder: Any, jars: Path | None, connector: Path | None) -> Any:

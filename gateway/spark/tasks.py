@@ -30,9 +30,9 @@ class ReadTask:
         return tuple(one for one in (self.file, self.without, self.only) if one is not None)
 
 
-def snapshot_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:
+def snapshot_tasks(files: Iterable[DataFile], change_type: str | None = None) -> Iterator[ReadTask]:
     """Every file with its live rows."""
-    return (_live(file) for file in files)
+    return (_live(file, change_type) for file in files)
 
 
 def change_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:

@@ -1,23 +1,40 @@
-"""HTTP for tasks: kept connections, retries, whole bodies and byte ranges; the standard library only.
+"""HTTP for the driver and for tasks, by urllib3: kept connections, proxies, redirects, retries, byte ranges.
 
 Comes in: URLs, some of them signed. Goes out: responses, or an `HttpError` whose message shows no query
-string (a signature is a secret). One `Transport` belongs to one thread. Retried: 429, 5xx and broken
-connections.
+string (a signature is a secret). Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY. A
+redirect never carries the token to another host and never leaves https. Retried, with jitter: 408, 429, 5xx
+and broken connections.
 """
 
+import gzip
 import http.client
 import io
+import random
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-from urllib.parse import SplitResult, urlsplit
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+import urllib3
+from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError
 
 Answer = TypeVar("Answer")
+Response = urllib3.BaseHTTPResponse
 
-RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+RETRIED_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+_REFUSALS = frozenset({400, 403, 404})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 5
 _LONGEST_WAIT_SECONDS = 30.0
+# A server that wants to be left alone for longer than this is an error, not a wait.
+_LONGEST_RETRY_AFTER_SECONDS = 300.0
 _LONGEST_ERROR_BODY_BYTES = 4096
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
 
 class HttpError(Exception):
@@ -33,7 +50,14 @@ class HttpError(Exception):
     @property
     def worth_a_retry(self) -> bool:
         """Whether the same request may succeed later."""
+        if (self.retry_after_seconds or 0) > _LONGEST_RETRY_AFTER_SECONDS:
+            return False
         return self.status is None or self.status in RETRIED_STATUSES
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the server says no to what was asked for, such as a version that is not shared."""
+        return self.status in _REFUSALS
 
     def __reduce__(self) -> tuple[type, tuple[str, int | None, float | None]]:
         """Pickle with all fields: an executor's exception is rebuilt on the driver."""
@@ -42,23 +66,26 @@ class HttpError(Exception):
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how patiently."""
+    """How often and how patiently. `jitter` gives a number in [0, 1)."""
 
     attempts: int = 5
     first_wait_seconds: float = 0.5
     sleep: Callable[[float], None] = time.sleep
+    jitter: Callable[[], float] = random.random
 
     def run(self, attempt: Callable[[], Answer]) -> Answer:
         """Call `attempt` until it succeeds, fails for good, or the attempts are used up."""
-        wait_seconds = self.first_wait_seconds
+        backoff_seconds = self.first_wait_seconds
         for _ in range(self.attempts - 1):
             try:
                 return attempt()
             except HttpError as error:
                 if not error.worth_a_retry:
                     raise
-                self.sleep(min(max(wait_seconds, error.retry_after_seconds or 0.0), _LONGEST_WAIT_SECONDS))
-                wait_seconds *= 2
+                # Many tasks are refused together: without jitter they would all return together.
+                wait_seconds = backoff_seconds * (0.5 + self.jitter())
+                self.sleep(min(wait_seconds, _LONGEST_WAIT_SECONDS) + (error.retry_after_seconds or 0.0))
+                backoff_seconds *= 2
         return attempt()
 
 
@@ -67,26 +94,32 @@ class Transport:
 
     def __init__(self, *, timeout_seconds: float = 120.0, retries: Retries | None = None) -> None:
         self.retries = retries or Retries()
-        self._timeout_seconds = timeout_seconds
-        self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
+        self._timeout = urllib3.Timeout(connect=min(timeout_seconds, 30.0), read=timeout_seconds)
+        self._managers: dict[str | None, urllib3.PoolManager] = {}
 
     def open(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
-    ) -> http.client.HTTPResponse:
-        """One attempt. The response must be read to its end before the next request. Raises HttpError."""
-        parts = urlsplit(url)
-        try:
-            response = self._send(parts, method, dict(headers or {}), body)
-        except OSError as error:
-            self._forget(parts)
-            raise HttpError(f"{_shown(parts)}: {type(error).__name__}: {error}") from error
-        except http.client.HTTPException as error:
-            self._forget(parts)
-            # Its own text may quote the whole URL.
-            raise HttpError(f"{_shown(parts)}: {type(error).__name__}") from None
-        if response.status not in {http.client.OK, http.client.PARTIAL_CONTENT}:
-            raise self._failure(parts, response)
-        return response
+    ) -> Response:
+        """One attempt, redirects followed.
+
+        The response must be read to its end before the next request. Raises HttpError.
+        """
+        parts, sent = _parts(url), dict(headers or {})
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = self._send(parts, method, sent, body)
+            if response.status in {HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT}:
+                return response
+            location = response.headers.get("Location")
+            if response.status not in _REDIRECTS or location is None:
+                raise _failure(parts, response)
+            response.drain_conn()
+            target = _redirected(parts, location)
+            if response.status == HTTPStatus.SEE_OTHER:
+                method, body = "GET", None
+            if not _same_host(parts, target):
+                sent = {name: value for name, value in sent.items() if name.lower() not in _SECRET_HEADERS}
+            parts = target
+        raise HttpError(f"{_shown(parts)}: more than {_MOST_REDIRECTS} redirects", 0)
 
     def fetch(self, url: str) -> bytes:
         """The whole body, with retries."""
@@ -107,61 +140,142 @@ class Transport:
 
     def close(self) -> None:
         """Close all connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        for manager in self._managers.values():
+            manager.clear()
+        self._managers.clear()
 
     def _body(self, url: str, headers: Mapping[str, str], *, partial: bool = False) -> bytes:
         response = self.open("GET", url, headers=headers)
-        try:
-            data = response.read()
-        except (OSError, http.client.HTTPException) as error:
-            self._forget(urlsplit(url))
-            raise HttpError(f"{_shown(urlsplit(url))}: {type(error).__name__}") from error
-        if partial and response.status != http.client.PARTIAL_CONTENT:
+        if partial and response.status != HTTPStatus.PARTIAL_CONTENT:
+            # The body is the whole file, which may be large: the connection is not worth reading it.
+            response.close()
             raise HttpError(f"{_shown(urlsplit(url))}: the store ignores ranges", response.status)
-        return data
+        try:
+            return response.read(decode_content=False)
+        except (OSError, HTTPError) as error:
+            response.close()
+            raise HttpError(f"{_shown(urlsplit(url))}: {type(error).__name__}") from None
 
     def _send(
-        self, parts: SplitResult, method: str, headers: dict[str, str], body: bytes | None
-    ) -> http.client.HTTPResponse:
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        kept = (parts.scheme, parts.netloc) in self._connections
-        connection = self._connection(parts)
+        self, parts: SplitResult, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Response:
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+            raise HttpError(f"only http and https can be read, not {parts.scheme or 'a relative URL'}", 0)
+        words: dict[str, Any] = {
+            "headers": headers,
+            "body": body,
+            "redirect": False,
+            "retries": False,
+            "preload_content": False,
+            "timeout": self._timeout,
+        }
         try:
-            connection.request(method, target, body=body, headers=headers)
-            return connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionError, http.client.CannotSendRequest):
-            # A kept connection may have been closed by the other side while it was idle.
-            self._forget(parts)
-            if not kept:
-                raise
-        connection = self._connection(parts)
-        connection.request(method, target, body=body, headers=headers)
-        return connection.getresponse()
+            proxy = _proxy(parts)
+            manager = self._manager(proxy)
+            pool = manager.connection_from_host(parts.hostname, _port(parts), parts.scheme)
 
-    def _connection(self, parts: SplitResult) -> http.client.HTTPConnection:
-        key = (parts.scheme, parts.netloc)
-        if key not in self._connections:
-            kind = {"https": http.client.HTTPSConnection, "http": http.client.HTTPConnection}.get(
-                parts.scheme
-            )
-            if kind is None or parts.hostname is None:
-                raise HttpError(f"only http and https can be read, not {parts.scheme or 'a relative URL'}", 0)
-            self._connections[key] = kind(parts.hostname, parts.port, timeout=self._timeout_seconds)
-        return self._connections[key]
+            def send() -> Response:
+                if proxy is not None and parts.scheme == "http":
+                    return manager.urlopen(method, parts.geturl(), **words)
+                # The path is sent as it is: the manager would take `..` out of it, which a key may hold.
+                target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+                return pool.urlopen(method, target, **words)
 
-    def _forget(self, parts: SplitResult) -> None:
-        connection = self._connections.pop((parts.scheme, parts.netloc), None)
-        if connection is not None:
-            connection.close()
+            connections = pool.num_connections
+            try:
+                return send()
+            except (ProtocolError, ConnectionError):
+                # A kept connection may be closed by the other side at this moment.
+                if connections == 0 or pool.num_connections > connections:
+                    raise
+                return send()
+        except (OSError, HTTPError, http.client.HTTPException, ValueError) as error:
+            # The error's own text may quote the whole URL.
+            raise HttpError(f"{_shown(parts)}: {_cause(error)}") from None
 
-    def _failure(self, parts: SplitResult, response: http.client.HTTPResponse) -> HttpError:
-        retry_after = response.getheader("Retry-After", "")
-        body = response.read(_LONGEST_ERROR_BODY_BYTES).decode("utf-8", "replace")
-        self._forget(parts)
-        message = f"{_shown(parts)}: HTTP {response.status} {body}".rstrip()
-        return HttpError(message, response.status, float(retry_after) if retry_after.isdigit() else None)
+    def _manager(self, proxy: str | None) -> urllib3.PoolManager:
+        if proxy not in self._managers:
+            self._managers[proxy] = _proxy_manager(proxy) if proxy else urllib3.PoolManager()
+        return self._managers[proxy]
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # The error quotes what it could not read.
+        raise HttpError("this is no URL that can be read", 0) from None
+    return parts
+
+
+def _proxy(parts: SplitResult) -> str | None:
+    """The proxy that the environment names for a URL."""
+    proxies = getproxies_environment()
+    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    if proxy_bypass_environment(host, proxies):
+        return None
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    return found if not found or "://" in found else f"http://{found}"
+
+
+def _proxy_manager(proxy: str) -> urllib3.PoolManager:
+    parts = urlsplit(proxy)
+    headers = None
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(proxy_basic_auth=user)
+    host = parts.netloc.rpartition("@")[2]
+    return urllib3.ProxyManager(f"{parts.scheme}://{host}", proxy_headers=headers)
+
+
+def _redirected(parts: SplitResult, location: str) -> SplitResult:
+    """Where a redirect leads. Raises HttpError where it must not be followed."""
+    target = _parts(urljoin(parts.geturl(), location))
+    if target.scheme not in _DEFAULT_PORTS or not target.hostname:
+        raise HttpError(f"{_shown(parts)}: a redirect to what is neither http nor https", 0)
+    if parts.scheme == "https" and target.scheme != "https":
+        raise HttpError(f"{_shown(parts)}: a redirect from https to http is not followed", 0)
+    return target
+
+
+def _same_host(one: SplitResult, other: SplitResult) -> bool:
+    """Whether a token for one may go to the other: the same origin, or its own https."""
+    if one.hostname != other.hostname:
+        return False
+    upgraded = (one.scheme, _port(one), other.scheme, _port(other)) == ("http", 80, "https", 443)
+    return upgraded or (one.scheme, _port(one)) == (other.scheme, _port(other))
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or _DEFAULT_PORTS[parts.scheme]
+
+
+def _cause(error: BaseException) -> str:
+    """An error in few words, without the URL that urllib3 quotes."""
+    reason = getattr(error, "reason", None)
+    inner = error.__cause__ or (reason if isinstance(reason, BaseException) else None)
+    words = f"{type(error).__name__}"
+    return f"{words}: {inner}" if isinstance(inner, OSError) and not isinstance(inner, HTTPError) else words
+
+
+def _failure(parts: SplitResult, response: Response) -> HttpError:
+    try:
+        body = response.read(_LONGEST_ERROR_BODY_BYTES, decode_content=True).decode("utf-8", "replace")
+    except (OSError, HTTPError):
+        body = ""
+    response.close()
+    message = f"{_shown(parts)}: HTTP {response.status} {body}".rstrip()
+    return HttpError(message, response.status, _retry_after(response))
+
+
+def _retry_after(response: Response) -> float | None:
+    """Seconds, from either form of the header; None without one that can be read."""
+    text = response.headers.get("Retry-After")
+    try:
+        return None if text is None else urllib3.Retry().parse_retry_after(text)
+    except InvalidHeader:
+        return None
 
 
 class RangedFile(io.RawIOBase):
@@ -206,14 +320,18 @@ class RangedFile(io.RawIOBase):
         return data
 
 
-def lines_of(response: http.client.HTTPResponse, stream: io.BufferedIOBase) -> list[bytes]:
-    """Read the lines of an NDJSON body to its end. A cut body raises HttpError (worth a retry)."""
+def lines_of(response: Response) -> list[bytes]:
+    """Read an NDJSON body, gzip or not, to its end. A cut body raises HttpError (worth a retry)."""
+    zipped = response.headers.get("Content-Encoding", "").lower() == "gzip"
     try:
-        return [line for line in stream.read().split(b"\n") if line.strip()]
-    except (OSError, EOFError, http.client.HTTPException) as error:
+        # Not urllib3's own decoding, which takes a gzip stream that ends early for a whole one.
+        data = response.read(decode_content=False)
+        lines = (gzip.decompress(data) if zipped else data).split(b"\n")
+    except (OSError, EOFError, zlib.error, HTTPError) as error:
         response.close()
-        raise HttpError(f"the answer was cut: {type(error).__name__}") from error
+        raise HttpError(f"the answer was cut: {type(error).__name__}") from None
+    return [line for line in lines if line.strip()]
 
 
 def _shown(parts: SplitResult) -> str:
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -7,6 +7,7 @@ are counted, not lost.
 
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -21,23 +22,46 @@ AUDIT_SCHEMA = """
     _corrupt STRING
 """
 SERVICE = "deltaSharingGateway"
+_COMPRESSED = r"\.(gz|bz2|zst|lz4|deflate|snappy)$"
 _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 
 @dataclass(frozen=True)
 class UsageTables:
-    """What is known of a time: usage per recipient, table and day; errors; slow queries."""
+    """What is known of a time: usage per recipient, table and day; errors; slow queries.
 
-    daily: DataFrame
-    errors: DataFrame
-    slow: DataFrame
+    `answered`: the requests, one row each, with the day and the source file of its line.
+    """
+
+    answered: DataFrame
+    slow_ms: int
     unreadable: int
+
+    @property
+    def daily(self) -> DataFrame:
+        """Sums per day, recipient and table."""
+        return _daily(self.answered).orderBy("day", "recipient", "table")
+
+    @property
+    def errors(self) -> DataFrame:
+        """Failed requests per day, recipient, table and kind of error, the most frequent first."""
+        return _errors(self.answered).orderBy(f.desc("requests"))
+
+    @property
+    def slow(self) -> DataFrame:
+        """Queries that took long, the longest first."""
+        return _slow(self.answered, self.slow_ms).orderBy(f.desc("durationMs"))
 
 
 def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """All lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`."""
+    """All lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`.
+
+    `source` is the file a line is in, by its path without the ending of a compression: a log that is
+    compressed later is the same source.
+    """
     reading = spark.read.schema(AUDIT_SCHEMA).option("columnNameOfCorruptRecord", "_corrupt")
-    return reading.json(paths)
+    source = f.regexp_replace("_metadata.file_path", _COMPRESSED, "")
+    return reading.json(paths).withColumn("source", source)
 
 
 def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
@@ -46,8 +70,9 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
     audit = audit.cache()
     # A gateway that records before it works writes two lines; the one without a status is the announcement.
     answered = (f.col("serviceName") == SERVICE) & f.col("response.statusCode").isNotNull()
-    ours = audit.where(answered).select(
+    ours = audit.where(answered & f.col("timestamp").isNotNull()).select(
         f.to_date(f.timestamp_millis("timestamp")).alias("day"),
+        "source",
         f.timestamp_millis("timestamp").alias("at"),
         f.coalesce("recipientName", f.lit("(nobody)")).alias("recipient"),
         _table_name().alias("table"),
@@ -58,53 +83,82 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
         "response.result.*",
     )
     unreadable = audit.where(f.col("_corrupt").isNotNull() | f.col("serviceName").isNull()).count()
-    return UsageTables(_daily(ours), _errors(ours), _slow(ours, slow_ms), unreadable)
+    return UsageTables(ours, slow_ms, unreadable)
 
 
-def append_usage(tables: UsageTables, location: str) -> None:
-    """Write the three tables below a location; days that are written again are replaced."""
-    for name in ("daily", "errors", "slow"):
-        frame: DataFrame = getattr(tables, name)
-        days = [row["day"] for row in frame.select("day").distinct().collect()]
-        writing = frame.write.format("delta").mode("overwrite")
-        if days:
-            quoted = ", ".join(f"DATE'{day.isoformat()}'" for day in days)
-            writing = writing.option("replaceWhere", f"day IN ({quoted})")
-        writing.save(f"{location.rstrip('/')}/{name}")
+def upsert_usage(tables: UsageTables, location: str) -> None:
+    """Write the three tables below a location, with a row per source file.
+
+    What was written before of the same day and the same source file is replaced, all else stays. Raises
+    ValueError where the tables there are of another form.
+    """
+    kept = {
+        "daily": _daily(tables.answered, "source"),
+        "errors": _errors(tables.answered, "source"),
+        "slow": _slow(tables.answered, tables.slow_ms, "source"),
+    }
+    condition = _days_of_sources(tables.answered)
+    for name, frame in kept.items():
+        place = f"{location.rstrip('/')}/{name}"
+        writing = frame.write.format("delta")
+        columns = _columns_of(frame.sparkSession, place)
+        if columns is None:
+            writing.mode("append").save(place)
+            continue
+        if "source" not in columns:
+            raise ValueError(
+                f"{place} was written by an earlier version, without source files: sum all logs up elsewhere"
+            )
+        if condition is not None:
+            writing.mode("overwrite").option("replaceWhere", condition).save(place)
 
 
-def _daily(ours: DataFrame) -> DataFrame:
+def _columns_of(spark: SparkSession, place: str) -> list[str] | None:
+    """The columns of a Delta table; None where there is none yet."""
+    try:
+        return spark.read.format("delta").load(place).columns
+    except AnalysisException:
+        return None
+
+
+def _days_of_sources(answered: DataFrame) -> str | None:
+    """A condition for the days and source files that lines are of; None where there are no lines."""
+    days: dict[str, list[str]] = {}
+    for row in answered.select("source", f.col("day").cast("string").alias("day")).distinct().collect():
+        days.setdefault(row["source"], []).append(row["day"])
+    conditions = []
+    for source, of_source in sorted(days.items()):
+        text = source.replace("\\", "\\\\").replace("'", "\\'")
+        listed = ", ".join(f"DATE'{day}'" for day in sorted(of_source))
+        conditions.append(f"(source = '{text}' AND day IN ({listed}))")
+    return " OR ".join(conditions) or None
+
+
+def _daily(answered: DataFrame, *keys: str) -> DataFrame:
     is_query = f.col("action").isin(*_QUERIES)
     failed = (f.col("status") >= f.lit(400)) | (f.col("complete") == f.lit(False))
-    return (
-        ours.groupBy("day", "recipient", "table")
-        .agg(
-            f.count(f.lit(1)).alias("requests"),
-            f.count_if(is_query).alias("queries"),
-            f.count_if(failed).alias("errors"),
-            f.coalesce(f.sum("returned"), f.lit(0)).alias("files"),
-            f.coalesce(f.sum("fileBytes"), f.lit(0)).alias("addressed_bytes"),
-            f.coalesce(f.sum(f.col("considered") - f.col("returned")), f.lit(0)).alias("pruned_files"),
-            f.max("durationMs").alias("longest_ms"),
-        )
-        .orderBy("day", "recipient", "table")
+    return answered.groupBy("day", *keys, "recipient", "table").agg(
+        f.count(f.lit(1)).alias("requests"),
+        f.count_if(is_query).alias("queries"),
+        f.count_if(failed).alias("errors"),
+        f.coalesce(f.sum("returned"), f.lit(0)).alias("files"),
+        f.coalesce(f.sum("fileBytes"), f.lit(0)).alias("addressed_bytes"),
+        f.coalesce(f.sum(f.col("considered") - f.col("returned")), f.lit(0)).alias("pruned_files"),
+        f.max("durationMs").alias("longest_ms"),
     )
 
 
-def _errors(ours: DataFrame) -> DataFrame:
+def _errors(answered: DataFrame, *keys: str) -> DataFrame:
     return (
-        ours.where(f.col("error_code").isNotNull() | (f.col("complete") == f.lit(False)))
-        .groupBy("day", "recipient", "table", "status", "error_code")
+        answered.where(f.col("error_code").isNotNull() | (f.col("complete") == f.lit(False)))
+        .groupBy("day", *keys, "recipient", "table", "status", "error_code")
         .agg(f.count(f.lit(1)).alias("requests"), f.max("at").alias("last_at"))
-        .orderBy(f.desc("requests"))
     )
 
 
-def _slow(ours: DataFrame, slow_ms: int) -> DataFrame:
-    chosen = ours.where(f.col("durationMs") >= f.lit(slow_ms))
-    return chosen.select("day", "at", "recipient", "table", "request_id", "returned", "durationMs").orderBy(
-        f.desc("durationMs")
-    )
+def _slow(answered: DataFrame, slow_ms: int, *keys: str) -> DataFrame:
+    chosen = answered.where(f.col("durationMs") >= f.lit(slow_ms))
+    return chosen.select("day", *keys, "at", "recipient", "table", "request_id", "returned", "durationMs")
 
 
 def _table_name() -> Column:

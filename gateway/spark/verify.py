@@ -28,8 +28,9 @@ from gateway.spark.compare import (
     differing_rows,
     in_groups,
 )
+from gateway.spark.planning import FILE_NAME_FIELD
 from gateway.spark.profile import Profile
-from gateway.spark.source import FILE_NAME_FIELD, FORMAT, register
+from gateway.spark.source import FORMAT, register
 from gateway.spark.targets import Target
 from gateway.spark.transport import HttpError
 

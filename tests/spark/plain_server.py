@@ -28,6 +28,7 @@ class PlainServer:
 
     def __init__(self, tables: Mapping[str, Path]) -> None:
         self.tables = dict(tables)
+        self.history = True
         self.requests: list[tuple[str, str, Any]] = []
         server = self
 
@@ -71,6 +72,9 @@ class PlainServer:
             return
         table = Table(self.tables[unquote(match[1])], f"{self.url}/files")
         words = {name: values[0] for name, values in parse_qs(parts.query).items()} | (body or {})
+        if not self.history and {"version", "timestamp", "startingVersion"} & words.keys():
+            _send(request, 400, b'{"errorCode": "INVALID_PARAMETER_VALUE", "message": "no history"}')
+            return
         delta = "delta" in request.headers.get("delta-sharing-capabilities", "")
         version, lines = getattr(table, match[2])(words)
         headers = {
@@ -83,12 +87,13 @@ class PlainServer:
         if not path.is_file():
             _send(request, 404, b"")
             return
-        data = path.read_bytes()
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
         if span is None:
-            _send(request, 200, data)
-        else:
-            _send(request, 206, data[int(span[1]) : int(span[2]) + 1])
+            _send(request, 200, path.read_bytes())
+            return
+        with path.open("rb") as file:
+            file.seek(int(span[1]))
+            _send(request, 206, file.read(int(span[2]) + 1 - int(span[1])))
 
 
 def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, headers: Any = None) -> None:

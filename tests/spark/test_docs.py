@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.spark import cli
-from gateway.spark.source import ReadOptions
+from gateway.spark.options import ReadOptions
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 SECTION = README.split("\n## Spark pipeline\n")[1].split("\n## ")[0]

@@ -129,9 +129,14 @@ def test_deletion_vectors_are_fetched_by_range_and_counted(answers: Answers) -> 
         fetcher(answers, owner(5)).vector_rows(owner(5))
 
 
-def test_a_url_that_cannot_be_asked_for_is_not_told_with_its_signature(answers: Answers) -> None:
-    with pytest.raises(HttpError) as failed:
-        Transport().open("GET", f"{answers.url}/a?signature=a secret")
-    told = "".join(traceback.format_exception(failed.value, chain=True))
-    assert "/a: InvalidURL" in told
-    assert "signature" not in told.replace(__file__, "").partition("transport.py")[2]
+def test_a_failed_request_is_not_shown_with_its_signature(answers: Answers) -> None:
+    nowhere = answers.url.rpartition(":")[0] + ":1"
+    for url in (
+        f"{nowhere}/a?signature=secret",
+        "http://[bad/a?signature=secret",
+        "ftp://h/a?signature=secret",
+    ):
+        with pytest.raises(HttpError) as failed:
+            Transport(timeout_seconds=5).open("GET", url)
+        shown = "".join(traceback.format_exception(failed.value, chain=True))
+        assert "secret" not in shown.partition("gateway.spark.transport.HttpError")[2]

@@ -1,13 +1,12 @@
 """The source in a Spark session, against a server with nothing but the protocol's first version."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as f
 from spark.plain_server import PlainServer
+from spark.session import settings
 from tables.golden import location
 
 from gateway.spark.digest import digest
@@ -103,28 +102,39 @@ def test_reads_change_data(spark: Any, serve: Any, read: Any, ledger: Path) -> N
     }
 
 
-def test_filters_become_hints_and_are_applied(serve: Any, read: Any, ledger: Path) -> None:
-    server = serve(t=ledger)
-    rows = read(server).where((f.col("kind") == "k1") & (f.col("amount") > 2)).collect()
-    assert {row["id"] for row in rows} == {10, 13, 16, 19, 22, 25, 28}
-    hints = [body["jsonPredicateHints"] for _, path, body in server.requests if body]
-    assert '"k1"' in json.dumps(json.loads(hints[-1]))
-
-
-def test_works_without_filter_pushdown(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        assert read(serve(t=ledger)).where("kind = 'k1'").count() == 10
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
 def test_columns_and_file_names(serve: Any, read: Any, ledger: Path) -> None:
     shared = read(serve(t=ledger), columns="amount,_file_name", withFileName="true")
     assert shared.columns == ["amount", "_file_name"]
     names = {row["_file_name"] for row in shared.collect()}
     assert names
     assert all(name.endswith(".parquet") and "secret" not in name for name in names)
+
+
+def test_partition_times_without_a_zone_are_of_the_sessions(
+    spark: Any, serve: Any, read: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    local = {
+        "spark.databricks.delta.write.utcTimestampPartitionValues": "false",
+        "spark.sql.session.timeZone": "America/Los_Angeles",
+    }
+    with settings(spark, local):
+        spark.sql(f"CREATE TABLE delta.`{path}` (id INT, at TIMESTAMP) USING delta PARTITIONED BY (at)")
+        times = "(1, TIMESTAMP'2024-07-01 12:00:00'), (2, TIMESTAMP'2024-01-01 00:00:00.5'), (3, NULL)"
+        spark.sql(f"INSERT INTO delta.`{path}` VALUES {times}")
+    for zone in ("America/Los_Angeles", "+05:30", "UTC"):
+        with settings(spark, {"spark.sql.session.timeZone": zone}):
+            direct = spark.read.format("delta").load(str(path))
+            assert digest(read(serve(t=path))) == digest(direct), zone
+
+
+def test_a_given_schema_is_checked(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    reading = spark.read.format("delta-sharing").option("profile", serve(t=ledger).profile)
+    assert reading.schema("amount DOUBLE, id BIGINT").load("s.d.t").columns == ["amount", "id"]
+    for schema, said in (("id BIGINT, gone INT", "a column gone"), ("id INT", "in the table it is bigint")):
+        with pytest.raises(Exception, match=said):
+            reading.schema(schema).load("s.d.t").collect()
 
 
 def test_an_unexpected_version_fails(serve: Any, read: Any, ledger: Path) -> None:

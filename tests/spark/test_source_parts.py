@@ -10,17 +10,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import datasource as ds
 from pyspark.sql import types as t
+from pyspark.sql.variant_utils import VariantUtils
 from spark.answers import HEAD, Answers, file_line, listening
 
 from gateway.spark.actions import DataFile, DeletionVector, FileKind, UnsupportedTable, parse_head
 from gateway.spark.client import Query, TableName
 from gateway.spark.decode import FileDecoder, TableShape
-from gateway.spark.predicates import json_predicate_hint
+from gateway.spark.options import ReadOptions
 from gateway.spark.profile import Profile, ProfileError
-from gateway.spark.schema import partition_scalar, shared_schema
-from gateway.spark.source import ReadOptions
+from gateway.spark.schema import CHANGE_FIELDS, partition_scalar, shared_schema
 from gateway.spark.tasks import append_tasks, change_tasks, pack, snapshot_tasks
 from gateway.spark.transport import HttpError, RangedFile, Transport
 
@@ -122,6 +121,28 @@ class TestDecoding:
         assert second == {"s": None, "l": None}
         assert third == {"s": {"x": None, "new": None}, "l": []}
 
+    @pytest.mark.parametrize("mode", ["name", "id"])
+    def test_the_kind_of_a_change_is_found_by_its_name_where_columns_are_found_by_id(self, mode: str) -> None:
+        table = head(mapped("x", "long", 1), **{"delta.columnMapping.mode": mode})
+        number = pa.field("col-1", pa.int64(), metadata={b"PARQUET:field_id": b"1"})
+        schema = pa.schema([number, pa.field("_change_type", pa.string())])
+        data = pa.Table.from_arrays([pa.array([1, 2]), pa.array(["insert", "delete"])], schema=schema)
+        columns = t.StructType([*shared_schema(table).fields, CHANGE_FIELDS[0]])
+        sink = io.BytesIO()
+        pq.write_table(data, sink)
+        decoder = FileDecoder(TableShape.of(table), columns)
+        (batch,) = decoder.batches(pa.BufferReader(sink.getvalue()), {})
+        assert batch.to_pylist() == [{"x": 1, "_change_type": "insert"}, {"x": 2, "_change_type": "delete"}]
+
+    def test_a_column_that_neither_table_nor_file_has_is_an_error_and_not_null(self) -> None:
+        table = head(field("a", "long"))
+        columns = t.StructType([*shared_schema(table).fields, t.StructField("b", t.LongType())])
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"a": [1], "b": [2]}), sink)
+        decoder = FileDecoder(TableShape.of(table), columns)
+        with pytest.raises(UnsupportedTable, match="column b"):
+            list(decoder.batches(pa.BufferReader(sink.getvalue()), {}))
+
     def test_maps_keep_their_entries_when_rows_are_taken(self) -> None:
         kind = {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True}
         values = [{"a": 1}, None, {}, {"b": 2, "c": None}, {"d": 4}, {"e": 5}]
@@ -152,12 +173,76 @@ class TestDecoding:
         (batch,) = decoder.batches(pa.BufferReader(sink.getvalue()), {})
         assert batch.column(0).to_pylist() == [when]
 
-    def test_shredded_variants_are_refused_and_whole_ones_read(self) -> None:
-        variants = head(field("v", "variant"))
+    def test_whole_variants_are_read_as_they_are(self) -> None:
         whole = {"metadata": b"\x01\x00\x00", "value": b"\x0c\x01"}
-        assert decode(variants, pa.table({"v": [whole]})).to_pylist() == [{"v": whole}]
+        answer = decode(head(field("v", "variant")), pa.table({"v": [whole]}))
+        assert answer.to_pylist() == [{"v": whole}]
+
+    def test_shredded_variants_are_put_together(self) -> None:
+        _, metadata = VariantUtils.parse_json('{"a": 1, "b": "x", "c": [1], "z": true}')
+        text, _ = VariantUtils.parse_json('"not a number"')
+        only_z = b"\x02\x01\x03\x00\x01\x04"
+
+        def row(value: bytes | None = None, **typed: Any) -> dict[str, Any]:
+            fields = {name: {"value": None, "typed_value": None} | typed.get(name, {}) for name in "abc"}
+            return {"metadata": metadata, "value": value, "typed_value": fields if typed else None}
+
+        items = [{"value": None, "typed_value": 1}, {"value": text, "typed_value": None}]
+        full = {"a": {"typed_value": 1}, "b": {"typed_value": "x"}, "c": {"typed_value": items}}
+        rows = [
+            row(**full),
+            row(only_z, a={"value": text}),
+            row(text),
+            row(),
+            None,
+            row(b={"typed_value": "y" * 70}),
+        ]
+        element = pa.struct([("value", pa.binary()), ("typed_value", pa.int64())])
+
+        def shredded(kind: pa.DataType) -> pa.DataType:
+            return pa.struct([("value", pa.binary()), ("typed_value", kind)])
+
+        typed = pa.struct(
+            [("a", shredded(pa.int64())), ("b", shredded(pa.string())), ("c", shredded(pa.list_(element)))]
+        )
+        kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", typed)])
+        answer = decode(head(field("v", "variant")), pa.table({"v": pa.array(rows, kind)}), rows_gone=[3])
+        found = [
+            None if one is None else VariantUtils.to_python(one["value"], one["metadata"])
+            for one in answer.column("v").to_pylist()
+        ]
+        assert found == [
+            {"a": 1, "b": "x", "c": [1, "not a number"]},
+            {"a": "not a number", "z": True},
+            "not a number",
+            None,
+            {"b": "y" * 70},
+        ]
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            True,
+            5,
+            -(2**40),
+            1.5,
+            Decimal("-12.345"),
+            Decimal("1e-30"),
+            dt.date(2024, 2, 29),
+            b"bytes",
+            "text",
+        ],
+    )
+    def test_values_of_each_type_are_put_together(self, value: Any) -> None:
+        _, metadata = VariantUtils.parse_json("1")
+        data = pa.table({"v": [{"metadata": metadata, "value": None, "typed_value": value}]})
+        (one,) = decode(head(field("v", "variant")), data).column("v").to_pylist()
+        assert VariantUtils.to_python(one["value"], one["metadata"]) == value
+
+    def test_variants_shredded_as_what_they_cannot_be_are_refused(self) -> None:
+        data = pa.table({"v": [{"metadata": b"\x01\x00\x00", "value": None, "typed_value": dt.time(1)}]})
         with pytest.raises(UnsupportedTable, match="shredded"):
-            decode(variants, pa.table({"v": [{**whole, "typed_value": 1}]}))
+            decode(head(field("v", "variant")), data)
 
     def test_void_columns_are_null(self) -> None:
         answer = decode(head(field("a", "long"), field("nothing", "void")), pa.table({"a": [1]}))
@@ -199,6 +284,50 @@ class TestDecoding:
 )
 def test_partition_values_are_typed(text: str | None, kind: t.DataType, value: Any) -> None:
     assert partition_scalar(text, kind).as_py() == value
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "utc"),
+    [
+        ("2024-07-01 12:00:00", "America/Los_Angeles", "2024-07-01T19:00:00+00:00"),
+        ("2024-01-01 12:00:00", "America/Los_Angeles", "2024-01-01T20:00:00+00:00"),
+        ("2024-07-01 12:00:00", "+05:30", "2024-07-01T06:30:00+00:00"),
+        ("2024-07-01 12:00:00", "GMT-3", "2024-07-01T15:00:00+00:00"),
+        ("2024-07-01T12:00:00.000000Z", "America/Los_Angeles", "2024-07-01T12:00:00+00:00"),
+        ("2024-07-01 12:00:00+02:00", "America/Los_Angeles", "2024-07-01T10:00:00+00:00"),
+        # In the hour that summer time leaves out, and in the one that comes twice, as Java takes them.
+        ("2024-03-10 02:30:00", "America/Los_Angeles", "2024-03-10T10:30:00+00:00"),
+        ("2024-11-03 01:30:00", "America/Los_Angeles", "2024-11-03T08:30:00+00:00"),
+    ],
+)
+def test_a_partition_time_without_a_zone_is_of_the_sessions(text: str, zone: str, utc: str) -> None:
+    assert partition_scalar(text, t.TimestampType(), zone).as_py() == dt.datetime.fromisoformat(utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number"),
+    [
+        ("+10000-01-01", t.DateType(), 2932897),
+        ("10000-01-01", t.DateType(), 2932897),
+        ("-0001-12-31", t.DateType(), -719529),
+        ("+10000-01-01 00:00:00", t.TimestampType(), 2932897 * 86_400_000_000),
+        ("+294247-01-10 04:00:54.775807", t.TimestampNTZType(), 2**63 - 1),
+    ],
+)
+def test_partition_values_of_years_that_python_does_not_know(
+    text: str, kind: t.DataType, number: int
+) -> None:
+    scalar = partition_scalar(text, kind)
+    assert pa.array([scalar]).view(
+        pa.int32() if isinstance(kind, t.DateType) else pa.int64()
+    ).to_pylist() == [number]
+
+
+@pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "soon", "2024-1-1 25:00:00"])
+def test_a_partition_value_that_is_none_says_so_without_its_text(text: str) -> None:
+    with pytest.raises(UnsupportedTable) as refused:
+        partition_scalar(text, t.TimestampType())
+    assert text not in str(refused.value)
 
 
 def listed(kind: FileKind, name: str, version: int, vector: int | None = None, **more: Any) -> DataFile:
@@ -259,89 +388,6 @@ class TestTasks:
         assert pack([], None) == []
 
 
-SCHEMA = t.StructType(
-    [
-        t.StructField("a", t.IntegerType()),
-        t.StructField("l", t.LongType()),
-        t.StructField("s", t.StringType()),
-        t.StructField("d", t.DoubleType()),
-        t.StructField("b", t.BooleanType()),
-        t.StructField("day", t.DateType()),
-        t.StructField("at", t.TimestampType()),
-        t.StructField("n", t.TimestampNTZType()),
-        t.StructField("m", t.DecimalType(9, 2)),
-        t.StructField("st", t.StructType([t.StructField("x", t.IntegerType())])),
-    ]
-)
-
-
-class TestPredicates:
-    def test_words_of_the_protocol(self) -> None:
-        tree = json.loads(
-            json_predicate_hint([ds.EqualTo(("a",), 5), ds.Not(ds.IsNull(("s",)))], SCHEMA) or ""
-        )
-        assert tree == {
-            "op": "and",
-            "children": [
-                {
-                    "op": "equal",
-                    "children": [
-                        {"op": "column", "name": "a", "valueType": "int"},
-                        {"op": "literal", "value": "5", "valueType": "int"},
-                    ],
-                },
-                {
-                    "op": "not",
-                    "children": [
-                        {"op": "isNull", "children": [{"op": "column", "name": "s", "valueType": "string"}]}
-                    ],
-                },
-            ],
-        }
-
-    @pytest.mark.parametrize(
-        ("one", "value"),
-        [
-            (ds.GreaterThan(("b",), True), "true"),
-            (ds.LessThan(("day",), dt.date(2024, 1, 2)), "2024-01-02"),
-            (
-                ds.LessThan(("at",), dt.datetime(2024, 1, 2, 3, tzinfo=dt.UTC)),
-                "2024-01-02T03:00:00Z",
-            ),
-            (ds.GreaterThanOrEqual(("d",), 0.1), "0.1"),
-            (ds.StringStartsWith(("s",), "ab"), "ab"),
-        ],
-    )
-    def test_literals(self, one: ds.Filter, value: str) -> None:
-        tree = json.loads(json_predicate_hint([one], SCHEMA) or "")
-        assert tree["children"][1]["value"] == value
-
-    def test_in_is_an_or_of_equals(self) -> None:
-        tree = json.loads(json_predicate_hint([ds.In(("l",), (1, 2, None))], SCHEMA) or "")
-        assert tree["op"] == "or"
-        assert [child["children"][1]["value"] for child in tree["children"]] == ["1", "2"]
-
-    @pytest.mark.parametrize(
-        "one",
-        [
-            ds.EqualTo(("d",), float("nan")),
-            ds.EqualTo(("m",), Decimal("1.00")),
-            ds.EqualTo(("n",), dt.datetime.fromisoformat("2024-01-01")),
-            ds.EqualTo(("st", "x"), 1),
-            ds.StringEndsWith(("s",), "x"),
-            ds.EqualTo(("unknown",), 1),
-            ds.Not(ds.StringContains(("s",), "x")),
-        ],
-    )
-    def test_what_has_no_exact_words_is_left_out(self, one: ds.Filter) -> None:
-        assert json_predicate_hint([one], SCHEMA) is None
-
-    @pytest.mark.parametrize("one", [ds.StringStartsWith(("s",), "ab"), ds.EqualNullSafe(("a",), 5)])
-    def test_what_is_weaker_or_true_for_nulls_is_not_negated(self, one: ds.Filter) -> None:
-        assert json_predicate_hint([one], SCHEMA) is not None
-        assert json_predicate_hint([ds.Not(one)], SCHEMA) is None
-
-
 class TestOptions:
     PROFILE = '{"endpoint": "http://h/p/", "bearerToken": "secret"}'
 
@@ -369,11 +415,51 @@ class TestOptions:
                 "timestampAsOf": "2024-01-01T00:00:00Z",
             },
             {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "yes"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,id"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,ID"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,,n"},
+            {"profile": PROFILE, "path": "a.b.c", "versionAsof1": "1"},
+            {"profile": PROFILE, "path": "a.b.c", "maxFilesPerPage": "0"},
+            {"profile": PROFILE, "path": "a.b.c", "startingVersion": "3", "endingVersion": "2"},
+            {"profile": PROFILE, "path": "a.b.c", "startingVersion": "3", "startingTimestamp": "2024-01-01"},
+            {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "versionAsOf": "2"},
+            {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "predicateHints": "a = 1"},
+            {"profile": PROFILE, "path": "other#a.b.c"},
         ],
     )
     def test_wrong_options_say_so(self, wrong: dict[str, str]) -> None:
         with pytest.raises(ValueError, match=r".+"):
             ReadOptions.parse(wrong)
+
+    @pytest.mark.parametrize(
+        ("given", "batch", "stream"),
+        [
+            ({}, None, None),
+            ({"startingVersion": "1"}, "startingVersion needs readChangeFeed", None),
+            ({"endingVersion": "1"}, "endingVersion needs readChangeFeed", None),
+            ({"readChangeFeed": "true"}, "readChangeFeed needs startingVersion", None),
+            ({"maxFilesPerTrigger": "1"}, "maxFilesPerTrigger is of streams", None),
+            ({"ignoreDeletes": "true"}, "ignoreDeletes is of streams", None),
+            ({"versionAsOf": "1"}, None, "versionAsOf is of batch reads"),
+            ({"predicateHints": "a = 1"}, None, "predicateHints is of batch reads"),
+            ({"expectedVersion": "1"}, None, "expectedVersion is of batch reads"),
+            (
+                {"endingTimestamp": "2024-01-01T00:00:00Z"},
+                "needs readChangeFeed",
+                "endingTimestamp is of batch",
+            ),
+        ],
+    )
+    def test_options_without_effect_say_so(
+        self, given: dict[str, str], batch: str | None, stream: str | None
+    ) -> None:
+        options = ReadOptions.parse({"profile": self.PROFILE, "path": "a.b.c", **given})
+        for check, said in ((options.check_batch, batch), (options.check_stream, stream)):
+            if said is None:
+                check()
+                continue
+            with pytest.raises(ValueError, match=said):
+                check()
 
     def test_a_profile_without_a_token_says_so(self) -> None:
         with pytest.raises(ProfileError, match="bearerToken"):

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.audit import Action, AuditRecord
 from gateway.spark import cli
-from gateway.spark.usage import append_usage, read_audit, usage
+from gateway.spark.usage import read_audit, upsert_usage, usage
 
 DAY_MS = 86_400_000
 FIRST_DAY_MS = 20_000 * DAY_MS
@@ -85,11 +85,76 @@ def test_sums_per_recipient_table_and_day(spark: Any, log: str) -> None:
     }
 
 
+class Kept:
+    """The tables that are kept of logs."""
+
+    def __init__(self, spark: Any, tmp_path: Path) -> None:
+        self.spark = spark
+        self.location = str(tmp_path / "kept")
+        self.logs = tmp_path / "logs"
+        self.logs.mkdir()
+
+    def read(self, *names: str) -> None:
+        upsert_usage(usage(read_audit(self.spark, [str(self.logs / name) for name in names])), self.location)
+
+    def sum(self, column: str = "requests", name: str = "daily") -> int | None:
+        table = self.spark.read.format("delta").load(f"{self.location}/{name}")
+        return int(table.selectExpr(f"coalesce(sum({column}), 0)").first()[0])
+
+
+@pytest.fixture
+def kept(spark: Any, tmp_path: Path) -> Kept:
+    return Kept(spark, tmp_path)
+
+
 def test_days_are_replaced_when_they_are_summed_up_again(spark: Any, log: str, tmp_path: Path) -> None:
     kept = str(tmp_path / "kept")
     for _ in range(2):
-        append_usage(usage(read_audit(spark, [log])), kept)
-    assert spark.read.format("delta").load(f"{kept}/daily").count() == 4
+        upsert_usage(usage(read_audit(spark, [log])), kept)
+    daily = spark.read.format("delta").load(f"{kept}/daily")
+    assert daily.selectExpr("sum(requests)").first()[0] == 6
+
+
+def test_a_day_without_errors_leaves_the_errors_of_other_days(kept: Kept) -> None:
+    (kept.logs / "one").write_bytes(record(status=404, error="RESOURCE_DOES_NOT_EXIST", durationMs=9000))
+    (kept.logs / "two").write_bytes(record(day=1))
+    kept.read("one")
+    kept.read("two")
+    assert (kept.sum(name="errors"), kept.sum("1", name="slow"), kept.sum()) == (1, 1, 2)
+
+
+def test_a_part_of_a_day_leaves_its_other_parts(kept: Kept) -> None:
+    (kept.logs / "morning").write_bytes(record() * 2)
+    (kept.logs / "evening").write_bytes(record() * 3 + record(day=1))
+    kept.read("morning")
+    kept.read("evening")
+    kept.read("evening", "morning")
+    assert kept.sum() == 6
+
+
+def test_a_log_that_grows_and_is_compressed_replaces_itself(kept: Kept) -> None:
+    (kept.logs / "audit's.log").write_bytes(record(status=500, error="INTERNAL_ERROR"))
+    kept.read("audit's.log")
+    (kept.logs / "audit's.log").unlink()
+    with gzip.open(kept.logs / "audit's.log.gz", "wb") as grown:
+        grown.write(record() * 4)
+    kept.read("audit's.log.gz")
+    assert (kept.sum(), kept.sum(name="errors")) == (4, 0)
+
+
+def test_logs_without_requests_change_nothing(kept: Kept) -> None:
+    (kept.logs / "one").write_bytes(record())
+    (kept.logs / "none").write_bytes(b"torn {\n")
+    kept.read("one")
+    kept.read("none")
+    assert kept.sum() == 1
+
+
+def test_tables_without_source_files_are_refused(kept: Kept) -> None:
+    (kept.logs / "one").write_bytes(record())
+    kept.spark.sql(f"CREATE TABLE delta.`{kept.location}/daily` (day DATE, requests BIGINT) USING delta")
+    with pytest.raises(ValueError, match="earlier version"):
+        kept.read("one")
 
 
 def test_the_command_writes_a_page(spark: Any, log: str, tmp_path: Path) -> None:

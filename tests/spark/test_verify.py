@@ -131,6 +131,11 @@ def test_the_official_connectors_format_is_read_where_it_is_asked_for(
         def name(cls) -> str:
             return CONNECTOR_FORMAT
 
+        def __init__(self, options: Any) -> None:
+            self.options = {
+                name: value for name, value in options.items() if name.lower() != "responseformat"
+            }
+
     spark.dataSource.register(Connector)
     profile = tmp_path / "profile.share"
     profile.write_text(server.profile)

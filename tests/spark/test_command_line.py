@@ -1,0 +1,122 @@
+"""What the commands say where something is missing: one line, and nothing is started. No Spark session."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.spark import cli, session
+from gateway.spark.session import SparkUnavailable, check_java
+
+SHARE = {"shareCredentialsVersion": 1, "endpoint": "http://127.0.0.1:1/p", "bearerToken": "t"}
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    path = tmp_path / "tables.json"
+    path.write_text(json.dumps({"tables": [{"table": "s.d.t", "location": "/nowhere"}]}))
+    return path
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(builder: Any) -> Any:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "_started", started)
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", staticmethod(lambda: None))
+
+
+def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, with the package that the tests run on."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "gateway", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+def test_without_java_one_line_says_so(tmp_path: Path) -> None:
+    done = run("generate", tmp_path / "t", JAVA_HOME="", PATH=str(tmp_path))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "Java 17 or later is needed" in line
+
+
+@pytest.mark.parametrize(("version", "enough"), [("11.0.2", False), ("17.0.1", True), ("21", True)])
+def test_an_old_java_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, enough: bool
+) -> None:
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if enough:
+        check_java()
+        return
+    with pytest.raises(SparkUnavailable, match="this is Java 11"):
+        check_java()
+
+
+def test_without_the_network_one_line_names_the_option_for_jars(tmp_path: Path) -> None:
+    away = " ".join(
+        [
+            f"-Duser.home={tmp_path}",
+            *(f"-D{kind}.proxyHost=127.0.0.1 -D{kind}.proxyPort=1" for kind in ("http", "https")),
+            # Maven's own repository on this machine is not looked at.
+            f"-Dmaven.repo.local={tmp_path}",
+        ]
+    )
+    # Java tells of this variable itself.
+    done = run("generate", tmp_path / "t", JDK_JAVA_OPTIONS=away)
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if "JDK_JAVA_OPTIONS" not in line]
+    assert len(lines) == 1, done.stderr
+    assert "--jars DIR" in lines[0]
+
+
+@pytest.mark.parametrize("place", ["nowhere", "empty", "file"])
+def test_jars_that_are_not_there_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_spark: None, place: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    assert cli.main(["generate", str(tmp_path / "t"), "--jars", str(tmp_path / place)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--jars {tmp_path / place}" in line
+
+
+def test_a_connector_that_is_not_there_is_refused(
+    tmp_path: Path, listed: Path, capsys: pytest.CaptureFixture[str], no_spark: None
+) -> None:
+    verify = ["verify", "-c", str(listed), "--profile", "x", "--connector", str(tmp_path / "c.jar")]
+    assert cli.main(verify) == 2
+    assert "--connector" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot be read"),
+        ("{", "not JSON"),
+        ("{}", "no bearerToken"),
+        (json.dumps({**SHARE, "expirationTime": "2020-01-01T00:00:00Z"}), "has expired"),
+        (json.dumps({**SHARE, "type": "oauth"}), "bearer token"),
+    ],
+)
+def test_a_profile_is_checked_before_spark_is_started(
+    listed: Path, capsys: pytest.CaptureFixture[str], no_spark: None, text: str | None, said: str
+) -> None:
+    profile = listed.with_name("profile.share")
+    if text is not None:
+        profile.write_text(text)
+    assert cli.main(["verify", "-c", str(listed), "--profile", str(profile)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
