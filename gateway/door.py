@@ -122,6 +122,10 @@ class Door:
             return self._refused(exchange, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, it has an answer
             return self._refused(exchange, error)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a panic of native code is no Exception
+            return self._refused(exchange, error)
 
     async def _admitted(self, exchange: Exchange) -> web.StreamResponse:
         """Answer a recipient who is known, comes from where it may, and is within its limits."""
@@ -158,7 +162,7 @@ class Door:
             self._watch.stream_ended()
             memory.leave_stream(taken_bytes)
 
-    def _refused(self, exchange: Exchange, error: Exception) -> web.StreamResponse:
+    def _refused(self, exchange: Exchange, error: BaseException) -> web.StreamResponse:
         if isinstance(error, Exceeded):
             self._watch.limited(error.excess)
             error = refusal(error)

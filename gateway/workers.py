@@ -32,8 +32,6 @@ log = logging.getLogger("gateway.workers")
 
 SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
 LENGTH_BYTES = 4
-MAX_HANDED_BYTES = 64 * 1024
-"""So much a socket takes at once, before anybody reads it."""
 READ_BYTES = 4096
 RELOAD_SECONDS = 30.0
 STEADY_SECONDS = 10.0
@@ -208,18 +206,15 @@ class Supervisor:
         listeners: Sequence[socket.socket],
         *,
         environment: Mapping[str, str],
-        handed: bytes = b"",
+        handed: Callable[[], bytes] = bytes,
         on_restart: Callable[[int], None] = lambda _process_id: None,
     ) -> None:
-        """`handed` goes to each worker by its life line, also to one that replaces a dead one.
+        """`handed` gives what goes to a worker by its life line, each time that one is started.
 
-        `on_restart` is called with the process id of each worker that ended by itself. Raises ValueError for
-        more than MAX_HANDED_BYTES.
+        `on_restart` is called with the process id of each worker that ended by itself.
         """
-        if len(handed) > MAX_HANDED_BYTES:
-            raise ValueError(f"a worker is handed at most {MAX_HANDED_BYTES} bytes")
         self._command = tuple(command)
-        self._handed = len(handed).to_bytes(LENGTH_BYTES, "big") + handed
+        self._handed = handed
         self._reload_ids = count()
         self._environment = environment
         self._on_restart = on_restart
@@ -310,7 +305,6 @@ class Supervisor:
     async def _run(self, worker: _Worker) -> int:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        ours.sendall(self._handed)
         descriptors = (worker.listener.fileno(), theirs.fileno())
         slot = f"{worker.index},{len(self._workers)},{descriptors[0]},{descriptors[1]}"
         try:
@@ -323,7 +317,10 @@ class Supervisor:
             theirs.close()
             if self._ending:
                 process.terminate()
+            handed = self._handed()
             with suppress(OSError):
+                length = len(handed).to_bytes(LENGTH_BYTES, "big")
+                await asyncio.get_running_loop().sock_sendall(ours, length + handed)
                 async for message in _lines(ours):
                     self._take(worker, ours, message)
             return await process.wait()

@@ -17,6 +17,7 @@ from served import PREFIX, bearer, recipients, serve
 
 from gateway.app import routes
 from gateway.audit import AuditLog
+from gateway.catalog import Catalog
 from gateway.errors import MethodNotAllowed, NoSuchPath
 from gateway.exchange import Exchange, Route
 from gateway.response import WholeResponse
@@ -218,3 +219,27 @@ async def test_what_fails_amid_an_answer_is_cut_and_not_followed_by_another(clie
     received = await raw(client, b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert received.endswith(b"\r\n\r\nb\r\nhalf of it\n\r\n")
+
+
+class Panic(BaseException):
+    """As the native code's, which is no Exception."""
+
+
+async def test_a_panic_is_answered_as_any_defect_and_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def panic(*_: Any) -> Any:
+        raise Panic("a secret of the native code")
+
+    client, _ = await serve("shares: [{name: s}]\n" + recipients(alice="s"))
+    try:
+        monkeypatch.setattr(Catalog, "shares_of", panic)
+        refused = await client.get(SHARES, headers=bearer())
+        body = await refused.read()
+        assert (refused.status, orjson.loads(body)["errorCode"]) == (500, "INTERNAL_ERROR")
+        assert b"secret" not in body
+        assert "a secret of the native code" in caplog.text
+        monkeypatch.undo()
+        assert (await client.get(SHARES, headers=bearer())).status == 200
+    finally:
+        await client.close()

@@ -116,6 +116,31 @@ def test_a_reload_tells_what_each_worker_did(gateway):
         assert refused["refused"] == "port: a change of this needs a restart"
 
 
+@pytest.mark.parametrize("change", ["a grant of nothing", "another port", "no YAML"])
+def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
+    with gateway.running(workers=2):
+        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        if change == "a grant of nothing":
+            gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
+        elif change == "another port":
+            gateway.settings["port"] = free_port()
+            gateway.settings["gateway"]["recipients"][0]["shares"] = ["sales"]
+        gateway.write()
+        if change == "no YAML":
+            gateway.path.write_text("shares: [")
+        gateway.until(lambda: gateway.log().count("is refused, the old one goes on") >= 3)
+        victims = children(gateway.process.pid)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        assert all(gateway.shares() == (200, ["sales", "third"]) for _ in range(20))
+        gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
+        assert not {*victims} & {*children(gateway.process.pid)}
+        gateway.settings["port"] = gateway.port
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.write()
+        gateway.until(lambda: all(gateway.shares() == (200, ["logs"]) for _ in range(10)))
+
+
 @pytest.mark.parametrize(
     ("first", "second", "taken"),
     [

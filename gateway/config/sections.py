@@ -254,6 +254,8 @@ class Config:
     """The files that secrets were read from; no key, but found on the way."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
     """Where the file is: names of files in it are relative to this."""
+    text: str = dataclasses.field(default="", metadata={"found": True}, repr=False, compare=False)
+    """The file as it was read."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:

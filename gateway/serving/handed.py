@@ -1,8 +1,9 @@
-"""What the workers of one server have in common although no file holds it: made once, handed to each.
+"""What the workers of one server have in common although no file holds it: handed to each at its start.
 
-In: the configuration at the start. Out: the secret behind page tokens, refresh tokens and local URLs where no
-`tokenKeys` are configured, and the self-signed certificate. Workers that made their own would refuse each
-other's tokens.
+In: the configuration. Out: the secret behind page tokens, refresh tokens and local URLs where no `tokenKeys`
+are configured, the self-signed certificate, both made once for a server, and the text of the configuration in
+force. Workers that made their own secrets would refuse each other's tokens; one that is started again while
+the file holds a configuration that the server has refused could not start.
 """
 
 from __future__ import annotations
@@ -25,20 +26,23 @@ class Handed:
 
     token_secret: bytes = field(repr=False)
     certificate: bytes | None = field(default=None, repr=False)
+    config_text: str = field(default="", repr=False)
 
     @staticmethod
     def made(config: Config) -> Handed:
         """Make them, once for a server."""
         is_self_signed = config.ssl is not None and config.ssl.self_signed
-        return Handed(os.urandom(SECRET_BYTES), self_signed_pair(config.host) if is_self_signed else None)
+        certificate = self_signed_pair(config.host) if is_self_signed else None
+        return Handed(os.urandom(SECRET_BYTES), certificate, config.text)
 
     def pack(self) -> bytes:
         """The bytes to hand down."""
         certificate = None if self.certificate is None else self.certificate.decode()
-        return json.dumps([self.token_secret.hex(), certificate]).encode()
+        return json.dumps([self.token_secret.hex(), certificate, self.config_text]).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> Handed:
         """Read what `pack` made."""
-        token_secret, certificate = json.loads(packed)
-        return Handed(bytes.fromhex(token_secret), None if certificate is None else certificate.encode())
+        token_secret, certificate, config_text = json.loads(packed)
+        encoded = None if certificate is None else certificate.encode()
+        return Handed(bytes.fromhex(token_secret), encoded, config_text)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.app import create_app
-from gateway.config import Config, load
+from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.guard import Guards
 from gateway.log_output import log_counts
@@ -186,6 +186,22 @@ def _traces(config: Config) -> Around | None:
     from gateway.serving.tracing import provider, tracing  # noqa: PLC0415
 
     return tracing(provider(config.gateway.tracing))
+
+
+def config_of_worker(path: Path, text: str) -> Config:
+    """Read a file for a worker whose server took `text`: that stays in force where the file is refused."""
+    try:
+        loaded = load(path)
+        if loaded.text == text:
+            return loaded
+    except ConfigError:
+        loaded = None
+    taken = loads(text, file=str(path), directory=path.absolute().parent)
+    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(taken, loaded))
+    if loaded is not None and not refused:
+        return loaded
+    log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
+    return taken
 
 
 def accepted(path: Path, running: Config) -> Config:

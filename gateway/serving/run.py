@@ -19,6 +19,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from gateway.serving.administration import administer, open_audit
 from gateway.serving.book import THREAD as RECIPIENTS
 from gateway.serving.connections import AppRunner, Runner
 from gateway.serving.handed import Handed
-from gateway.serving.process import Served, accepted
+from gateway.serving.process import Served, accepted, config_of_worker
 from gateway.sharing import epoch_ms
 from gateway.tls import files_of, listener_context, renew
 from gateway.workers import Slot, Supervisor, allow_restart, bind
@@ -62,16 +63,17 @@ UNREAD_BYTES = 64 * 1024
 
 async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
-    config = load(path)
     slot = Slot.of_environment(os.environ)
+    handed = None if slot is None else Handed.unpack(slot.handed)
+    config = load(path) if handed is None else config_of_worker(path, handed.config_text)
     if slot is None and workers > 1:
         await _supervise(path, config, workers)
         return
     # The loop's own threads read data files of directories, too, whose mounts may hang.
     files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
     asyncio.get_running_loop().set_default_executor(files)
-    if slot is not None:
-        await _serve_slot(path, config, slot)
+    if slot is not None and handed is not None:
+        await _serve_slot(path, config, handed, slot)
     else:
         await _serve_alone(path, config)
     files.shutdown(wait=False, cancel_futures=True)
@@ -113,8 +115,8 @@ async def _serve_alone(path: Path, config: Config) -> None:
         await _drain(served, runner)
 
 
-async def _serve_slot(path: Path, config: Config, slot: Slot) -> None:
-    served = Served(path, config, Handed.unpack(slot.handed), workers=slot.count, now_ms=epoch_ms)
+async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot) -> None:
+    served = Served(path, config, handed, workers=slot.count, now_ms=epoch_ms)
     stop = _stop_signals()
     async with served.living(), _hang_up(served.reloader.ask):
         runner = await _listen(served, slot.listener)
@@ -145,12 +147,13 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
             metrics.worker_restarts.inc()
             forget_worker(shared, process_id)
 
+        handed = Handed.made(config)
         supervisor = Supervisor(
             # -P: only the installed package is found, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             listeners,
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
-            handed=Handed.made(config).pack(),
+            handed=lambda: replace(handed, config_text=latest[0].text).pack(),
             on_restart=restarted,
         )
 
