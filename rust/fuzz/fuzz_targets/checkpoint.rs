@@ -64,7 +64,8 @@ fn checkpoint_of(data: &[u8]) -> CheckpointFiles {
             "00000000000000000007.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
         )
     };
-    let file = LogFileEntry { name: name.to_owned(), size: data.len() as u64, modified_ms: 0, entity_tag: None };
+    let file =
+        LogFileEntry { name: name.to_owned(), size: data.len() as u64, modified_ms: 0, entity_tag: None };
     CheckpointFiles { version: 7, kind, files: vec![file] }
 }
 

@@ -125,7 +125,10 @@ fn in_a_process_of_its_own() {
     let grown = status_bytes("VmHWM").saturating_sub(before);
     let mut stream = streams.swap_remove(0);
     drop(streams);
-    while take(&mut stream).is_some() {}
+    while let Some(bytes) = take(&mut stream) {
+        // A chunk's share, a line more, and what signing and escaping add.
+        assert!(bytes < 1 << 20, "a chunk of {bytes} bytes");
+    }
     // For the other process, which reads it.
     #[allow(clippy::print_stdout)]
     {
