@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import stat
 import sys
 import threading
 import time
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 QUEUE_BYTES = 2 * 1024 * 1024
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.2
 """Between two writes: a thread that wakes for each line would interrupt the event loop each time."""
 CLOSE_SECONDS = 1.0
 PIPE_BYTES = select.PIPE_BUF
 """Of a pipe that several processes share, so many are written in one piece."""
+FILE_BYTES = 1024 * 1024
 STANDARD_ERROR = 2
 ACCESS_LOG = "gateway.access"
 """The logger whose messages are whole lines of JSON already."""
@@ -48,6 +50,7 @@ class LogWriter:
     def __init__(self, descriptor: int = STANDARD_ERROR, *, queue_bytes: int = QUEUE_BYTES) -> None:
         self.counts = LogCounts()
         self._descriptor = descriptor
+        self._piece_bytes = PIPE_BYTES if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else FILE_BYTES
         self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
@@ -92,13 +95,13 @@ class LogWriter:
             self._told_lost += lost
         if lost:
             self._write(_lost_line(lost))
-        for lines in waiting:
-            self._write(lines)
-            with self._lock:
-                self._held_bytes -= len(lines)
+        lines = b"".join(waiting)
+        self._write(lines)
+        with self._lock:
+            self._held_bytes -= len(lines)
 
     def _write(self, lines: bytes) -> None:
-        for piece in _pieces(lines):
+        for piece in _pieces(lines, self._piece_bytes):
             count = piece.count(b"\n")
             try:
                 self._write_piece(piece)
@@ -212,11 +215,11 @@ def _lost_line(count: int) -> bytes:
     return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def _pieces(lines: bytes) -> Iterator[bytes]:
-    """Whole lines, as many together as a pipe takes in one piece; a longer line alone."""
+def _pieces(lines: bytes, most_bytes: int) -> Iterator[bytes]:
+    """Whole lines, as many together as are written in one piece; a longer line alone."""
     begin = 0
     while begin < len(lines):
-        end = lines.rfind(b"\n", begin, begin + PIPE_BYTES) + 1 or lines.find(b"\n", begin) + 1 or len(lines)
+        end = lines.rfind(b"\n", begin, begin + most_bytes) + 1 or lines.find(b"\n", begin) + 1 or len(lines)
         yield lines[begin:end]
         begin = end
 
