@@ -212,7 +212,7 @@ def clone(_: list[str]) -> None:
         # Of its own, since pyo3 compiles once more for each interpreter; the other crates are the same.
         shutil.copytree(CACHE / "target/release", target / "release", symlinks=True)
     nothing = dict.fromkeys(("DELTA_GATEWAY_GOLDEN", "DELTA_GATEWAY_MADE", "PYTHONPATH"), "")
-    variables = {"DELTA_GATEWAY_CLONE": str(checkout), **nothing}
+    variables = {"DELTA_GATEWAY_CLONE": str(checkout), **nothing, **no_skips()}
     build = {"CARGO_TARGET_DIR": str(target), "PYO3_PYTHON": str(own / "bin/python")}
     run(sys.executable, "-m", "venv", own)
     lines = [project / "pytest", "-m", "clone", "--durations=5", "tests/clone"]
@@ -244,7 +244,7 @@ def pytest(marks: str, arguments: list[str], needs: Iterable[Callable[[], object
     for need in needs:
         need()
     install_gateway()
-    variables = {"DELTA_GATEWAY_NO_SKIPS": "1"} if not missing_toolchains() else {}
+    variables = no_skips()
     # The script and not `-m pytest`, which would put the checkout before the installed package.
     run(environment / "pytest", "-m", marks, "--durations=15", *arguments, variables=variables)
 
@@ -395,6 +395,11 @@ def java() -> None:
         raise Missing(
             f"Java {JAVA.start} to {JAVA.stop - 1} is needed, there is {found.group(1) if found else 'none'}"
         )
+
+
+def no_skips() -> dict[str, str]:
+    """The variable that makes a skip a failure, where no toolchain is missing."""
+    return {} if missing_toolchains() else {"DELTA_GATEWAY_NO_SKIPS": "1"}
 
 
 def missing_toolchains() -> list[str]:
