@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 from served import PREFIX, TOKENS, Clock, bearer, error_of, recipients, serve
+from yarl import URL
 
 SHARES = """
 shares:
@@ -263,3 +264,29 @@ async def test_a_file_of_the_reference_server_serves_the_same_with_and_without_o
         await client.close()
     assert answers[0] == answers[1]
     assert answers[0]["items"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("odd%20name", None),
+        ("odd+name", "odd+name"),
+        ("odd%2Bname", "odd+name"),
+        ("ODD+NAME", "odd+name"),
+        ("a%20blank", "a blank"),
+        ("a+blank", "a blank"),
+        ("a%2Bblank", "a blank"),
+        ("both%20of+them", "both of+them"),
+        ("both+of%20them", None),
+    ],
+)
+async def test_a_plus_may_stand_for_a_blank_and_a_blank_for_nothing_else(path: str, name: str | None) -> None:
+    names = "[{name: odd+name}, {name: a blank}, {name: both of+them}]"
+    client, _ = await serve(f"shares: {names}\n" + recipients(alice="'*'"))
+    try:
+        answer = await client.get(URL(f"{PREFIX}/shares/{path}", encoded=True), headers=bearer())
+        assert answer.status == (404 if name is None else 200)
+        if name is not None:
+            assert (await answer.json())["share"]["name"] == name
+    finally:
+        await client.close()
