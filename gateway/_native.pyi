@@ -54,6 +54,9 @@ class UnsupportedFeature(LogError):
 class ChangeDataFeedDisabled(LogError):
     version: int
 
+class IncompleteRemove(LogError):
+    version: int
+
 class ForbiddenPath(LogError): ...
 class InvalidCursor(LogError): ...
 class StorageDenied(LogError): ...

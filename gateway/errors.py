@@ -148,6 +148,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.CorruptLog: (500, "INTERNAL_ERROR"),
     _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION"),
     _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE"),
+    _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE"),
     _native.ForbiddenPath: (403, "PERMISSION_DENIED"),
     _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
     _native.StorageDenied: (403, "PERMISSION_DENIED"),

@@ -50,9 +50,18 @@ pub enum Error {
     /// Change data feed is not enabled at a version of the range.
     #[error("the change data feed is not enabled at version {0}")]
     ChangeDataFeedDisabled(i64),
+    /// A remove says neither size nor partition values of its file, and the log no longer has the add that does.
+    #[error(
+        "version {0} removes a file of which the log no longer says size and partition values; start at a later \
+         version, or read the delta response format"
+    )]
+    IncompleteRemove(i64),
     /// A file outside of the roots that the configuration allows.
     #[error("the table refers to a file outside of its allowed locations")]
     ForbiddenPath,
+    /// A file of the log whose path names nothing that a store can hold.
+    #[error("the table's log names a file by a path that {0}")]
+    InvalidPath(&'static str),
     /// A place in an order of files that is gone, or was never there.
     #[error("the page cannot be continued, the log was cleaned up since; start again without pageToken")]
     InvalidCursor,

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Error, Result};
+use crate::sign::percent;
 
 /// The directory of the log, relative to the table's root.
 pub const LOG_DIRECTORY: &str = "_delta_log";
@@ -107,113 +107,107 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// `file:/p`, `file:///p` and `file://localhost/p` as `/p`; every other spelling as it is. Two actions speak
-/// of one file if their normal paths are equal.
-#[must_use]
-pub fn normal_path(path: &str) -> &str {
-    let Some(scheme) = path.get(..5) else { return path };
-    if !scheme.eq_ignore_ascii_case("file:") {
-        return path;
-    }
-    let rest = &path[5..];
-    match rest.strip_prefix("//") {
-        // `file://host/p` with another host is kept whole: it is not a file of this machine.
-        Some(authority) => match authority.strip_prefix("localhost").unwrap_or(authority) {
-            local if local.starts_with('/') => one_leading_slash(local),
-            _ => path,
-        },
-        None if rest.starts_with('/') => rest,
-        None => path,
-    }
-}
-
-/// Where an action's `path` points, percent-decoded exactly once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DataPath {
-    /// Below the table's root: the unencoded key relative to it.
-    Relative(String),
-    /// An absolute URI or an absolute path of the local file system (`file` with an empty authority).
-    Absolute {
-        /// In lower case, such as `s3`, `s3a` or `file`.
-        scheme: String,
+/// Where an action's `path` points: of adds, removes, change data files, deletion vectors and sidecars, and of locations
+/// in the configuration. Every part is as it was written, percent-encoded or not.
+///
+/// By RFC 3986 a path with a scheme and without `/` after the colon (`a-b:c/d`) would be absolute. No store has such
+/// locations, and writers that do not escape a colon in a partition's directory make such paths, so it is relative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataPath<'a> {
+    /// Below the table's root.
+    Relative(&'a str),
+    /// On this machine: an absolute path, with one slash at its beginning. `file:/p`, `file:///p`, `file:////p`,
+    /// `file://localhost/p` and `/p` are one.
+    Local(&'a str),
+    /// Anywhere else.
+    Uri {
+        /// Such as `s3`, in the case that it was written in. Empty where a path begins with `//`.
+        scheme: &'a str,
         /// The bucket or host.
-        authority: String,
-        /// The unencoded key, without its leading slash.
-        key: String,
+        authority: &'a str,
+        /// What follows the authority's slash.
+        key: &'a str,
     },
 }
 
-impl DataPath {
-    /// Reads the `path` of an add, remove or cdc action. A path that climbs (`..`), holds NUL or is not UTF-8
-    /// once decoded is [`Error::ForbiddenPath`]: no writer makes such paths, and none of them may be signed.
-    pub fn parse(path: &str) -> Result<Self> {
-        let path = normal_path(path);
-        if let Some(key) = path.strip_prefix('/') {
-            return Ok(Self::Absolute {
-                scheme: "file".to_owned(),
-                authority: String::new(),
-                key: decode_key(key)?,
-            });
+impl<'a> DataPath<'a> {
+    /// Reads a path. What it names is checked by those who open or sign it.
+    #[must_use]
+    pub fn parse(path: &'a str) -> Self {
+        if let Some(rest) = path.strip_prefix('/') {
+            return match rest.strip_prefix('/') {
+                // RFC 3986, section 4.2: a network-path reference, whose first segment is a host.
+                Some(rest) => Self::uri("", rest),
+                None => Self::Local(path),
+            };
         }
-        let Some((scheme, rest)) = split_scheme(path) else {
-            return Ok(Self::Relative(decode_key(path)?));
+        let Some((scheme, rest)) = split_scheme(path).filter(|(_, rest)| rest.starts_with('/')) else {
+            return Self::Relative(path);
         };
-        let Some(rest) = rest.strip_prefix("//") else {
-            // A colon in a relative path (`time=12:30/part-0`): RFC 2396 wants it escaped, some writers do not.
-            return Ok(Self::Relative(decode_key(path)?));
-        };
-        let (authority, key) = rest.split_once('/').ok_or(Error::ForbiddenPath)?;
-        Ok(Self::Absolute {
-            scheme: scheme.to_ascii_lowercase(),
-            authority: authority.to_owned(),
-            key: decode_key(key)?,
-        })
+        let is_file = scheme.eq_ignore_ascii_case("file");
+        match rest.strip_prefix("//").map(|rest| (rest, Self::uri(scheme, rest))) {
+            Some((rest, Self::Uri { authority, .. })) if is_file && is_this_host(authority) => {
+                Self::Local(one_leading_slash(rest.get(authority.len()..).unwrap_or_default()))
+            }
+            Some((_, uri)) => uri,
+            None if is_file => Self::Local(rest),
+            None => Self::Uri { scheme, authority: "", key: rest.get(1..).unwrap_or_default() },
+        }
+    }
+
+    /// The last segment.
+    #[must_use]
+    pub fn file_name(self) -> &'a str {
+        let (Self::Relative(path) | Self::Local(path) | Self::Uri { key: path, .. }) = self;
+        file_name(path)
+    }
+
+    fn uri(scheme: &'a str, rest: &'a str) -> Self {
+        let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        Self::Uri { scheme, authority, key }
     }
 }
 
-/// Percent-decodes exactly once. A `%` that begins no escape stands for itself.
+/// Two actions speak of one file if their normal paths are equal.
+#[must_use]
+#[inline]
+pub fn normal_path(path: &str) -> &str {
+    // Nearly all paths are relative, and this is asked for every row of a checkpoint.
+    if !matches!(path.as_bytes().first(), Some(b'/' | b'f' | b'F')) {
+        return path;
+    }
+    if let DataPath::Local(local) = DataPath::parse(path) { local } else { path }
+}
+
+/// Percent-decodes exactly once; `None` where that is not UTF-8. A `%` that begins no escape stands for itself.
 #[must_use]
 pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while let Some(&byte) = bytes.get(index) {
-        let escape = (byte == b'%').then(|| hex_pair(bytes, index + 1)).flatten();
-        decoded.push(escape.unwrap_or(byte));
-        index += if escape.is_some() { 3 } else { 1 };
-    }
+    let mut decoded = Vec::with_capacity(text.len());
+    percent::append_decoded(text.as_bytes(), &mut decoded);
     String::from_utf8(decoded).ok().map(Cow::Owned)
 }
 
-fn decode_key(encoded: &str) -> Result<String> {
-    let key = percent_decode(encoded).ok_or(Error::ForbiddenPath)?;
-    let climbs = key.split('/').any(|segment| segment == "..");
-    if key.is_empty() || climbs || key.contains('\0') {
-        Err(Error::ForbiddenPath)
-    } else {
-        Ok(key.into_owned())
-    }
-}
-
-fn hex_pair(bytes: &[u8], at: usize) -> Option<u8> {
-    let digit = |index: usize| char::from(*bytes.get(index)?).to_digit(16);
-    u8::try_from(digit(at)? * 16 + digit(at + 1)?).ok()
-}
-
+/// The scheme of a URI and what follows its colon (RFC 3986, section 3.1).
 fn split_scheme(path: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = path.split_once(':')?;
+    let colon = memchr::memchr(b':', path.as_bytes())?;
+    let (scheme, rest) = (path.get(..colon)?, path.get(colon + 1..)?);
     let mut letters = scheme.bytes();
     let starts_well = letters.next().is_some_and(|first| first.is_ascii_alphabetic());
     let goes_well = letters.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
     (starts_well && goes_well).then_some((scheme, rest))
 }
 
+fn is_this_host(authority: &str) -> bool {
+    authority.is_empty() || authority.eq_ignore_ascii_case("localhost")
+}
+
+/// `path` begins with a slash or is empty.
 fn one_leading_slash(path: &str) -> &str {
     let rest = path.trim_start_matches('/');
-    path.get(path.len() - rest.len() - 1..).unwrap_or(path)
+    path.get((path.len() - rest.len()).saturating_sub(1)..).unwrap_or(path)
 }
 
 /// A number of exactly `digits` digits and what follows its dot.
@@ -297,39 +291,62 @@ mod tests {
     }
 
     #[test]
-    fn three_spellings_of_a_local_path_are_one_file() {
-        for path in
-            ["file:/p/a", "file:///p/a", "FILE:///p/a", "file://localhost/p/a", "file:////p/a", "/p/a"]
-        {
+    fn all_spellings_of_a_local_path_are_one_file() {
+        for path in [
+            "file:/p/a",
+            "file:///p/a",
+            "FILE:///p/a",
+            "file://localhost/p/a",
+            "file://LocalHost//p/a",
+            "file:////p/a",
+            "/p/a",
+        ] {
+            assert_eq!(DataPath::parse(path), DataPath::Local("/p/a"), "{path}");
             assert_eq!(normal_path(path), "/p/a", "{path}");
         }
-        for path in ["p/a", "file:a", "file://host/p", "s3://bucket/p", "file", "a:b", "file:"] {
+        for path in
+            ["p/a", "file:a", "file://host/p", "s3://bucket/p", "file", "a:b", "file:", "//host/p", ""]
+        {
             assert_eq!(normal_path(path), path, "{path}");
         }
     }
 
     #[test]
-    fn a_path_is_percent_decoded_exactly_once() {
-        let relative = |key: &str| DataPath::Relative(key.to_owned());
-        assert_eq!(DataPath::parse("c=a%20b/p.parquet").unwrap(), relative("c=a b/p.parquet"));
-        assert_eq!(DataPath::parse("c=a%253Db/é.parquet").unwrap(), relative("c=a%3Db/é.parquet"));
-        assert_eq!(DataPath::parse("100%/a+b%2").unwrap(), relative("100%/a+b%2"));
-        assert_eq!(DataPath::parse("t=12:30/p").unwrap(), relative("t=12:30/p"));
-        assert_eq!(
-            DataPath::parse("S3A://bucket/k%20ey/p").unwrap(),
-            DataPath::Absolute { scheme: "s3a".into(), authority: "bucket".into(), key: "k ey/p".into() }
-        );
-        assert_eq!(DataPath::parse("file:///d/p").unwrap(), DataPath::parse("/d/p").unwrap());
+    fn a_colon_makes_a_path_absolute_only_before_a_slash() {
+        for path in
+            ["c=a%20b/p", "t=12:30/p", "a-b:c/d", "2024-01-01T10:00/p", "hdfs:p", "file:a", ":/p", "1:/p", ""]
+        {
+            assert_eq!(DataPath::parse(path), DataPath::Relative(path), "{path}");
+        }
+        let uri = |scheme, authority, key| DataPath::Uri { scheme, authority, key };
+        for (path, expected) in [
+            ("S3A://bucket/k%20ey/p", uri("S3A", "bucket", "k%20ey/p")),
+            ("s3://bucket", uri("s3", "bucket", "")),
+            ("s3:///p", uri("s3", "", "p")),
+            ("dbfs:/mnt/p", uri("dbfs", "", "mnt/p")),
+            ("abfss://c@a.dfs.core.windows.net/p", uri("abfss", "c@a.dfs.core.windows.net", "p")),
+            ("file://host/p", uri("file", "host", "p")),
+            ("file://localhosts/p", uri("file", "localhosts", "p")),
+            ("//host/p", uri("", "host", "p")),
+            ("///p", uri("", "", "p")),
+        ] {
+            assert_eq!(DataPath::parse(path), expected, "{path}");
+        }
+        assert_eq!(DataPath::parse("s3://b/_sidecars/a%20b").file_name(), "a%20b");
+        assert_eq!(DataPath::parse("s3://b").file_name(), "");
     }
 
     #[test]
-    fn a_path_that_climbs_is_refused_however_it_is_written() {
-        for path in
-            ["../a", "a/../../b", "a/%2e%2e/b", "%2E%2E/b", "/a/../b", "s3://b/../c", "a%00b", "", "/", "%ff"]
-        {
-            assert!(matches!(DataPath::parse(path), Err(Error::ForbiddenPath)), "{path}");
+    fn a_path_is_percent_decoded_exactly_once() {
+        for (path, expected) in [
+            ("c=a%20b/p.parquet", Some("c=a b/p.parquet")),
+            ("c=a%253Db/é.parquet", Some("c=a%3Db/é.parquet")),
+            ("100%/a+b%2", Some("100%/a+b%2")),
+            ("%C3%a9", Some("é")),
+            ("%ff", None),
+        ] {
+            assert_eq!(percent_decode(path).as_deref(), expected, "{path}");
         }
-        assert_eq!(DataPath::parse("a/..b/c").unwrap(), DataPath::Relative("a/..b/c".to_owned()));
     }
 
     #[test]

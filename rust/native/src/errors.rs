@@ -12,6 +12,7 @@ create_exception!(gateway._native, TimestampOutOfRange, LogError);
 create_exception!(gateway._native, CorruptLog, LogError);
 create_exception!(gateway._native, UnsupportedFeature, LogError);
 create_exception!(gateway._native, ChangeDataFeedDisabled, LogError);
+create_exception!(gateway._native, IncompleteRemove, LogError);
 create_exception!(gateway._native, ForbiddenPath, LogError);
 create_exception!(gateway._native, InvalidCursor, LogError);
 create_exception!(gateway._native, StorageDenied, LogError);
@@ -34,6 +35,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<CorruptLog>(),
         py.get_type::<UnsupportedFeature>(),
         py.get_type::<ChangeDataFeedDisabled>(),
+        py.get_type::<IncompleteRemove>(),
         py.get_type::<ForbiddenPath>(),
         py.get_type::<InvalidCursor>(),
         py.get_type::<StorageDenied>(),
@@ -65,12 +67,16 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::CorruptLog { file, .. } | Error::FileNotFound { file } => {
             with_text(py, CorruptLog::new_err(message), "file", file)
         }
+        Error::InvalidPath(_) => with_text(py, CorruptLog::new_err(message), "file", "path"),
         Error::MissingSchema => with_text(py, CorruptLog::new_err(message), "file", "metaData"),
         Error::UnsupportedFeature(feature) => {
             with_text(py, UnsupportedFeature::new_err(message), "feature", feature)
         }
         Error::ChangeDataFeedDisabled(version) => {
             with_values(py, ChangeDataFeedDisabled::new_err(message), &[("version", version)])
+        }
+        Error::IncompleteRemove(version) => {
+            with_values(py, IncompleteRemove::new_err(message), &[("version", version)])
         }
         Error::ForbiddenPath => ForbiddenPath::new_err(message),
         Error::InvalidCursor => InvalidCursor::new_err(message),

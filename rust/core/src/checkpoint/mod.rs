@@ -36,7 +36,7 @@ pub use totals::IsDead;
 pub(crate) use totals::sizes_overflow;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
-use crate::log_path;
+use crate::log_path::{self, DataPath};
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{Storage, StoredFile};
@@ -242,7 +242,7 @@ impl Part {
     fn of_sidecar(root: &str, sidecar: &Sidecar) -> Result<Self> {
         let wrong =
             || Error::corrupt("_sidecars", "the checkpoint refers to a sidecar that has no valid name");
-        let name = log_path::percent_decode(log_path::file_name(&sidecar.path)).ok_or_else(wrong)?;
+        let name = log_path::percent_decode(DataPath::parse(&sidecar.path).file_name()).ok_or_else(wrong)?;
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Err(wrong());
         }

@@ -1,39 +1,32 @@
-//! One spelling for each location that a log or the configuration may name.
+//! One spelling for each absolute location that a log or the configuration may name.
 //!
-//! `s3a:` and `s3n:` are `s3:`, and `file:/p`, `file:///p` and `/p` are one file.
+//! `s3a:` and `s3n:` are `s3:`; what is a file of this machine, [`DataPath`] says.
 
-/// Whether a log's path is absolute: it begins with `/` or with a URI's scheme.
-pub(super) fn is_absolute(path: &[u8]) -> bool {
-    path.first() == Some(&b'/') || scheme(path).is_some()
-}
+use crate::log_path::DataPath;
 
-/// The scheme of a URI and what follows the colon (RFC 3986, section 3.1).
-fn scheme(uri: &[u8]) -> Option<(&[u8], &[u8])> {
-    let colon = memchr::memchr(b':', uri)?;
-    let (scheme, rest) = (&uri[..colon], &uri[colon + 1..]);
-    let is_scheme = scheme.first()?.is_ascii_alphabetic()
-        && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
-    is_scheme.then_some((scheme, rest))
-}
-
-/// Appends the one spelling of an absolute location.
-pub(super) fn append_canonical(location: &[u8], out: &mut Vec<u8>) {
-    let Some((scheme, rest)) = scheme(location) else {
-        out.extend_from_slice(b"file://");
-        out.extend_from_slice(location);
-        return;
-    };
-    let is = |name: &str| scheme.eq_ignore_ascii_case(name.as_bytes());
-    if is("file") {
-        let path = rest.strip_prefix(b"//localhost/").or_else(|| rest.strip_prefix(b"///"));
-        out.extend_from_slice(b"file:///");
-        out.extend_from_slice(path.or_else(|| rest.strip_prefix(b"/")).unwrap_or(rest));
-    } else if is("s3") || is("s3a") || is("s3n") {
-        out.extend_from_slice(b"s3:");
-        out.extend_from_slice(rest);
-    } else {
-        out.extend(scheme.iter().map(u8::to_ascii_lowercase));
-        out.push(b':');
-        out.extend_from_slice(rest);
+/// Appends the one spelling of a location, its path by `append_path`.
+pub(super) fn append_canonical(
+    location: DataPath<'_>,
+    out: &mut Vec<u8>,
+    append_path: fn(&[u8], &mut Vec<u8>),
+) {
+    match location {
+        DataPath::Relative(path) => append_path(path.as_bytes(), out),
+        DataPath::Local(path) => {
+            out.extend_from_slice(b"file://");
+            append_path(path.as_bytes(), out);
+        }
+        DataPath::Uri { scheme, authority, key } => {
+            let is_s3 = ["s3", "s3a", "s3n"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
+            if is_s3 {
+                out.extend_from_slice(b"s3");
+            } else {
+                out.extend(scheme.bytes().map(|byte| byte.to_ascii_lowercase()));
+            }
+            out.extend_from_slice(b"://");
+            out.extend_from_slice(authority.as_bytes());
+            out.push(b'/');
+            append_path(key.as_bytes(), out);
+        }
     }
 }

@@ -7,7 +7,7 @@
 mod group;
 mod local;
 mod location;
-mod percent;
+pub(crate) mod percent;
 mod roots;
 mod sigv4;
 mod stream;
@@ -51,7 +51,9 @@ impl Signer {
     pub fn sign(&self, key: &str, now_ms: i64, lifetime_seconds: i64) -> Result<(String, i64)> {
         let template = self.template("", now_ms, lifetime_seconds)?;
         let (mut group, mut url) = (Group::default(), Vec::new());
-        group.append(&template, &mut url, |out| percent::append_key(key.as_bytes(), out));
+        group.append(&template, &mut url, |out| {
+            percent::append_key(key.as_bytes(), out);
+        });
         group.sign(&template, &mut url);
         let url = String::from_utf8(url).map_err(|error| Error::Internal { detail: error.to_string() })?;
         Ok((url, template.expires_ms))

@@ -18,23 +18,44 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
+/// What of a path needs another look before its URL may be given away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Oddities {
+    /// It holds NUL, which no store allows in a name.
+    pub(crate) nul: bool,
+    /// An escape of it stands for a byte beyond ASCII, so that what it stands for need not be UTF-8.
+    pub(crate) high_escape: bool,
+}
+
 /// Appends the URL form of a log's path, which is a URI already.
-pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) -> Oddities {
+    let mut found = Oddities::default();
     let mut rest = path;
     while let Some((byte, after)) = append_plain_run(rest, out) {
-        let (byte, after) = if byte == b'%' { decode_escape(after) } else { (byte, after) };
+        let (byte, after) = if byte == b'%' {
+            let (byte, after) = decode_escape(after);
+            found.high_escape |= !byte.is_ascii();
+            (byte, after)
+        } else {
+            (byte, after)
+        };
+        found.nul |= byte == 0;
         append_byte(byte, out);
         rest = after;
     }
+    found
 }
 
 /// Appends the URL form of an object's key, which is not encoded.
-pub(crate) fn append_key(key: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_key(key: &[u8], out: &mut Vec<u8>) -> Oddities {
+    let mut found = Oddities::default();
     let mut rest = key;
     while let Some((byte, after)) = append_plain_run(rest, out) {
+        found.nul |= byte == 0;
         append_byte(byte, out);
         rest = after;
     }
+    found
 }
 
 /// The form of one value in a query: `/` is encoded too.
@@ -54,6 +75,13 @@ pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
         rest = after;
     }
     out.extend_from_slice(rest);
+}
+
+/// Whether what a log's path stands for is UTF-8.
+pub(crate) fn decodes_to_utf8(path: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    append_decoded(path, &mut decoded);
+    std::str::from_utf8(&decoded).is_ok()
 }
 
 /// Whether one of the segments of a decoded or URL path is `..`.

@@ -11,6 +11,7 @@ use super::location::append_canonical;
 use super::percent;
 use super::stream::{StreamRoot, UrlStream};
 use super::{Error, Result, Scheme};
+use crate::log_path::DataPath;
 
 /// A location and the signer of the keys below it.
 #[derive(Debug, Clone)]
@@ -28,9 +29,12 @@ impl SigningRoot {
     /// are relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
-        append_canonical(location.as_bytes(), &mut canonical);
+        append_canonical(DataPath::parse(location), &mut canonical, |path, out| out.extend_from_slice(path));
         if canonical.last() != Some(&b'/') {
             canonical.push(b'/');
+        }
+        if matches!(DataPath::parse(location), DataPath::Relative(_)) {
+            return Err(Error::InvalidArgument("a storage location must be absolute".to_owned()));
         }
         if percent::has_parent_segment(&canonical) {
             return Err(Error::InvalidArgument("a storage location must not contain '..'".to_owned()));

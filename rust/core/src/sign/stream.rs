@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::group::Group;
-use super::location::{append_canonical, is_absolute};
-use super::percent;
+use super::location::append_canonical;
+use super::percent::{self, Oddities};
 use super::template::UrlTemplate;
+use crate::log_path::DataPath;
 use crate::{Error, Result};
 
 /// A location as a stream needs it.
@@ -22,13 +23,12 @@ pub struct UrlStream {
     groups: Vec<Group>,
     /// An absolute path in one spelling.
     location: Vec<u8>,
-    decoded: Vec<u8>,
 }
 
 impl UrlStream {
     pub(super) fn over(roots: Arc<[StreamRoot]>) -> Self {
         let groups = roots.iter().map(|_| Group::default()).collect();
-        Self { roots, groups, location: Vec::new(), decoded: Vec::new() }
+        Self { roots, groups, location: Vec::new() }
     }
 
     /// Appends the URL of the file that the log calls `path` (a URI, relative or absolute), and says when it
@@ -37,10 +37,10 @@ impl UrlStream {
     /// Its signature is not there before [`Self::finish`]; until then `out` may only grow. After an error `out`
     /// may hold a piece of a URL: see [`Self::truncate`].
     pub fn append(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
-        if is_absolute(path.as_bytes()) {
-            return self.append_absolute(path, out);
+        match DataPath::parse(path) {
+            DataPath::Relative(path) => self.append_below_root(path, out, percent::append_uri),
+            location => self.append_absolute(location, out),
         }
-        self.append_below_root(path, out, percent::append_uri)
     }
 
     /// Appends the URL of the object at `path` under the table's root, which is not percent-encoded.
@@ -69,7 +69,7 @@ impl UrlStream {
         &mut self,
         path: &str,
         out: &mut Vec<u8>,
-        encode: fn(&[u8], &mut Vec<u8>),
+        encode: fn(&[u8], &mut Vec<u8>) -> Oddities,
     ) -> Result<i64> {
         match (self.roots.first(), self.groups.first_mut()) {
             (Some(root), Some(group)) => append_checked(root, group, path.as_bytes(), out, encode),
@@ -77,11 +77,12 @@ impl UrlStream {
         }
     }
 
-    fn append_absolute(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
-        self.decoded.clear();
-        percent::append_decoded(path.as_bytes(), &mut self.decoded);
+    fn append_absolute(&mut self, location: DataPath<'_>, out: &mut Vec<u8>) -> Result<i64> {
         self.location.clear();
-        append_canonical(&self.decoded, &mut self.location);
+        append_canonical(location, &mut self.location, percent::append_decoded);
+        if std::str::from_utf8(&self.location).is_err() {
+            return Err(NOT_UTF8);
+        }
         let holds = |root: &StreamRoot| self.location.starts_with(&root.location);
         let index = (0..self.roots.len())
             .filter(|index| holds(&self.roots[*index]))
@@ -103,21 +104,29 @@ fn append_checked(
     group: &mut Group,
     path: &[u8],
     out: &mut Vec<u8>,
-    encode: fn(&[u8], &mut Vec<u8>),
+    encode: fn(&[u8], &mut Vec<u8>) -> Oddities,
 ) -> Result<i64> {
     let template: &UrlTemplate = root.template.as_ref().map_err(Clone::clone)?;
     if path.is_empty() {
-        return Err(Error::ForbiddenPath);
+        return Err(Error::InvalidPath("names no file"));
     }
     let mut is_allowed = true;
+    let mut odd = Oddities::default();
     group.append(template, out, |out| {
         let path_at = out.len();
-        encode(path, out);
+        odd = encode(path, out);
         // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
         is_allowed = !percent::has_parent_segment(&out[path_at..]);
     });
-    if is_allowed { Ok(template.expires_ms) } else { Err(Error::ForbiddenPath) }
+    match odd {
+        _ if !is_allowed => Err(Error::ForbiddenPath),
+        Oddities { nul: true, .. } => Err(Error::InvalidPath("holds NUL")),
+        Oddities { high_escape: true, .. } if !percent::decodes_to_utf8(path) => Err(NOT_UTF8),
+        Oddities { .. } => Ok(template.expires_ms),
+    }
 }
+
+const NOT_UTF8: Error = Error::InvalidPath("is not UTF-8");
 
 impl Clone for UrlStream {
     fn clone(&self) -> Self {

@@ -43,8 +43,16 @@ fn relative_paths_lie_under_the_root() {
 }
 
 #[test]
-fn a_colon_after_other_signs_is_no_scheme() {
-    assert_eq!(url(&mut local_stream(), "t=10:30/p").unwrap(), "http://gateway.test/files/t1/t%3D10%3A30/p");
+fn a_colon_in_a_relative_path_is_one_of_its_signs() {
+    for (path, expected) in [
+        ("t=10:30/p", "t%3D10%3A30/p"),
+        ("a-b:c/d", "a-b%3Ac/d"),
+        ("hdfs:p", "hdfs%3Ap"),
+        ("file:p", "file%3Ap"),
+    ] {
+        let expected = format!("http://gateway.test/files/t1/{expected}");
+        assert_eq!(url(&mut local_stream(), path).unwrap(), expected, "{path}");
+    }
 }
 
 #[test]
@@ -60,9 +68,11 @@ fn absolute_paths_are_signed_by_the_longest_location_that_holds_them() {
 }
 
 #[test]
-fn three_spellings_of_a_file_are_one() {
+fn all_spellings_of_a_file_are_one() {
     for path in [
         "/data/t=1/p",
+        "file:////data/t=1/p",
+        "file://LOCALHOST/data/t=1/p",
         "file:/data/t=1/p",
         "file:///data/t=1/p",
         "file://localhost/data/t%3D1/p",
@@ -75,7 +85,6 @@ fn three_spellings_of_a_file_are_one() {
 #[test]
 fn what_lies_outside_of_all_locations_is_refused() {
     for path in [
-        "",
         "..",
         "../p",
         "a/../../p",
@@ -86,11 +95,12 @@ fn what_lies_outside_of_all_locations_is_refused() {
         "file:///etc/passwd",
         "file:/data/t=1/../p",
         "file:/data/t=1",
-        "file:/data/t=1/",
         "file:/data/t=1x/p",
         "file://host/data/t=1/p",
         "s3://main/p",
-        "hdfs:p",
+        "s3:/data/t=1/p",
+        "hdfs:/data/t=1/p",
+        "C:/data/t=1/p",
     ] {
         assert!(matches!(url(&mut local_stream(), path), Err(Error::ForbiddenPath)), "{path}");
     }
@@ -102,8 +112,28 @@ fn what_lies_outside_of_all_locations_is_refused() {
 }
 
 #[test]
+fn a_path_that_names_nothing_is_told_apart_from_one_that_is_not_allowed() {
+    for (path, reason) in [
+        ("", "names no file"),
+        ("a%00b", "holds NUL"),
+        ("a\0b", "holds NUL"),
+        ("a/%ff", "is not UTF-8"),
+        ("%C3/%A9", "is not UTF-8"),
+        ("file:/data/t=1/", "names no file"),
+        ("file:/data/t=1/%00", "holds NUL"),
+        ("file:/data/t=1/%ff", "is not UTF-8"),
+    ] {
+        let error = url(&mut local_stream(), path).unwrap_err();
+        assert!(matches!(error, Error::InvalidPath(found) if found == reason), "{path}: {error:?}");
+    }
+    let error = local_stream().append_unencoded("a\0/deletion_vector.bin", &mut Vec::new());
+    assert!(matches!(error, Err(Error::InvalidPath("holds NUL"))), "{error:?}");
+    assert_eq!(url(&mut local_stream(), "%C3%A9é").unwrap(), "http://gateway.test/files/t1/%C3%A9%C3%A9");
+}
+
+#[test]
 fn a_location_of_another_bucket_than_its_signers_is_refused() {
-    for location in ["s3://other/x", "s3://mainly", "/main/x", "s3://main/../x"] {
+    for location in ["s3://other/x", "s3://mainly", "/main/x", "s3://main/../x", "main/x", ""] {
         assert!(SigningRoot::new(location, s3("main")).is_err(), "{location}");
     }
 }
