@@ -53,6 +53,7 @@ HELD_BY = {
     "`startingTimestamp`": "test_history_that_is_not_shared",
     "`startingVersion` after": "test_query_values_outside_of_what_is_accepted",
     "`/changes` without": "test_parameters_outside_of_what_is_accepted",
+    "a range": "test_a_remove_whose_add_is_not_in_the_log_is_its_own_error",
     "`refreshToken`": "test_query_values_outside_of_what_is_accepted",
     "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
     "a response format": "test_a_format_or_feature_that_was_not_announced",

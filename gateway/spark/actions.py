@@ -157,6 +157,9 @@ def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
 
 def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
     ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
+    if "size" not in action:
+        # The delta format says what the log says, and old writers log a removed file by its path alone.
+        raise UnsupportedTable(f"the table's log does not say the size of a file to {name}")
     vector = action.get("deletionVector")
     return DataFile(
         kind=FileKind(name),

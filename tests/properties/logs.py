@@ -80,6 +80,8 @@ COLUMNS = {
             ("deletionTimestamp", pa.int64()),
             ("dataChange", pa.bool_()),
             ("extendedFileMetadata", pa.bool_()),
+            ("stats", pa.string()),
+            ("tags", STRINGS),
             ("deletionVector", VECTOR),
         ]
     ),
@@ -278,6 +280,9 @@ def for_parquet(value: Mapping[str, Any] | None) -> Any:
 
 # What properties draw
 
+# What old writers leave out of a remove.
+DISPENSABLE = {"partitionValues", "size", "extendedFileMetadata", "deletionTimestamp"}
+
 PATHS = ["a.parquet", "b%20c.parquet", "d%2Fe.parquet", "part=x%25y/f.parquet", "g+h.parquet", "ü.parquet"]
 PART_VALUES = [None, "", "x", "a b", "100%", "k=v", "ü\u2028", '"\\']
 VECTORS: list[Action | None] = [
@@ -305,19 +310,23 @@ VECTORS: list[Action | None] = [
     },
 ]
 
+TAGS: list[Action | None] = [None, None, {}, {"INSERTION_TIME": "1", 'k\u2028"': "v\\\r", "none": None}]
+
 adds = st.builds(
-    lambda path, vector, size, part, stats: {
+    lambda path, vector, size, part, stats, tags: {
         "path": path,
         "vector": vector,
         "size": size,
         "part": part,
         "stats": stats,
+        "tags": tags,
     },
     st.sampled_from(PATHS),
     st.sampled_from(VECTORS),
     st.integers(0, 10_000),
     st.sampled_from(PART_VALUES),
     st.sampled_from([None, '{"numRecords":3}', '{"numRecords":7,"minValues":{"id":1,"text":"\\u0085"}}']),
+    st.sampled_from(TAGS),
 )
 steps = st.lists(
     st.one_of(
@@ -325,7 +334,7 @@ steps = st.lists(
             st.just("commit"),
             st.lists(adds, max_size=4),
             st.lists(st.sampled_from(PATHS), max_size=3),
-            st.sampled_from(["files", "change files", "no change"]),
+            st.sampled_from(["files", "bare files", "change files", "no change"]),
         ),
         st.tuples(
             st.just("checkpoint"),
@@ -372,7 +381,8 @@ def carry_out(log: Log, step: tuple) -> None:
 def file_actions(log: Log, added: list[dict], removed: list[str], changing: str) -> list[Action]:
     """Removes of live files with these paths, then adds; a path is added once and never beside itself.
 
-    `changing` says what readers of changes find: the files themselves, change files, or nothing.
+    `changing` says what readers of changes find: the files themselves, removed ones by their path alone,
+    change files, or nothing.
     """
     live_by_path = {path: (path, vector) for path, vector in log.live}
     fresh = {draw["path"]: draw for draw in added}
@@ -381,11 +391,16 @@ def file_actions(log: Log, added: list[dict], removed: list[str], changing: str)
     for path in sorted({*removed, *fresh} & set(live_by_path)):
         same = path in fresh and deletion_vector_id(fresh[path]["vector"]) == live_by_path[path][1]
         if not same:
-            actions.append({"remove": removal(log, log.live[live_by_path[path]], data_change)})
+            old = log.live[live_by_path[path]]
+            removed = removal(log, old, data_change)
+            if changing == "bare files":
+                removed = {name: removed[name] for name in removed if name not in DISPENSABLE}
+            actions.append({"remove": removed})
     actions += [{"add": addition(log, draw, data_change)} for draw in fresh.values()]
     if changing == "change files" and actions:
         path = f"_change_data/cdc-{log.next_version}%20x.parquet"
-        actions.append({"cdc": {"path": path, "partitionValues": {}, "size": 77, "dataChange": False}})
+        cdc = {"path": path, "partitionValues": {}, "size": 77, "dataChange": False}
+        actions.append({"cdc": cdc | {"tags": {"of": "changes"}}})
     return actions
 
 
@@ -394,7 +409,8 @@ def removal(log: Log, old: Action, data_change: bool) -> Action:
     vector = {"deletionVector": old["deletionVector"]} if "deletionVector" in old else {}
     kept = {name: old[name] for name in ("path", "partitionValues", "size")}
     times = {"deletionTimestamp": START_MS + log.next_version, "dataChange": data_change}
-    return {**kept, **vector, **times, "extendedFileMetadata": True}
+    optional = {name: old[name] for name in ("stats", "tags") if name in old}
+    return {**kept, **vector, **optional, **times, "extendedFileMetadata": True}
 
 
 def addition(log: Log, draw: dict, data_change: bool) -> Action:
@@ -407,4 +423,5 @@ def addition(log: Log, draw: dict, data_change: bool) -> Action:
         "dataChange": data_change,
     }
     add |= {"stats": draw["stats"]} if draw["stats"] else {}
+    add |= {"tags": draw["tags"]} if draw["tags"] is not None else {}
     return add | ({"deletionVector": draw["vector"]} if draw["vector"] else {})

@@ -1,5 +1,6 @@
 """Ranges of versions against plain Python: which actions of which commits a client gets."""
 
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from properties import logs, twin
 from tables.native import lines, native, object_key, table
 
-Change = tuple[int, str, str]
-"""Version, kind of action and path."""
+Change = tuple[int, str, str, str]
+"""Version, kind of action, path, and the rest of what the log says of the file."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,7 +33,19 @@ def changes_of(root: Path, first: int, last: int, *, change_data_feed: bool) -> 
             chosen = [
                 (kind, fields) for kind, fields in found if kind in {"add", "remove"} and fields["dataChange"]
             ]
-        yield from ((version, kind, unquote(fields["path"])) for kind, fields in chosen)
+        yield from ((version, kind, unquote(fields["path"]), rest(fields)) for kind, fields in chosen)
+
+
+def rest(fields: dict[str, Any]) -> str:
+    """What an action says beside paths; an empty partition value is null."""
+    kept = {name: value for name, value in fields.items() if name != "path"}
+    if "partitionValues" in kept:
+        values = {"part": None} | kept["partitionValues"]
+        kept["partitionValues"] = {name: value or None for name, value in values.items()}
+    if "deletionVector" in kept:
+        vector = kept["deletionVector"]
+        kept["deletionVector"] = {name: vector.get(name) for name in ("offset", "sizeInBytes", "cardinality")}
+    return json.dumps(kept, sort_keys=True)
 
 
 def answered(answer: list[dict[str, Any]]) -> Iterator[Change]:
@@ -41,7 +54,7 @@ def answered(answer: list[dict[str, Any]]) -> Iterator[Change]:
         if "file" in line:
             ((kind, fields),) = line["file"]["deltaSingleAction"].items()
             assert line["file"]["timestamp"] == logs.START_MS + 1000 * line["file"]["version"]
-            yield line["file"]["version"], kind, object_key(fields["path"])
+            yield line["file"]["version"], kind, object_key(fields["path"]), rest(fields)
 
 
 @settings(max_examples=100, deadline=None)
@@ -59,8 +72,47 @@ def test_a_range_holds_the_changes_of_its_commits(
         )
         answer, _ = lines(log.root, subject, "delta")
         found = list(answered(answer))
-        assert [version for version, _, _ in found] == sorted(version for version, _, _ in found)
+        assert [change[0] for change in found] == sorted(change[0] for change in found)
         assert sorted(found) == sorted(changes_of(log.root, first, last, change_data_feed=change_data_feed))
+
+
+@settings(max_examples=100, deadline=None)
+@given(drawn=logs.steps, first=st.integers(0, 12), is_partitioned=st.booleans())
+def test_the_parquet_format_says_of_removed_files_what_their_adds_said(
+    drawn: list[tuple], first: int, is_partitioned: bool
+) -> None:
+    drawn = [without_vectors(step) for step in drawn if step[0] != "clean up"]
+    with tempfile.TemporaryDirectory() as directory:
+        log = logs.written(Path(directory) / "table", drawn, partitioned=is_partitioned)
+        first = min(first, log.next_version - 1)
+        subject = table(log.root).changes(starting_version=first, change_data_feed=False)
+        answer, _ = lines(log.root, subject, "parquet")
+        removes = [line["remove"] for line in answer if "remove" in line]
+        wanted = [
+            log.at_version[version - 1][twin.key(action["remove"])]
+            for version in range(max(first, 1), log.next_version)
+            for action in twin.json_lines(log.directory / f"{version:020}.json")
+            if "remove" in action and action["remove"]["dataChange"]
+        ]
+        assert [
+            (object_key(remove["url"]), remove["size"], remove["partitionValues"]) for remove in removes
+        ] == [
+            (
+                unquote(add["path"]),
+                add["size"],
+                {name: value or None for name, value in add["partitionValues"].items()},
+            )
+            for add in wanted
+        ]
+
+
+def without_vectors(step: tuple) -> tuple:
+    """A drawn step whose files have no deletion vectors."""
+    match step:
+        case ("commit", added, removed, changing):
+            return ("commit", [draw | {"vector": None} for draw in added], removed, changing)
+        case _:
+            return step
 
 
 @settings(max_examples=50, deadline=None)

@@ -106,6 +106,8 @@ def answered(root: Path, snapshot: Any) -> list[tuple]:
             json.loads(add["stats"]) if "stats" in add else None,
             add["deletionVector"]["cardinality"] if "deletionVector" in add else None,
             add["deletionVector"].get("offset") if "deletionVector" in add else None,
+            # Where all tags of a row group are empty, Parquet's statistics look as if there were none.
+            add.get("tags") or None,
         )
         for add in adds
     ]
@@ -121,6 +123,7 @@ def described(add: twin.Action) -> tuple:
         json.loads(add["stats"]) if add.get("stats") else None,
         vector.get("cardinality"),
         vector.get("offset"),
+        add.get("tags") or None,
     )
 
 

@@ -102,7 +102,7 @@ def plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kept = {name: plain(inner) for name, inner in value.items() if inner is not None}
-    return kept | ({"partitionValues": value["partitionValues"]} if "partitionValues" in kept else {})
+    return kept | {name: value[name] for name in ("partitionValues", "tags") if name in kept}
 
 
 def apply(state: State, actions: list[Action], source: int) -> None:

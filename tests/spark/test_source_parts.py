@@ -14,7 +14,14 @@ from pyspark.sql import types as t
 from pyspark.sql.variant_utils import VariantUtils
 from spark.answers import HEAD, Answers, file_line, listening
 
-from gateway.spark.actions import DataFile, DeletionVector, FileKind, UnsupportedTable, parse_head
+from gateway.spark.actions import (
+    DataFile,
+    DeletionVector,
+    FileKind,
+    UnsupportedTable,
+    parse_file,
+    parse_head,
+)
 from gateway.spark.client import Query, TableName
 from gateway.spark.decode import FileDecoder, TableShape
 from gateway.spark.options import ReadOptions
@@ -527,6 +534,12 @@ class TestClient:
         with pytest.raises(HttpError) as caught:
             Transport().fetch(f"{answers.url}/f?signature=secret")
         assert "secret" not in str(caught.value)
+
+
+def test_a_removed_file_of_unknown_size_is_refused_with_its_reason() -> None:
+    line = {"file": {"id": "f", "deltaSingleAction": {"remove": {"path": "http://h/f", "dataChange": True}}}}
+    with pytest.raises(UnsupportedTable, match="does not say the size"):
+        parse_file(line)
 
 
 def test_a_ranged_file_reads_parquet_piece_by_piece() -> None:

@@ -60,6 +60,8 @@ fn batch(with_stats: bool) -> FileBatch {
         base_row_id: None,
         default_row_commit_version: None,
         clustering_provider: None,
+        tags: None,
+        remove_fields: None,
     }
 }
 

@@ -79,6 +79,8 @@ fn batch(files: std::ops::Range<u32>, dictionary: &Arc<Vec<Arc<PartitionTuple>>>
         base_row_id: None,
         default_row_commit_version: None,
         clustering_provider: None,
+        tags: None,
+        remove_fields: None,
     }
 }
 

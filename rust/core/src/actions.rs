@@ -163,6 +163,23 @@ pub struct FileBatch {
     pub default_row_commit_version: Option<Int64Array>,
     /// `add.clusteringProvider`. `None` where no file has one.
     pub clustering_provider: Option<StringViewArray>,
+    /// `add.tags`, JSON objects. `None` where no file has them.
+    pub tags: Option<StringViewArray>,
+    /// What the log says of removes; `None` for other actions, of which it says all that it must.
+    pub remove_fields: Option<Vec<RemoveFields>>,
+}
+
+/// Which fields a `remove` has beside its path and `dataChange`: old writers leave them out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RemoveFields {
+    /// Whether the batch's partition values are those of the file.
+    pub partition_values: bool,
+    /// Whether the batch's size is that of the file.
+    pub size: bool,
+    /// Whether it has a `deletionTimestamp`.
+    pub deletion_timestamp: bool,
+    /// `remove.extendedFileMetadata`.
+    pub extended_file_metadata: Option<bool>,
 }
 
 impl FileBatch {
@@ -183,6 +200,7 @@ impl FileBatch {
     pub fn settle(&mut self) {
         self.path = self.path.gc();
         self.clustering_provider = self.clustering_provider.as_ref().map(StringViewArray::gc);
+        self.tags = self.tags.as_ref().map(StringViewArray::gc);
         self.stats = self.stats.take().map(Stats::escaped);
         self.row.shrink_to_fit();
         self.size.shrink_to_fit();
@@ -231,6 +249,8 @@ impl FileBatch {
             base_row_id: self.base_row_id.as_ref().map(longs),
             default_row_commit_version: self.default_row_commit_version.as_ref().map(longs),
             clustering_provider: self.clustering_provider.as_ref().map(strings),
+            tags: self.tags.as_ref().map(strings),
+            remove_fields: self.remove_fields.as_ref().map(|fields| each(fields, rows)),
         }
     }
 
@@ -261,7 +281,9 @@ impl FileBatch {
                 Stats::Raw(texts) => views(texts),
                 Stats::Escaped(escaped) => escaped.memory_bytes(),
             })
-            + self.clustering_provider.as_ref().map_or(0, views)
+            + self.clustering_provider.as_ref().map_or(0, &mut views)
+            + self.tags.as_ref().map_or(0, views)
+            + self.remove_fields.as_ref().map_or(0, |fields| fields.capacity() * size_of::<RemoveFields>())
             + numbers(&self.base_row_id)
             + numbers(&self.default_row_commit_version)
             + self.row.capacity() * size_of::<u32>()
@@ -284,6 +306,7 @@ impl FileBatch {
             + tuple.map_or(0, |tuple| tuple.json.len())
             + self.deletion_vector_at(index).map_or(0, |vector| vector.path_or_inline.len())
             + self.clustering_provider.as_ref().map_or(0, |column| text(column) as usize)
+            + self.tags.as_ref().map_or(0, |column| text(column) as usize)
     }
 
     /// The first of `rows`, at most `count` and as many as `bytes` of lines have, but one at least. Counts down both.
@@ -367,6 +390,8 @@ pub(crate) mod testing {
             base_row_id: None,
             default_row_commit_version: None,
             clustering_provider: None,
+            tags: None,
+            remove_fields: None,
         }
     }
 }

@@ -128,6 +128,11 @@ pub fn changes(
     append_metadata_of(table, &heading, lines.format, with_version, true, stop, &mut head)?;
     let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
+    let batches = match lines.format {
+        // Its lines have no place for what is not known.
+        ResponseFormat::Parquet => batches.with_complete_removes(),
+        ResponseFormat::Delta => batches,
+    };
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
@@ -164,6 +169,9 @@ pub fn files(
         table.fill_if_missed(snapshot, pool)?;
     }
     let mut writer = lines.writer(signers)?;
+    if lines.format == ResponseFormat::Parquet {
+        writer.set_timestamps(snapshot.partition_timestamps().cloned());
+    }
     if request.with_version {
         let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms()? };
         writer.set_action(crate::ndjson::FileAction::Live, Some(stamp));

@@ -8,6 +8,7 @@
 //! replica for as long as the commit is there.
 
 mod batches;
+mod removed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
 
 pub use columns::Columns;
+pub(crate) use columns::FileFacts;
 use json::Line;
 pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
 

@@ -42,6 +42,22 @@ pub(crate) fn append_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// Appends JSON as it stands in a log, so that it breaks no line of any client. Besides blanks between its tokens it has
+/// such characters inside strings alone, where an escape stands for them.
+pub(crate) fn append_json(json: &str, out: &mut Vec<u8>) {
+    let mut rest = json;
+    while let Some(at) = rest.find(['\r', '\n', '\u{85}', '\u{2028}', '\u{2029}']) {
+        let (before, after) = rest.split_at(at);
+        out.extend_from_slice(before.as_bytes());
+        let taken = match after.as_bytes() {
+            text @ [0xc2 | 0xe2, ..] => append_escape(text, out),
+            _ => 1,
+        };
+        rest = after.get(taken..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
 /// Whether nothing but quotes and backslashes may need an escape. No early exit, so that it is vector code.
 fn is_simple(block: &[u8; BLOCK_BYTES]) -> bool {
     let odd = |byte: &u8| {

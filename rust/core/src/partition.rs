@@ -5,6 +5,8 @@
 //! dictionary for as long as it stays small; a batch that was handed out never changes, because the
 //! dictionary is copied before it grows under a reader.
 
+mod timestamps;
+
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -12,6 +14,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::actions::{PartitionColumn, PartitionTuple};
+
+pub(crate) use timestamps::PartitionTimestamps;
 
 /// Tuples after which the next batch begins a new dictionary.
 const MAX_TUPLES: usize = 65_536;

@@ -19,7 +19,7 @@ use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
 use crate::hot::{Decoding, Part};
-use crate::partition::PartitionInterner;
+use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::stop::Stop;
@@ -56,6 +56,7 @@ pub struct Snapshot {
     /// What `partitionValues` are keyed by, in the order of `metadata.partition_columns`.
     partition_names: Arc<[Box<str>]>,
     decoding: Decoding,
+    partition_timestamps: OnceLock<Option<Arc<PartitionTimestamps>>>,
     commit_batches: Vec<(Arc<FileBatch>, Rows)>,
     decided: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
@@ -283,6 +284,11 @@ impl Snapshot {
     #[must_use]
     pub fn interner(&self) -> PartitionInterner {
         PartitionInterner::new(&self.partition_names)
+    }
+
+    /// Which of its partition columns are timestamps; `None` where none is.
+    pub(crate) fn partition_timestamps(&self) -> Option<&Arc<PartitionTimestamps>> {
+        self.partition_timestamps.get_or_init(|| PartitionTimestamps::of(&self.metadata)).as_ref()
     }
 
     /// Count and size of the files, if they are known without reading the checkpoint.

@@ -25,7 +25,7 @@ fn visit(columns: &Columns) {
     for index in 0..columns.len() {
         black_box(columns.path(index));
         black_box(columns.is_data_change(index));
-        black_box(columns.has_partition_values(index));
+        black_box(columns.is_complete(index));
         if let Some(vector) = columns.deletion_vector(index) {
             black_box(vector.unique_id());
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::removed::RemovedFiles;
 use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, InForce, RangeCommit, range_commits};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
 use crate::commit::{Columns, CommitFile};
@@ -20,13 +21,29 @@ use crate::storage::{PendingReads, Storage};
 #[derive(Debug)]
 pub struct ChangedFiles {
     /// All files of the kind in the commit; `source` is the version's place in the range. Of a remove the
-    /// `modification_time_ms` is its `deletionTimestamp`, and `size` is 0 where the log does not tell it.
+    /// `modification_time_ms` is its `deletionTimestamp`.
     pub batch: FileBatch,
     /// Those that belong to the answer.
     pub rows: Rows,
-    /// Those of `rows` whose partition values the log does not tell, though the batch shows them as null: a
-    /// predicate must keep them.
+    /// Those of `rows` whose partition values are not known, though the batch shows them as null: a predicate must
+    /// keep them.
     pub without_partition_values: Rows,
+}
+
+impl ChangedFiles {
+    fn of(batch: FileBatch, rows: Rows) -> Self {
+        let fields = batch.remove_fields.as_ref();
+        let lacks = |row: &u32| fields.is_some_and(|fields| !fields[*row as usize].partition_values);
+        let without_partition_values = rows.iter().copied().filter(lacks).collect();
+        Self { batch, rows, without_partition_values }
+    }
+
+    /// Whether the size and, but in a table without partitions, the partition values of all `rows` are known.
+    fn is_complete(&self, is_unpartitioned: bool) -> bool {
+        let Some(fields) = &self.batch.remove_fields else { return true };
+        let mut fields = self.rows.iter().map(|row| fields[*row as usize]);
+        fields.all(|fields| fields.size && (fields.partition_values || is_unpartitioned))
+    }
 }
 
 /// What one version changed. The answer's order is that of the fields; of cdc files and the others only one
@@ -78,6 +95,8 @@ pub struct ChangeBatches {
     next: usize,
     starting_version: i64,
     force: Force,
+    /// Where removes must say size and partition values.
+    removed: Option<RemovedFiles>,
 }
 
 /// What counts for the version that is read.
@@ -115,7 +134,18 @@ impl ChangeBatches {
             next,
             starting_version: changes.starting_version(),
             force: Force::new(in_force),
+            removed: None,
         })
+    }
+
+    /// Completes removes that lack size or partition values from the adds that they remove. A version with one whose
+    /// add the log no longer holds is [`Error::IncompleteRemove`].
+    #[must_use]
+    pub fn with_complete_removes(mut self) -> Self {
+        let Groups { storage, root, .. } = &self.groups;
+        let commits = Arc::clone(&self.commits);
+        self.removed = Some(RemovedFiles::new(storage.clone(), root.clone(), self.kind, commits));
+        self
     }
 
     /// The next version, also if it changed nothing; `None` behind the last one.
@@ -160,19 +190,28 @@ impl ChangeBatches {
         }
         let source = SourceId((commit.version - self.starting_version) as u32);
         let has_cdc = is_feed && !file.cdc.is_empty();
-        let mut chosen = |columns: &Columns, is_chosen: &dyn Fn(usize) -> bool| -> Result<ChangedFiles> {
-            let rows: Rows =
-                (0..columns.len()).filter(|index| is_chosen(*index)).map(|index| index as u32).collect();
-            let untold = rows.iter().copied().filter(|row| !columns.has_partition_values(*row as usize));
-            let without_partition_values = untold.collect();
-            let batch = columns.batch(source, &file.name, &mut self.force.interner)?;
-            Ok(ChangedFiles { batch, rows, without_partition_values })
+        if let Some(removed) = &mut self.removed {
+            removed.look_for(self.next, &file)?;
+        }
+        let interner = &mut self.force.interner;
+        let data_changes = |columns: &Columns| -> Rows {
+            let is_chosen = |index: &usize| !has_cdc && columns.is_data_change(*index);
+            (0..columns.len()).filter(is_chosen).map(|index| index as u32).collect()
         };
+        let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { Rows::new() };
+        let cdc = ChangedFiles::of(file.cdc.batch(source, &file.name, interner)?, cdc_rows);
+        let adds = ChangedFiles::of(file.adds.batch(source, &file.name, interner)?, data_changes(&file.adds));
+        let found = |path: &str| self.removed.as_ref()?.get(path);
+        let removes = file.removes.removes(source, &file.name, interner, found)?;
+        let removes = ChangedFiles::of(removes, data_changes(&file.removes));
+        if self.removed.is_some() && !removes.is_complete(interner.log_names().is_empty()) {
+            return Err(Error::IncompleteRemove(commit.version));
+        }
         let batch = ChangeBatch {
             version: commit.version,
-            cdc: chosen(&file.cdc, &|_| has_cdc)?,
-            adds: chosen(&file.adds, &|index| !has_cdc && file.adds.is_data_change(index))?,
-            removes: chosen(&file.removes, &|index| !has_cdc && file.removes.is_data_change(index))?,
+            cdc,
+            adds,
+            removes,
             timestamp_ms: self.timestamp_ms(commit, &file),
             metadata_in_force: Arc::clone(&self.force.metadata),
             protocol,
@@ -234,6 +273,11 @@ impl Groups {
         let end = self.commits.last().map_or(starting_version, |commit| commit.version);
         let again = Listing::read(&self.storage, &self.root, starting_version);
         again.and_then(|listing| range_commits(&listing, starting_version, end)).err().unwrap_or(error)
+    }
+
+    /// Behind the last commit that was handed out.
+    pub(super) fn first_unread(&self) -> usize {
+        self.pending.as_ref().map_or(self.asked, |(group, _)| group.start)
     }
 
     fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {

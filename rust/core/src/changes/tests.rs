@@ -220,7 +220,121 @@ fn a_remove_without_partition_values_is_told_apart_from_one_with_nulls() {
     let batch = changes.batches(1).unwrap().next_version().unwrap().unwrap();
     assert_eq!(batch.removes.rows, [0, 1, 2]);
     assert_eq!(batch.removes.without_partition_values, [0, 2]);
-    assert_eq!(batch.removes.batch.size, [0, 3, 0]);
+    let fields = batch.removes.batch.remove_fields.unwrap();
+    assert_eq!(fields.iter().map(|fields| fields.size).collect::<Vec<_>>(), [false, true, false]);
+    let found = changes.batches(1).unwrap().with_complete_removes().next_version();
+    assert!(matches!(found, Err(Error::IncompleteRemove(1))), "nothing ever added these files");
+}
+
+/// `path=size/partition values` of all removes.
+fn removed(table: &Table, kind: ChangeKind, start: i64) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for batch in table.open(kind, start, None)?.batches(start)?.with_complete_removes() {
+        let ChangedFiles { batch, rows, without_partition_values } = batch?.removes;
+        assert!(without_partition_values.is_empty());
+        for row in rows {
+            let row = row as usize;
+            let values = &batch.partitions.dictionary[batch.partitions.keys[row] as usize].json;
+            let values = std::str::from_utf8(values).unwrap();
+            found.push(format!("{}={}/{values}", batch.path.value(row), batch.size[row]));
+        }
+    }
+    Ok(found)
+}
+
+fn bare_remove(path: &str) -> String {
+    format!(r#"{{"remove":{{"path":"{path}","deletionTimestamp":5,"dataChange":true}}}}"#)
+}
+
+fn sized_add(path: &str, value: &str, size: i64) -> String {
+    format!(
+        r#"{{"add":{{"path":"{path}","partitionValues":{{"p":{value}}},"size":{size},"modificationTime":1,"dataChange":true}}}}"#
+    )
+}
+
+#[test]
+fn removes_are_completed_from_the_table_before_and_from_the_range_itself() {
+    let checkpoint = [
+        r#"{"checkpointMetadata":{"version":1}}"#,
+        PROTOCOL,
+        &metadata(true),
+        &sized_add("file:///t/a", "\"x\"", 11),
+        &sized_add("b", "null", 12),
+        &sized_add("g", "\"o\"", 17),
+    ]
+    .join("\n");
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true), &sized_add("file:///t/a", "\"x\"", 11)]),
+        lines(&[&sized_add("b", "null", 12), &sized_add("g", "\"o\"", 17)]),
+        lines(&[&sized_add("c", "\"y\\u0022\"", 13)]),
+        lines(&[&bare_remove("file:/t/a"), &bare_remove("c"), &sized_add("d", "\"z\"", 14)]),
+        lines(&[&bare_remove("b"), &file("remove", "e", true)]),
+        lines(&[&bare_remove("d"), &file("cdc", "_change_data/x", false)]),
+        lines(&[&bare_remove("g").replace("true", "false")]),
+    ]);
+    let whole = [
+        r#"file:/t/a=11/{"p":"x"}"#,
+        r#"c=13/{"p":"y\""}"#,
+        r#"b=12/{"p":null}"#,
+        r#"e=10/{"p":"1"}"#,
+        r#"d=14/{"p":"z"}"#,
+    ];
+    for has_checkpoint in [false, true] {
+        if has_checkpoint {
+            let name = "00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json";
+            table.write(name, &checkpoint);
+        }
+        for start in 0..=3 {
+            assert_eq!(removed(&table, ChangeKind::Files, start).unwrap(), whole, "from {start}");
+            assert_eq!(removed(&table, ChangeKind::ChangeDataFeed, start).unwrap(), whole[..4]);
+        }
+        assert_eq!(removed(&table, ChangeKind::Files, 4).unwrap(), whole[2..]);
+        assert_eq!(removed(&table, ChangeKind::Files, 5).unwrap(), whole[4..]);
+    }
+    for version in 0..=2 {
+        std::fs::remove_file(log_file_path(table.root(), &commit_name(version))).unwrap();
+    }
+    table.write(
+        "00000000000000000003.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+        &[PROTOCOL, &metadata(true), &sized_add("b", "null", 12), &sized_add("d", "\"z\"", 14)].join("\n"),
+    );
+    std::fs::remove_file(log_file_path(
+        table.root(),
+        "00000000000000000001.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json",
+    ))
+    .unwrap();
+    assert!(matches!(removed(&table, ChangeKind::Files, 3), Err(Error::IncompleteRemove(3))));
+    assert_eq!(removed(&table, ChangeKind::Files, 4).unwrap(), whole[2..]);
+}
+
+#[test]
+fn removes_all_over_a_long_range_are_completed_in_order() {
+    let mut commits = vec![lines(&[PROTOCOL, &metadata(true)])];
+    for version in 1..=700_i64 {
+        let add = sized_add(&format!("f{version}"), &format!("\"{}\"", version % 7), version);
+        let gone = bare_remove(&format!("f{}", version - 41));
+        commits.push(if version > 41 { lines(&[&add, &gone]) } else { lines(&[&add]) });
+    }
+    let table = Table::new(&commits);
+    for start in [0, 333] {
+        let expected = (start.max(42)..=700).map(|version| {
+            let gone = version - 41;
+            format!(r#"f{gone}={gone}/{{"p":"{}"}}"#, gone % 7)
+        });
+        assert!(removed(&table, ChangeKind::Files, start).unwrap().into_iter().eq(expected), "from {start}");
+    }
+}
+
+#[test]
+fn a_table_without_partitions_needs_no_partition_values() {
+    let unpartitioned = metadata(true).replace(r#"["p"]"#, "[]");
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &unpartitioned]),
+        lines(&[r#"{"remove":{"path":"old","dataChange":true,"size":3}}"#]),
+    ]);
+    let changes = table.open(ChangeKind::Files, 1, None).unwrap();
+    let batch = changes.batches(1).unwrap().with_complete_removes().next_version().unwrap().unwrap();
+    assert_eq!((batch.removes.rows.len(), batch.removes.batch.size[0]), (1, 3));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::kept_rows::Taken;
 use super::typed_column::TypedColumn;
 use super::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
-use crate::partition::PartitionInterner;
+use crate::partition::{PartitionInterner, push_json_string};
 use crate::{Error, Result};
 
 /// Builds the batch of the adds among the kept rows. `taken` has the places of `batch`'s rows in the file.
@@ -41,6 +41,8 @@ pub(super) fn file_batch(
         base_row_id: adds.longs("baseRowId")?,
         default_row_commit_version: adds.longs("defaultRowCommitVersion")?,
         clustering_provider: adds.strings("clusteringProvider")?,
+        tags: adds.tags()?,
+        remove_fields: None,
         row: rows,
     })
 }
@@ -110,6 +112,31 @@ impl<'a> Adds<'a> {
     fn longs(&self, field: &str) -> Result<Option<Int64Array>> {
         let Some(column) = self.column(field)?.filter(has_values) else { return Ok(None) };
         Ok(Some(column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?.clone()))
+    }
+
+    /// The maps as JSON objects.
+    fn tags(&self) -> Result<Option<StringViewArray>> {
+        let Some(column) = self.column("tags")?.filter(has_values) else { return Ok(None) };
+        let wrong = || self.mistyped("tags");
+        let maps = column.as_map_opt().ok_or_else(wrong)?;
+        let (keys, values) = string_entries(maps).ok_or_else(wrong)?;
+        let object = |entries: &[i32]| {
+            let mut text = String::new();
+            for entry in entries[0] as usize..entries[1] as usize {
+                text.push(if text.is_empty() { '{' } else { ',' });
+                push_json_string(&mut text, keys.value(entry));
+                text.push(':');
+                if values.is_valid(entry) {
+                    push_json_string(&mut text, values.value(entry));
+                } else {
+                    text.push_str("null");
+                }
+            }
+            text.push_str(if text.is_empty() { "{}" } else { "}" });
+            text
+        };
+        let rows = maps.value_offsets().windows(2).enumerate();
+        Ok(Some(rows.map(|(row, entries)| maps.is_valid(row).then(|| object(entries))).collect()))
     }
 
     fn data_change(&self) -> Result<Option<Vec<bool>>> {

@@ -125,6 +125,7 @@ pub(super) fn file_batch(
         base_row_id: batch.base_row_id.filter(|_| options.needs.delta_fields),
         default_row_commit_version: batch.default_row_commit_version.filter(|_| options.needs.delta_fields),
         clustering_provider: batch.clustering_provider.filter(|_| options.needs.delta_fields),
+        tags: batch.tags.filter(|_| options.needs.delta_fields),
         ..batch
     };
     let tuple = |file: usize| &batch.partitions.dictionary[batch.partitions.keys[file] as usize];

@@ -22,7 +22,8 @@ use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
-const DELTA_FIELDS: [&str; 4] = ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider"];
+const DELTA_FIELDS: [&str; 5] =
+    ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider", "tags"];
 
 pub(super) struct PartBatches<R> {
     file: ParquetFile<R>,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::json::{DeletionVectorJson, FileJson, partition_entries};
 use super::text::{Span, Text};
-use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, RemoveFields, SourceId, Stats};
 use crate::error::{Error, Result};
 use crate::partition::PartitionInterner;
 
@@ -17,13 +17,23 @@ pub struct Columns {
     path: Vec<Span>,
     partition_values: Vec<Option<Span>>,
     size: Vec<Option<i64>>,
-    modification_time_ms: Vec<i64>,
+    modification_time_ms: Vec<Option<i64>>,
     data_change: Vec<bool>,
     stats: Vec<Option<Span>>,
     deletion_vector: Vec<Option<Box<DeletionVectorDescriptor>>>,
     base_row_id: Vec<Option<i64>>,
     default_row_commit_version: Vec<Option<i64>>,
     clustering_provider: Vec<Option<Span>>,
+    tags: Vec<Option<Span>>,
+    extended_file_metadata: Vec<Option<bool>>,
+}
+
+/// Size and partition values of a file, from another place than the action that lacks them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileFacts<'a> {
+    pub(crate) size: i64,
+    /// A JSON object, as in `partitionValues`.
+    pub(crate) partition_values: &'a str,
 }
 
 impl Columns {
@@ -41,6 +51,8 @@ impl Columns {
             base_row_id: Vec::new(),
             default_row_commit_version: Vec::new(),
             clustering_provider: Vec::new(),
+            tags: Vec::new(),
+            extended_file_metadata: Vec::new(),
         }
     }
 
@@ -49,13 +61,15 @@ impl Columns {
         self.path.push(self.text.span(&file.path));
         self.partition_values.push(file.partition_values.map(|raw| self.text.span(raw.get())));
         self.size.push(file.size);
-        self.modification_time_ms.push(file.modification_time.or(file.deletion_timestamp).unwrap_or(0));
+        self.modification_time_ms.push(file.modification_time.or(file.deletion_timestamp));
         self.data_change.push(file.data_change.unwrap_or(true));
         self.stats.push(file.stats.and_then(|raw| self.text.string_span(raw.get())));
         self.deletion_vector.push(file.deletion_vector.map(|vector| Box::new(vector.into())));
         self.base_row_id.push(file.base_row_id);
         self.default_row_commit_version.push(file.default_row_commit_version);
         self.clustering_provider.push(file.clustering_provider.map(|name| self.text.span(&name)));
+        self.tags.push(file.tags.map(|raw| self.text.span(raw.get())));
+        self.extended_file_metadata.push(file.extended_file_metadata);
     }
 
     /// After the last [`Self::push`], before anything is asked.
@@ -99,15 +113,58 @@ impl Columns {
         self.data_change[index]
     }
 
-    /// Whether the log tells the action's `partitionValues`: an old `remove` may have none.
+    /// Whether the action has its `size` and `partitionValues`: an old `remove` may have neither.
     #[must_use]
-    pub fn has_partition_values(&self, index: usize) -> bool {
+    pub fn is_complete(&self, index: usize) -> bool {
+        self.size[index].is_some() && self.has_partition_values(index)
+    }
+
+    /// The action's `size` and `partitionValues`, if it has both.
+    pub(crate) fn facts(&self, index: usize) -> Option<FileFacts<'_>> {
+        let partition_values = self.partition_values[index].map(|span| self.text.get(span))?;
+        Some(FileFacts { size: self.size[index]?, partition_values })
+    }
+
+    fn has_partition_values(&self, index: usize) -> bool {
         self.partition_values[index].is_some_and(|span| self.text.get(span) != "null")
     }
 
-    /// All actions as a batch. `name` is that of the file, for errors; a size that the log does not tell (an old
-    /// `remove`) is 0.
+    /// All actions as a batch. `name` is that of the file, for errors.
     pub fn batch(&self, source: SourceId, name: &str, interner: &mut PartitionInterner) -> Result<FileBatch> {
+        self.batch_with(source, name, interner, &|_| None)
+    }
+
+    /// All removes as a batch. What one lacks comes from `found`, where that knows the path; what neither says is 0
+    /// and null in the columns, and not set in their [`RemoveFields`].
+    pub(crate) fn removes<'a>(
+        &self,
+        source: SourceId,
+        name: &str,
+        interner: &mut PartitionInterner,
+        found: impl Fn(&str) -> Option<FileFacts<'a>>,
+    ) -> Result<FileBatch> {
+        let found = |index: usize| if self.is_complete(index) { None } else { found(self.path(index)) };
+        let mut batch = self.batch_with(source, name, interner, &found)?;
+        let fields = |index: usize| {
+            let is_found = found(index).is_some();
+            RemoveFields {
+                partition_values: is_found || self.has_partition_values(index),
+                size: is_found || self.size[index].is_some(),
+                deletion_timestamp: self.modification_time_ms[index].is_some(),
+                extended_file_metadata: self.extended_file_metadata[index],
+            }
+        };
+        batch.remove_fields = Some((0..self.len()).map(fields).collect());
+        Ok(batch)
+    }
+
+    fn batch_with<'a>(
+        &self,
+        source: SourceId,
+        name: &str,
+        interner: &mut PartitionInterner,
+        found: &dyn Fn(usize) -> Option<FileFacts<'a>>,
+    ) -> Result<FileBatch> {
         let strings = |spans: &mut dyn Iterator<Item = Option<Span>>| {
             self.text.strings(spans).ok_or_else(|| Error::corrupt(name, "a string is broken"))
         };
@@ -119,22 +176,35 @@ impl Columns {
             source,
             row: self.row.clone(),
             path: strings(&mut self.path.iter().copied().map(Some))?,
-            size: self.size.iter().map(|size| size.unwrap_or(0)).collect(),
-            modification_time_ms: self.modification_time_ms.clone(),
+            size: self.sizes(found),
+            modification_time_ms: self.modification_time_ms.iter().map(|time| time.unwrap_or(0)).collect(),
             data_change: self.data_change.contains(&false).then(|| self.data_change.clone()),
-            partitions: self.partitions(name, interner)?,
+            partitions: self.partitions(name, interner, found)?,
             stats: optional(&self.stats)?.map(Stats::from),
             deletion_vector: present(&self.deletion_vector).then(|| self.deletion_vector.clone()),
             base_row_id: numbers(&self.base_row_id),
             default_row_commit_version: numbers(&self.default_row_commit_version),
             clustering_provider: optional(&self.clustering_provider)?,
+            tags: optional(&self.tags)?,
+            remove_fields: None,
         })
     }
 
-    fn partitions(&self, name: &str, interner: &mut PartitionInterner) -> Result<PartitionColumn> {
+    fn sizes<'a>(&self, found: &dyn Fn(usize) -> Option<FileFacts<'a>>) -> Vec<i64> {
+        let size_of = |index: usize| self.size[index].or_else(|| Some(found(index)?.size)).unwrap_or(0);
+        (0..self.len()).map(size_of).collect()
+    }
+
+    fn partitions<'a>(
+        &self,
+        name: &str,
+        interner: &mut PartitionInterner,
+        found: &dyn Fn(usize) -> Option<FileFacts<'a>>,
+    ) -> Result<PartitionColumn> {
         let mut column = interner.column(self.len());
-        for span in &self.partition_values {
-            let raw = span.map_or("{}", |span| self.text.get(span));
+        for (index, span) in self.partition_values.iter().enumerate() {
+            let logged = span.map(|span| self.text.get(span)).filter(|raw| *raw != "null");
+            let raw = logged.or_else(|| Some(found(index)?.partition_values)).unwrap_or("{}");
             let entries = partition_entries(raw)
                 .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?;
             column.push_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));

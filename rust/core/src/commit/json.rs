@@ -49,6 +49,9 @@ pub(super) struct FileJson<'a> {
     #[serde(default, deserialize_with = "lenient_optional_i64")]
     pub(super) default_row_commit_version: Option<i64>,
     pub(super) clustering_provider: Option<String>,
+    #[serde(borrow)]
+    pub(super) tags: Option<&'a RawValue>,
+    pub(super) extended_file_metadata: Option<bool>,
 }
 
 #[derive(serde::Deserialize)]

@@ -10,6 +10,7 @@ use super::line::{LineCounts, LineWriter, ResponseFormat, Stamp};
 use super::row::FileAction;
 use crate::actions::{Metadata, PartitionTuple, Rows};
 use crate::changes::{ChangeBatch, ChangeBatches, ChangedFiles};
+use crate::partition::PartitionTimestamps;
 use crate::predicate::{Hints, Predicate};
 use crate::scan::Outcome;
 use crate::{Error, Result};
@@ -64,13 +65,21 @@ pub struct ChangeLines {
     batches: ChangeBatches,
     options: ChangeOptions,
     writers: Writers,
-    predicate: Option<(Arc<Metadata>, Predicate)>,
+    in_force: Option<InForce>,
     /// Pieces of the version at hand that have not been handed out, the next one last.
     pieces: Vec<Piece>,
     /// The version at hand and how many of its files were handed out.
     place: ChangePlace,
     files_left: u64,
     outcome: Outcome,
+}
+
+/// What follows from the metadata of a version.
+#[derive(Debug)]
+struct InForce {
+    metadata: Arc<Metadata>,
+    predicate: Predicate,
+    timestamps: Option<Arc<PartitionTimestamps>>,
 }
 
 /// Lines of one kind of one version.
@@ -83,6 +92,20 @@ struct Files {
     batch: Arc<ChangeBatch>,
     action: FileAction,
     rows: Rows,
+    timestamps: Option<Arc<PartitionTimestamps>>,
+}
+
+impl Files {
+    /// The first `count` files; the others stay.
+    fn take(&mut self, count: usize) -> Self {
+        let rest = self.rows.split_off(self.rows.len().min(count));
+        Self {
+            batch: Arc::clone(&self.batch),
+            action: self.action,
+            rows: std::mem::replace(&mut self.rows, rest),
+            timestamps: self.timestamps.clone(),
+        }
+    }
 }
 
 impl Files {
@@ -121,7 +144,7 @@ impl ChangeLines {
             files_left: options.max_files.unwrap_or(u64::MAX),
             options,
             writers: Writers::new(writer),
-            predicate: None,
+            in_force: None,
             pieces: Vec::new(),
             place: from,
             outcome: Outcome::default(),
@@ -143,16 +166,15 @@ impl ChangeLines {
                 Some(Piece::Files(mut files)) => {
                     let mut room = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count);
                     let lines = files.changed().batch.first_lines(&files.rows, &mut room, &mut bytes).len();
-                    let rest = files.rows.split_off(lines);
+                    let first = files.take(lines);
                     count -= lines;
-                    self.files_left -= files.rows.len() as u64;
-                    self.place.skip += files.rows.len() as u64;
-                    if !rest.is_empty() {
-                        let batch = Arc::clone(&files.batch);
-                        self.pieces.push(Piece::Files(Files { batch, action: files.action, rows: rest }));
+                    self.files_left -= first.rows.len() as u64;
+                    self.place.skip += first.rows.len() as u64;
+                    if !files.rows.is_empty() {
+                        self.pieces.push(Piece::Files(files));
                         bytes = 0;
                     }
-                    taken.push(Piece::Files(files));
+                    taken.push(Piece::Files(first));
                 }
             }
         }
@@ -196,7 +218,8 @@ impl ChangeLines {
             to_skip -= skipped;
             rows.drain(..skipped);
             if !rows.is_empty() {
-                pieces.push(Piece::Files(Files { batch: Arc::clone(&batch), action, rows }));
+                let timestamps = self.in_force(&batch.metadata_in_force).timestamps.clone();
+                pieces.push(Piece::Files(Files { batch: Arc::clone(&batch), action, rows, timestamps }));
             }
         }
         pieces.reverse();
@@ -223,7 +246,7 @@ impl ChangeLines {
     /// The files that the predicates on partition columns keep.
     fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> Rows {
         self.outcome.considered += files.rows.len() as u64;
-        let predicate = self.bound_to(metadata);
+        let predicate = &self.in_force(metadata).predicate;
         if !predicate.asks_partitions() {
             return files.rows.clone();
         }
@@ -242,14 +265,20 @@ impl ChangeLines {
         kept
     }
 
-    /// The hints mean what the columns of that version mean.
-    fn bound_to(&mut self, metadata: &Arc<Metadata>) -> &Predicate {
-        if self.predicate.as_ref().is_none_or(|(bound_to, _)| !Arc::ptr_eq(bound_to, metadata)) {
-            self.predicate = None;
+    /// Hints and partition values mean what the columns of that version mean.
+    fn in_force(&mut self, metadata: &Arc<Metadata>) -> &InForce {
+        if self.in_force.as_ref().is_none_or(|known| !Arc::ptr_eq(&known.metadata, metadata)) {
+            self.in_force = None;
         }
-        let hints = &self.options.hints;
-        let bind = || (Arc::clone(metadata), Predicate::of_table(metadata, hints).0);
-        &self.predicate.get_or_insert_with(bind).1
+        let ChangeOptions { hints, format, .. } = &self.options;
+        self.in_force.get_or_insert_with(|| InForce {
+            metadata: Arc::clone(metadata),
+            predicate: Predicate::of_table(metadata, hints).0,
+            timestamps: match format {
+                ResponseFormat::Parquet => PartitionTimestamps::of(metadata),
+                ResponseFormat::Delta => None,
+            },
+        })
     }
 }
 
@@ -286,6 +315,7 @@ impl Piece {
             Self::Files(files) => {
                 let stamp = Stamp { version: files.batch.version, timestamp_ms: files.batch.timestamp_ms };
                 writer.set_action(files.action, Some(stamp));
+                writer.set_timestamps(files.timestamps.clone());
                 writer.write(&files.changed().batch, &files.rows, out)
             }
         }

@@ -7,7 +7,7 @@ use arrow_array::{Array, Int64Array};
 use super::row::{FileAction, FileNames, FileRow, append_member};
 use crate::actions::DeletionVectorDescriptor;
 use crate::deletion_vector::append_relative_path;
-use crate::escape::append_string;
+use crate::escape::{append_json, append_string};
 use crate::file_id::FileId;
 use crate::{Error, Result};
 
@@ -45,6 +45,10 @@ pub(super) fn write_file(
     if file.action != FileAction::Cdc {
         write_row_tracking(file, out);
     }
+    if let Some(tags) = file.batch.tags.as_ref().filter(|column| column.is_valid(file.row)) {
+        out.extend_from_slice(b",\"tags\":");
+        append_json(tags.value(file.row), out);
+    }
     out.extend_from_slice(b"}}");
     Ok(vector_expiration_ms.map_or(expiration_ms, |vector_ms| vector_ms.min(expiration_ms)))
 }
@@ -53,19 +57,29 @@ fn write_add_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
     write_partition_values_and_size(file, out)?;
     append_member(b",\"modificationTime\":", file.batch.modification_time_ms[file.row], out);
     write_data_change(file, out);
-    if let Some(stats) = file.stats() {
-        out.extend_from_slice(b",\"stats\":\"");
-        stats.append_escaped(out);
-        out.push(b'"');
-    }
+    write_stats(file, out);
     Ok(())
 }
 
 fn write_remove_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
-    append_member(b",\"deletionTimestamp\":", file.batch.modification_time_ms[file.row], out);
+    let fields = file.remove_fields();
+    if fields.deletion_timestamp {
+        append_member(b",\"deletionTimestamp\":", file.batch.modification_time_ms[file.row], out);
+    }
     write_data_change(file, out);
-    out.extend_from_slice(b",\"extendedFileMetadata\":true");
-    write_partition_values_and_size(file, out)
+    match fields.extended_file_metadata {
+        Some(true) => out.extend_from_slice(b",\"extendedFileMetadata\":true"),
+        Some(false) => out.extend_from_slice(b",\"extendedFileMetadata\":false"),
+        None => {}
+    }
+    if fields.partition_values {
+        write_partition_values(file, out)?;
+    }
+    if fields.size {
+        append_member(b",\"size\":", file.size(), out);
+    }
+    write_stats(file, out);
+    Ok(())
 }
 
 fn write_cdc_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
@@ -76,10 +90,23 @@ fn write_cdc_members(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
 }
 
 fn write_partition_values_and_size(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
-    out.extend_from_slice(b",\"partitionValues\":");
-    out.extend_from_slice(file.partition_values()?);
+    write_partition_values(file, out)?;
     append_member(b",\"size\":", file.size(), out);
     Ok(())
+}
+
+fn write_partition_values(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
+    out.extend_from_slice(b",\"partitionValues\":");
+    out.extend_from_slice(file.partition_values()?);
+    Ok(())
+}
+
+fn write_stats(file: &FileRow<'_>, out: &mut Vec<u8>) {
+    if let Some(stats) = file.stats() {
+        out.extend_from_slice(b",\"stats\":\"");
+        stats.append_escaped(out);
+        out.push(b'"');
+    }
 }
 
 fn write_data_change(file: &FileRow<'_>, out: &mut Vec<u8>) {

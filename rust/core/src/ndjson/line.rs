@@ -4,12 +4,15 @@
 //! What the lines of a stream share is prepared once, ids and signatures are hashed in groups, and nothing is
 //! allocated per file.
 
+use std::sync::Arc;
+
 use super::row::{FileAction, FileNames, FileRow, append_member};
 use super::{delta, parquet};
 use crate::Result;
 use crate::actions::FileBatch;
 use crate::digest::GROUP;
 use crate::file_id::{Digest, FileId, FileIds, IdHasher, IdScheme};
+use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
 
 /// The two response formats of Delta Sharing.
@@ -75,6 +78,7 @@ pub struct LineWriter {
     action: FileAction,
     stamp: Option<Stamp>,
     names: FileNames,
+    timestamps: Option<Arc<PartitionTimestamps>>,
     /// What all lines end in whose URLs expire at the same time.
     tail: Vec<u8>,
     tail_expiration_ms: Option<i64>,
@@ -89,6 +93,7 @@ impl LineWriter {
             action: FileAction::Live,
             stamp: None,
             names: FileNames { ids: IdHasher::new(scheme), urls, name: String::new() },
+            timestamps: None,
             tail: Vec::new(),
             tail_expiration_ms: None,
         }
@@ -99,6 +104,11 @@ impl LineWriter {
         self.action = action;
         self.stamp = stamp;
         self.tail_expiration_ms = None;
+    }
+
+    /// The lines that follow are of files of which these partition values are timestamps.
+    pub(crate) fn set_timestamps(&mut self, timestamps: Option<Arc<PartitionTimestamps>>) {
+        self.timestamps = timestamps;
     }
 
     /// Appends a line for each of `rows` to `out`.
@@ -168,7 +178,9 @@ impl LineWriter {
         let id = FileId { scheme: self.id_scheme(), digest };
         let file = FileRow { batch, row, action: self.action };
         let expiration_ms = match self.format {
-            ResponseFormat::Parquet => parquet::write_file(&file, id, &mut self.names.urls, out)?,
+            ResponseFormat::Parquet => {
+                parquet::write_file(&file, id, &mut self.names.urls, self.timestamps.as_deref(), out)?
+            }
             ResponseFormat::Delta => delta::write_file(&file, id, &mut self.names, out)?,
         };
         self.write_tail(expiration_ms, out);

@@ -2,6 +2,7 @@
 
 use super::row::{FileAction, FileRow, append_member};
 use crate::file_id::FileId;
+use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
@@ -10,6 +11,7 @@ pub(super) fn write_file(
     file: &FileRow<'_>,
     id: FileId<'_>,
     urls: &mut UrlStream,
+    timestamps: Option<&PartitionTimestamps>,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
     if file.batch.deletion_vector_at(file.row).is_some() {
@@ -26,7 +28,10 @@ pub(super) fn write_file(
     out.extend_from_slice(b"\",\"id\":\"");
     id.append(out);
     out.extend_from_slice(b"\",\"partitionValues\":");
-    out.extend_from_slice(file.partition_values()?);
+    match timestamps {
+        Some(timestamps) => timestamps.append(file.partitions()?, out),
+        None => out.extend_from_slice(file.partition_values()?),
+    }
     append_member(b",\"size\":", file.size(), out);
     if let (FileAction::Live | FileAction::Add, Some(stats)) = (file.action, file.stats()) {
         out.extend_from_slice(b",\"stats\":\"");

@@ -1,6 +1,6 @@
 //! One file as both formats write it: its columns, its ids and its URLs.
 
-use crate::actions::{FileBatch, StatsText};
+use crate::actions::{FileBatch, PartitionTuple, RemoveFields, StatsText};
 use crate::file_id::{FileId, IdHasher};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
@@ -36,11 +36,21 @@ impl<'batch> FileRow<'batch> {
 
     /// Ready JSON.
     pub(super) fn partition_values(&self) -> Result<&'batch [u8]> {
+        self.partitions().map(|tuple| &*tuple.json)
+    }
+
+    pub(super) fn partitions(&self) -> Result<&'batch PartitionTuple> {
         let partitions = &self.batch.partitions;
         let tuple = partitions.keys.get(self.row).and_then(|key| partitions.dictionary.get(*key as usize));
-        let tuple =
-            tuple.ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })?;
-        Ok(&tuple.json)
+        tuple
+            .map(|tuple| &**tuple)
+            .ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })
+    }
+
+    /// What the log says of a remove; of other actions it says everything.
+    pub(super) fn remove_fields(&self) -> RemoveFields {
+        let fields = self.batch.remove_fields.as_ref().and_then(|fields| fields.get(self.row));
+        fields.copied().unwrap_or_default()
     }
 
     pub(super) fn stats(&self) -> Option<StatsText<'batch>> {

@@ -28,7 +28,7 @@ mod ranges;
 mod row_group;
 mod sql;
 mod stats;
-mod temporal;
+pub(crate) mod temporal;
 
 pub use eval::PartitionVerdicts;
 pub use limit::Limit;

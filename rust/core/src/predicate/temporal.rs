@@ -39,6 +39,22 @@ pub(crate) fn parse(text: &str) -> Option<Moment> {
     Some(Moment { day, micros, rounded, zoned: offset.is_some(), timed: true })
 }
 
+/// A timestamp as `yyyy-MM-dd HH:mm:ss[.SSSSSS]`, in UTC where it names a zone. `None` for what is no timestamp, and for
+/// one that this form cannot hold.
+pub(crate) fn spelled(text: &str) -> Option<String> {
+    const SECOND: i128 = 1_000_000;
+    let moment = parse(text).filter(|moment| !moment.rounded)?;
+    let (year, month, day) = date_of(i64::try_from(moment.micros.div_euclid(DAY_MICROS)).ok()?);
+    if !(0..=9999).contains(&year) {
+        return None;
+    }
+    let of_day = moment.micros.rem_euclid(DAY_MICROS);
+    let (seconds, fraction) = (of_day / SECOND, of_day % SECOND);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let whole = format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
+    Some(if fraction == 0 { whole } else { format!("{whole}.{fraction:06}") })
+}
+
 struct Text<'a>(&'a [u8]);
 
 impl Text<'_> {
@@ -140,6 +156,18 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
+/// The reverse of [`days_since_epoch`]: year, month and day.
+fn date_of(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    (year, month, of_year - (153 * shifted + 2) / 5 + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +180,7 @@ mod tests {
                 for day in 1..=days_of_month(year, month) {
                     expected += 1;
                     assert_eq!(days_since_epoch(year, month, day), expected);
+                    assert_eq!(date_of(expected), (year, month, day));
                 }
             }
         }

@@ -170,6 +170,7 @@ impl Loader<'_> {
             metadata,
             partition_names,
             decoding,
+            partition_timestamps: OnceLock::new(),
             commit_batches,
             decided,
             checkpoint,

@@ -300,6 +300,8 @@ impl Table {
             base_row_id: None,
             default_row_commit_version: None,
             clustering_provider: None,
+            tags: None,
+            remove_fields: None,
         }
     }
 }

@@ -43,6 +43,8 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
         base_row_id: None,
         default_row_commit_version: None,
         clustering_provider: None,
+        tags: None,
+        remove_fields: None,
     }
 }
 

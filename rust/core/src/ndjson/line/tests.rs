@@ -7,8 +7,9 @@ use sha2::Digest as _;
 
 use super::*;
 use crate::Error;
-use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, SourceId};
+use crate::actions::{DeletionVectorDescriptor, PartitionColumn, PartitionTuple, RemoveFields, SourceId};
 use crate::digest::slow_hex as hex;
+use crate::log_path::percent_decode;
 use crate::sign::{S3Options, Signer, SignerSet, SigningRoot};
 
 const NOW_MS: i64 = 1_709_251_198_000;
@@ -48,6 +49,8 @@ fn batch(paths: &[&str]) -> FileBatch {
         base_row_id: None,
         default_row_commit_version: None,
         clustering_provider: None,
+        tags: None,
+        remove_fields: None,
     }
 }
 
@@ -221,6 +224,13 @@ fn a_remove_and_a_change_data_file_in_the_delta_format() {
     let mut batch = batch(&["a"]);
     batch.deletion_vector =
         Some(vec![Some(Box::new(vector(b'i', "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")))]);
+    let whole = RemoveFields {
+        partition_values: true,
+        size: true,
+        deletion_timestamp: true,
+        extended_file_metadata: Some(true),
+    };
+    batch.remove_fields = Some(vec![whole]);
     let mut writer = writer(ResponseFormat::Delta);
     let stamp = Some(Stamp { version: 7, timestamp_ms: Some(8) });
     writer.set_action(FileAction::Remove, stamp);
@@ -247,6 +257,53 @@ fn a_remove_and_a_change_data_file_in_the_delta_format() {
         "path": signed("a"), "partitionValues": {"d": "x"}, "size": 1000, "dataChange": false,
     }});
     assert_eq!(write(&mut writer, &batch)[0]["file"]["deltaSingleAction"], expected);
+}
+
+#[test]
+fn a_remove_in_the_delta_format_says_what_the_log_says() {
+    let mut batch = batch(&["a", "b", "c"]);
+    batch.data_change = Some(vec![true, false, true]);
+    let part = RemoveFields { size: true, extended_file_metadata: Some(false), ..RemoveFields::default() };
+    let values = RemoveFields { partition_values: true, deletion_timestamp: true, ..RemoveFields::default() };
+    batch.remove_fields = Some(vec![RemoveFields::default(), part, values]);
+    batch.stats = Some(StringViewArray::from(vec![None, Some("{\"numRecords\":1}"), None]).into());
+    batch.tags = Some(StringViewArray::from(vec![None, Some("{}"), Some("{\"a\":\r\"\u{2028}\\n\"}")]));
+    let mut writer = writer(ResponseFormat::Delta);
+    writer.set_action(FileAction::Remove, Some(Stamp { version: 7, timestamp_ms: None }));
+    let lines = write(&mut writer, &batch);
+    assert_eq!(lines[0]["file"].get("timestamp"), None);
+    let removes: Vec<_> = lines.iter().map(|line| &line["file"]["deltaSingleAction"]["remove"]).collect();
+    assert_eq!(*removes[0], json!({"path": signed("a"), "dataChange": true}));
+    assert_eq!(
+        *removes[1],
+        json!({"path": signed("b"), "dataChange": false, "extendedFileMetadata": false, "size": 1001,
+            "stats": "{\"numRecords\":1}", "tags": {}})
+    );
+    assert_eq!(
+        *removes[2],
+        json!({"path": signed("c"), "dataChange": true, "deletionTimestamp": 1_700_000_000_000_i64,
+            "partitionValues": {"d": "x"}, "tags": {"a": "\u{2028}\n"}})
+    );
+}
+
+#[test]
+fn tags_are_handed_on_in_the_delta_format_alone() {
+    let mut batch = batch(&["a", "b"]);
+    batch.tags = Some(StringViewArray::from(vec![Some("{\"k\": \"v\", \"n\":null}"), None]));
+    for (action, name) in [
+        (FileAction::Live, "add"),
+        (FileAction::Add, "add"),
+        (FileAction::Remove, "remove"),
+        (FileAction::Cdc, "cdc"),
+    ] {
+        let mut writer = writer(ResponseFormat::Delta);
+        writer.set_action(action, Some(Stamp { version: 7, timestamp_ms: Some(8) }));
+        let lines = write(&mut writer, &batch);
+        let tags = |line: usize| lines[line]["file"]["deltaSingleAction"][name].get("tags").cloned();
+        assert_eq!((tags(0), tags(1)), (Some(json!({"k": "v", "n": null})), None));
+    }
+    let line = write(&mut writer(ResponseFormat::Parquet), &batch).remove(0);
+    assert_eq!(line["file"].get("tags"), None);
 }
 
 #[test]
@@ -323,7 +380,9 @@ proptest! {
         ),
         delta in any::<bool>(),
     ) {
-        let files: Vec<_> = files.into_iter().filter(|(path, _)| !path.starts_with('/')).collect();
+        let is_name = |path: &str| percent_decode(path).is_some_and(|key| !key.contains('\0'));
+        let files: Vec<_> =
+            files.into_iter().filter(|(path, _)| !path.starts_with('/') && is_name(path)).collect();
         let mut batch = batch(&files.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>());
         batch.stats = Some(files.iter().map(|(_, stats)| stats.as_deref()).collect::<StringViewArray>().into());
         let rows: Vec<u32> = (0..files.len() as u32).collect();

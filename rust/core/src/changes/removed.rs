@@ -1,0 +1,189 @@
+//! Size and partition values of removed files, for removes that lack them.
+//!
+//! Old writers log no more of a removed file than its path; the add that it removes says the rest, in the table as it
+//! was before or in an earlier version of the range. Paths are gathered from many versions before one look at the table
+//! answers for all of them: from twice as many with each look, so that the first files come soon and a long range
+//! costs few looks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::batches::Groups;
+use super::{ChangeKind, RangeCommit};
+use crate::actions::{FileBatch, PartitionTuple};
+use crate::checkpoint::ReadOptions;
+use crate::commit::{Columns, CommitFile, FileFacts};
+use crate::error::{Error, Result};
+use crate::log_path::normal_path;
+use crate::snapshot::{At, Snapshot};
+use crate::storage::Storage;
+
+/// Bytes that one look takes for the files that it gathers, without the last commit's.
+const LOOK_BYTES: usize = 8 << 20;
+
+/// What is known of removed files.
+#[derive(Debug)]
+pub(super) struct RemovedFiles {
+    storage: Storage,
+    root: String,
+    kind: ChangeKind,
+    commits: Arc<[RangeCommit]>,
+    /// Behind the last commit whose removes were looked for.
+    looked_until: usize,
+    /// Groups of commits whose removes the next look gathers.
+    groups_a_look: usize,
+    found: HashMap<Box<str>, Option<Facts>, RandomState>,
+    /// How many of `found` are still looked for.
+    missing: usize,
+}
+
+#[derive(Debug)]
+struct Facts {
+    size: i64,
+    partition_values: PartitionValues,
+}
+
+#[derive(Debug)]
+enum PartitionValues {
+    Coded(Arc<PartitionTuple>),
+    Logged(Box<str>),
+}
+
+impl RemovedFiles {
+    pub(super) fn new(storage: Storage, root: String, kind: ChangeKind, commits: Arc<[RangeCommit]>) -> Self {
+        Self {
+            storage,
+            root,
+            kind,
+            commits,
+            looked_until: 0,
+            groups_a_look: 1,
+            found: HashMap::default(),
+            missing: 0,
+        }
+    }
+
+    /// Makes sure that the removes of the commit at `place`, which is `file`, were looked for. Places only grow.
+    pub(super) fn look_for(&mut self, place: usize, file: &CommitFile) -> Result<()> {
+        if place < self.looked_until || lacking(self.kind, file).next().is_none() {
+            return Ok(());
+        }
+        self.found.clear();
+        self.missing = 0;
+        self.gather(place)?;
+        self.find_before(place)?;
+        self.find_in(place)?;
+        self.groups_a_look = self.groups_a_look.saturating_mul(2);
+        Ok(())
+    }
+
+    /// What is known of a file that a remove names.
+    pub(super) fn get(&self, path: &str) -> Option<FileFacts<'_>> {
+        let facts = self.found.get(normal_path(path))?.as_ref()?;
+        let partition_values = match &facts.partition_values {
+            PartitionValues::Coded(tuple) => std::str::from_utf8(&tuple.json).ok()?,
+            PartitionValues::Logged(json) => json,
+        };
+        Some(FileFacts { size: facts.size, partition_values })
+    }
+
+    /// The paths that removes from `place` on do not say enough of.
+    fn gather(&mut self, place: usize) -> Result<()> {
+        let mut bytes = 0;
+        let mut groups = self.groups(place);
+        for _ in 0..self.groups_a_look {
+            let Some((group, contents)) = groups.next() else { break };
+            for (place, content) in group.zip(contents) {
+                let file = CommitFile::parse(&self.commits[place].file.name, &content?)?;
+                for index in lacking(self.kind, &file) {
+                    let path = normal_path(file.removes.path(index));
+                    if !self.found.contains_key(path) {
+                        self.found.insert(path.into(), None);
+                        self.missing += 1;
+                        bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
+                    }
+                }
+                self.looked_until = place + 1;
+                if bytes > LOOK_BYTES {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks through the files of the table before the commit at `place`, as far as the log still has them.
+    fn find_before(&mut self, place: usize) -> Result<()> {
+        let Some(before) = self.commits[place].version.checked_sub(1).filter(|version| *version >= 0) else {
+            return Ok(());
+        };
+        let snapshot = match Snapshot::load(&self.storage, &self.root, At::Version(before), None) {
+            Err(Error::VersionNotFound { .. }) => return Ok(()),
+            loaded => loaded?,
+        };
+        for (batch, _) in snapshot.commit_batches() {
+            self.take_batch(batch);
+        }
+        if let Some(checkpoint) = snapshot.checkpoint()? {
+            for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
+                self.take_batch(&batch?);
+                if self.missing == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks through what the gathered commits themselves added.
+    fn find_in(&mut self, place: usize) -> Result<()> {
+        let mut groups = self.groups(place);
+        while self.missing > 0
+            && groups.first_unread() < self.looked_until
+            && let Some((group, contents)) = groups.next()
+        {
+            for (place, content) in group.zip(contents) {
+                let file = CommitFile::parse(&self.commits[place].file.name, &content?)?;
+                self.take_adds(&file.adds);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_batch(&mut self, batch: &FileBatch) {
+        for row in 0..batch.len() {
+            let Some(found @ None) = self.found.get_mut(normal_path(batch.path.value(row))) else { continue };
+            let tuple = batch.partitions.dictionary.get(batch.partitions.keys[row] as usize);
+            *found = tuple.map(|tuple| Facts {
+                size: batch.size[row],
+                partition_values: PartitionValues::Coded(Arc::clone(tuple)),
+            });
+            self.missing -= usize::from(found.is_some());
+        }
+    }
+
+    fn take_adds(&mut self, adds: &Columns) {
+        for index in 0..adds.len() {
+            let Some(found @ None) = self.found.get_mut(normal_path(adds.path(index))) else { continue };
+            *found = adds.facts(index).map(|facts| Facts {
+                size: facts.size,
+                partition_values: PartitionValues::Logged(facts.partition_values.into()),
+            });
+            self.missing -= usize::from(found.is_some());
+        }
+    }
+
+    fn groups(&self, first: usize) -> Groups {
+        Groups::new(self.storage.clone(), self.root.clone(), Arc::clone(&self.commits), first)
+    }
+}
+
+/// The removes that an answer holds and that say too little of their files.
+fn lacking(kind: ChangeKind, file: &CommitFile) -> impl Iterator<Item = usize> + '_ {
+    let removes = &file.removes;
+    let is_hidden = kind == ChangeKind::ChangeDataFeed && !file.cdc.is_empty();
+    let wanted = if is_hidden { 0 } else { removes.len() };
+    (0..wanted).filter(|index| removes.is_data_change(*index) && !removes.is_complete(*index))
+}
