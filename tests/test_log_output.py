@@ -74,13 +74,16 @@ def test_what_does_not_fit_the_queue_is_lost_and_counted_and_the_next_reader_is_
 
 
 def test_closing_does_not_wait_for_a_reader_that_stalls():
-    with full_pipe() as (_, descriptor):
+    with full_pipe() as (reader, descriptor):
         writer = LogWriter(descriptor)
         writer.put(b"never read\n")
         begun = time.monotonic()
         writer.close(timeout_seconds=0.2)
         assert time.monotonic() - begun < 5
         assert not writer.put(b"too late\n")
+        # Before the descriptor is another test's.
+        while writer._thread.is_alive():
+            read_all(reader)
 
 
 def test_lines_of_a_reader_that_is_gone_are_counted_as_lost():
