@@ -156,7 +156,7 @@ class _Progress:
             f"{result.rows} rows in {result.seconds:.1f} s"
         )
         for check in result.checks:
-            for line in check.differences:
+            for line in [*check.differences, *([check.remark] if check.remark else [])]:
                 _say(f"    {check.name}: {line}")
         if result.error:
             _say(f"    {result.error}")

@@ -23,7 +23,7 @@ _LONGEST_ROW_CHARACTERS = 600
 class GroupDifference:
     """One group whose digests differ; a side without the group is empty."""
 
-    key: tuple[object, ...]
+    key: tuple[str | None, ...]
     shared: Digest
     direct: Digest
 
@@ -54,7 +54,7 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     """Digest both sides per group and compare. One pass over each side."""
     comparison = Comparison()
     sides = [
-        digest_by(frame, [f.col(_quoted(key)).alias(f"_key_{i}") for i, key in enumerate(keys)]).withColumn(
+        digest_by(frame, [f.col(quoted(key)).alias(f"_key_{i}") for i, key in enumerate(keys)]).withColumn(
             "_side", f.lit(side)
         )
         for side, frame in enumerate((shared, direct))
@@ -62,6 +62,8 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     names = [f"_key_{i}" for i in range(len(keys))]
     both = sides[0].unionByName(sides[1]).groupBy(*names).pivot("_side", [0, 1])
     pairs = both.agg(*(f.first(word).alias(word) for word in _DIGEST_WORDS))
+    # As text: Python knows fewer dates and times than Spark.
+    pairs = pairs.withColumns({name: key_text(f.col(name)) for name in names})
     for row in pairs.coalesce(1).toLocalIterator():
         ours, theirs = _side(row, "0"), _side(row, "1")
         comparison.groups += 1
@@ -130,7 +132,12 @@ def differing_rows(shared: DataFrame, direct: DataFrame, most: int) -> list[RowD
     return [RowDifference(row["row"], row["shared"], row["direct"]) for row in found]
 
 
-def in_groups(frame: DataFrame, keys: Sequence[str], groups: Sequence[tuple[object, ...]]) -> DataFrame:
+def key_text(key: Column) -> Column:
+    """A group's key as text, null for null."""
+    return f.when(key.isNotNull(), key.cast("string"))
+
+
+def in_groups(frame: DataFrame, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> DataFrame:
     """The rows of some groups, nulls included."""
     if not keys:
         return frame
@@ -138,7 +145,7 @@ def in_groups(frame: DataFrame, keys: Sequence[str], groups: Sequence[tuple[obje
     for group in groups:
         same: Column = f.lit(True)
         for key, value in zip(keys, group, strict=True):
-            same = same & f.col(_quoted(key)).eqNullSafe(f.lit(value))
+            same = same & key_text(f.col(quoted(key))).eqNullSafe(f.lit(value))
         wanted = wanted | same
     return frame.where(wanted)
 
@@ -149,12 +156,13 @@ def _side(row: Row, side: str) -> Digest:
 
 
 def _whole_row(frame: DataFrame) -> Column:
-    return f.struct(*(f.col(_quoted(name)) for name in frame.columns))
+    return f.struct(*(f.col(quoted(name)) for name in frame.columns))
 
 
 def _types(schema: t.StructType) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name in backquotes."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""Real Delta tables of every feature, for tests, demos and load tests.
+"""Real Delta tables of each feature that a reader must know, for tests, demos and load tests.
 
 Comes in: a root directory (or object store prefix), a seed, a size. Goes out: one table per recipe,
 written by Spark in several commits. The same seed and size give the same rows and history; names of files
@@ -7,11 +7,13 @@ are Delta's own choice.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
+
+from gateway.spark.session import session_like
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Recipe:
 
     about: str
     statements: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the session that writes the table."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,58 @@ _ODD_TIMES = (
     "element_at(array(timestamp'0001-01-01 00:00:00', timestamp'9999-12-31 23:59:59.999999', NULL, "
     "timestamp'1969-12-31 23:59:59.999999', timestamp'1582-10-15 00:00:00'), r(5) + 1)"
 )
+
+_VECTORS = "delta.enableDeletionVectors = true"
+
+
+def _mapped_changes(mode: str, *, vectors: bool) -> Recipe:
+    """Change data of a table with column mapping."""
+    how = "by deletion vectors" if vectors else "by files"
+    return Recipe(
+        f"change data {how}, columns mapped by {mode}",
+        (
+            "CREATE TABLE {t} (id BIGINT, `the amount` DOUBLE, place STRUCT<zone: INT>, part INT) USING delta "
+            f"PARTITIONED BY (part) TBLPROPERTIES ({_CDF}, {_VECTORS if vectors else _NO_VECTORS}, "
+            f"{_MAPPED.format(mode)})",
+            "INSERT INTO {t} SELECT id, r(100) / 4, named_struct('zone', r(9)), r(2) FROM {rows}",
+            "UPDATE {t} SET `the amount` = -1, place = named_struct('zone', 99) WHERE id % 10 = 0",
+            "DELETE FROM {t} WHERE id % 10 = 1",
+            "MERGE INTO {t} a USING (SELECT id * 2 id, 1 part FROM {rows}) b ON a.id = b.id AND a.id % 5 = 2 "
+            "WHEN MATCHED THEN UPDATE SET place = NULL WHEN NOT MATCHED THEN INSERT (id, part) VALUES (b.id, b.part)",
+            "DELETE FROM {t} WHERE part = 0",
+        ),
+    )
+
+
+# As Spark 2 wrote: the hybrid calendar, and times by the rules of old Java, in the zone of the session.
+_LEGACY = {
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
+    "spark.sql.session.timeZone": "America/Los_Angeles",
+}
+_OLD_DAYS = (
+    "date'0001-01-01', date'0300-03-01', date'1000-02-28', date'1500-03-01', date'1582-10-04', "
+    "date'1582-10-15', date'1899-12-31', date'2024-02-29', NULL"
+)
+_OLD_TIMES = (
+    "timestamp'0001-01-01 00:00:00', timestamp'0900-02-28 23:59:59.999999', timestamp'1582-10-04 12:00:00', "
+    "timestamp'1582-10-15 00:00:00', timestamp'1883-11-18 12:00:00', timestamp'1899-12-31 23:00:00', "
+    "timestamp'1960-07-01 00:00:00', timestamp'2024-02-29 12:00:00', NULL"
+)
+
+
+def _old_calendar(about: str, **settings: str) -> Recipe:
+    return Recipe(
+        about,
+        (
+            "CREATE TABLE {t} (id BIGINT, day DATE, at TIMESTAMP, deep ARRAY<STRUCT<day: DATE, at: TIMESTAMP>>) "
+            "USING delta",
+            "INSERT INTO {t} SELECT id, day, at, array(named_struct('day', day, 'at', at), NULL) FROM (SELECT id, "
+            f"element_at(array({_OLD_DAYS}), r(9) + 1) day, element_at(array({_OLD_TIMES}), r(9) + 1) at FROM {{rows}})",
+        ),
+        {**_LEGACY, **{name.replace("_", "."): value for name, value in settings.items()}},
+    )
+
 
 RECIPES: dict[str, Recipe] = {
     "plain": Recipe(
@@ -227,6 +283,94 @@ RECIPES: dict[str, Recipe] = {
             "FROM {rows}",
         ),
     ),
+    "shredded_variants": Recipe(
+        "variants that files hold shredded: objects, arrays and values that do not fit",
+        (
+            "CREATE TABLE {t} (id BIGINT, v VARIANT) USING delta "
+            "TBLPROPERTIES (delta.enableVariantShredding = true)",
+            "INSERT INTO {t} SELECT id, parse_json(element_at(array("
+            '\'{{"a": 1, "b": "x", "c": [1, 2]}}\', \'{{"a": 2.5, "d": {{"e": true}}}}\', '
+            "'{{\"a\": null}}', '[1, \"x\"]', '7', 'null', '{{}}', NULL), r(8) + 1)) FROM {rows}",
+        ),
+        {
+            "spark.sql.variant.writeShredding.enabled": "true",
+            "spark.sql.variant.forceShreddingSchemaForTest": "a bigint, b string, c array<bigint>, "
+            "d struct<e boolean, f string>",
+        },
+    ),
+    "more_partition_types": Recipe(
+        "partitions of small and large numbers, text that escapes, bytes and far days",
+        (
+            "CREATE TABLE {t} (id BIGINT, t TINYINT, s SMALLINT, l BIGINT, f FLOAT, x BINARY, day DATE, at TIMESTAMP, "
+            f"v VARCHAR(20)) USING delta PARTITIONED BY (t, s, l, f, x, day, at, v) TBLPROPERTIES ({_NO_VECTORS})",
+            "INSERT INTO {t} SELECT id, cast(k - 128 AS TINYINT), cast(k * 100 AS SMALLINT), "
+            "element_at(array(-9223372036854775808, 9223372036854775807, NULL), k + 1), "
+            "element_at(array(float('NaN'), float('-Infinity'), float('1.5')), k + 1), "
+            "element_at(array(X'41', X'7A20', NULL), k + 1), "
+            "element_at(array(date'0001-01-01', date_add(date'9999-12-31', 400), NULL), k + 1), "
+            "element_at(array(timestamp'0001-01-01 00:00:00', timestamp'9999-12-31 23:59:59.999999', NULL), k + 1), "
+            "element_at(array('a=b', 'é%', NULL), k + 1) FROM (SELECT id, r(3) k FROM {rows})",
+        ),
+    ),
+    "local_partition_times": Recipe(
+        "partitions of timestamps that are written without a zone, as older writers do",
+        (
+            "CREATE TABLE {t} (id BIGINT, at TIMESTAMP) USING delta PARTITIONED BY (at)",
+            "INSERT INTO {t} SELECT id, timestamp_seconds(1700000000 + 7776000 * r(4)) FROM {rows}",
+        ),
+        {"spark.databricks.delta.write.utcTimestampPartitionValues": "false"},
+    ),
+    "lengths": Recipe(
+        "CHAR and VARCHAR",
+        (
+            "CREATE TABLE {t} (id BIGINT, c CHAR(6), v VARCHAR(9)) USING delta",
+            "INSERT INTO {t} SELECT id, concat('c', r(9)), if(r(3) = 0, NULL, concat('v', r(99))) FROM {rows}",
+        ),
+    ),
+    "identity": Recipe(
+        "an identity column",
+        (
+            "CREATE TABLE {t} (number BIGINT GENERATED ALWAYS AS IDENTITY, id BIGINT) USING delta",
+            "INSERT INTO {t} (id) SELECT id FROM {rows}",
+            "INSERT INTO {t} (id) SELECT id + 1000000 FROM {rows}",
+        ),
+    ),
+    "generated_columns": Recipe(
+        "generated columns, one of which partitions",
+        (
+            "CREATE TABLE {t} (id BIGINT, at TIMESTAMP, day DATE GENERATED ALWAYS AS (CAST(at AS DATE)), "
+            "twice BIGINT GENERATED ALWAYS AS (id * 2)) USING delta PARTITIONED BY (day)",
+            "INSERT INTO {t} (id, at) SELECT id, timestamp_seconds(1700000000 + 86400 * r(3)) FROM {rows}",
+        ),
+    ),
+    "in_commit_timestamps": Recipe(
+        "commit times in the commits, with change data",
+        (
+            f"CREATE TABLE {{t}} (id BIGINT, n INT) USING delta TBLPROPERTIES ({_CDF}, "
+            "delta.enableInCommitTimestamps = true)",
+            "INSERT INTO {t} SELECT id, r(9) FROM {rows}",
+            "UPDATE {t} SET n = -1 WHERE id % 7 = 0",
+        ),
+    ),
+    "clustered": Recipe(
+        "liquid clustering",
+        (
+            "CREATE TABLE {t} (id BIGINT, city STRING) USING delta CLUSTER BY (city)",
+            "INSERT INTO {t} SELECT id, concat('c', r(5)) FROM {rows}",
+            "INSERT INTO {t} SELECT id, concat('c', r(5)) FROM {rows}",
+            "OPTIMIZE {t}",
+        ),
+    ),
+    "changes_mapped_by_name": _mapped_changes("name", vectors=False),
+    "changes_mapped_by_id": _mapped_changes("id", vectors=False),
+    "changes_mapped_by_name_by_vectors": _mapped_changes("name", vectors=True),
+    "changes_mapped_by_id_by_vectors": _mapped_changes("id", vectors=True),
+    "legacy_dates": _old_calendar(
+        "dates and times in the calendar of Spark 2", spark_sql_parquet_outputTimestampType="TIMESTAMP_MICROS"
+    ),
+    "legacy_int96": _old_calendar(
+        "times as INT96, in the calendar of Spark 2", spark_sql_parquet_outputTimestampType="INT96"
+    ),
 }
 
 
@@ -248,8 +392,10 @@ def generate(
 
     def make(name: str) -> GeneratedTable:
         table = GeneratedTable(name, f"{root.rstrip('/')}/{name}", RECIPES[name].about)
+        settings = RECIPES[name].settings
+        session = session_like(spark, settings) if settings else spark
         for statement in statements_of(RECIPES[name], table.location, rows, seed):
-            spark.sql(statement)
+            session.sql(statement)
         progress(f"{name}: {table.about}")
         return table
 

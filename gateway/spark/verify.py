@@ -1,9 +1,10 @@
 """Does a recipient get through the gateway what is in the tables? Compared in Spark, table by table.
 
-Comes in: a profile and targets (a shared table and where it lies). Goes out: a `TableResult` per table:
-its schema, rows per partition, digest, change data and the soundness of predicate hints, each held
-against delta-spark's own reading of the same version. A difference is followed down to partitions, files
-and rows.
+Comes in: a profile and targets (a shared table and where it lies). Goes out: a `TableResult` per table: its
+schema, rows per partition, digest, change data, several uses of one DataFrame and the soundness of
+predicate hints, each compared with delta-spark's own reading of the same version. A difference is followed
+down to partitions, files and rows. delta-spark reads with data skipping off: where it skips wrongly itself,
+a second look with skipping on says so.
 """
 
 import random
@@ -11,8 +12,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,9 +28,12 @@ from gateway.spark.compare import (
     compare_schemas,
     differing_rows,
     in_groups,
+    quoted,
 )
+from gateway.spark.digest import EMPTY, digest
 from gateway.spark.planning import FILE_NAME_FIELD
 from gateway.spark.profile import Profile
+from gateway.spark.session import session_like
 from gateway.spark.source import FORMAT, register
 from gateway.spark.targets import Target
 from gateway.spark.transport import HttpError
@@ -41,6 +45,7 @@ _SAMPLE_ROWS = 100
 _MOVED_ATTEMPTS = 3
 _BAD_REQUEST = 400
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
+_ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ class VerifyOptions:
     """How thorough to be.
 
     `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
-    data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps data out of the
-    report. `connector`: shares are read through Spark's official connector, which tells no files apart.
+    data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
+    tables out of the report. `connector`: shares are read through Spark's official connector, which does not
+    name files.
     """
 
     predicates: int = 3
@@ -62,12 +68,16 @@ class VerifyOptions:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. `skipped` says why it could not be made; `differences` is empty when it passed."""
+    """One comparison. `skipped` says why it could not be made; `differences` is empty when it passed.
+
+    `remark`: what else was seen, such as that delta-spark itself reads other rows with data skipping on.
+    """
 
     name: str
     seconds: float
     differences: tuple[str, ...] = ()
     skipped: str | None = None
+    remark: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -101,14 +111,20 @@ def verify(
     options: VerifyOptions | None = None,
     progress: Callable[[TableResult], None] = lambda _: None,
 ) -> list[TableResult]:
-    """Verify many tables, several at a time, in the order of `targets`. A failing table fails alone."""
-    register(spark)
+    """Verify many tables, several at a time, in the order of `targets`. A failing table fails alone.
+
+    Raises ProfileError.
+    """
     chosen = options or VerifyOptions()
+    share = _Share(profile, Profile.load(profile))
+    # A session of its own, in the zone in which values travel as text, also to the server.
+    session = session_like(spark, {"spark.sql.session.timeZone": "UTC"})
+    register(session)
     ordered = list(targets)
     results: dict[int, TableResult] = {}
     with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
         futures = {
-            pool.submit(verify_table, spark, profile, target, chosen): index
+            pool.submit(verify_table, session, share, target, chosen): index
             for index, target in enumerate(ordered)
         }
         for future in as_completed(futures):
@@ -117,7 +133,15 @@ def verify(
     return [results[index] for index in range(len(ordered))]
 
 
-def verify_table(spark: SparkSession, profile: str, target: Target, options: VerifyOptions) -> TableResult:
+@dataclass(frozen=True)
+class _Share:
+    """A profile: as Spark's sources take it, and read."""
+
+    source: str
+    profile: Profile
+
+
+def verify_table(spark: SparkSession, share: _Share, target: Target, options: VerifyOptions) -> TableResult:
     """Verify one table. Never raises: what goes wrong is the result's `error`."""
     started = time.monotonic()
     result = TableResult(target.table)
@@ -125,7 +149,7 @@ def verify_table(spark: SparkSession, profile: str, target: Target, options: Ver
         for attempt in range(_MOVED_ATTEMPTS):
             result = TableResult(target.table)
             try:
-                verification = _Verification(spark, profile, target, options, result)
+                verification = _Verification(spark, share, target, options, result)
                 verification.run()
                 if result.equal or not verification.has_moved_on():
                     break
@@ -134,7 +158,7 @@ def verify_table(spark: SparkSession, profile: str, target: Target, options: Ver
                 if "the server answered version" not in str(error) or attempt + 1 == _MOVED_ATTEMPTS:
                     raise
     except Exception as error:  # noqa: BLE001 - one broken table must not end the others
-        result.error = _first_lines(error)
+        result.error = _described(error, options)
     result.seconds = time.monotonic() - started
     return result
 
@@ -143,14 +167,14 @@ class _Verification:
     """One table at one version."""
 
     def __init__(
-        self, spark: SparkSession, profile: str, target: Target, options: VerifyOptions, result: TableResult
+        self, spark: SparkSession, share: _Share, target: Target, options: VerifyOptions, result: TableResult
     ) -> None:
         self._spark = spark
-        self._profile = profile
+        self._profile = share.source
         self._target = target
         self._options = options
         self._result = result
-        self._client = ShareClient(Profile.load(profile), TableName.parse(target.table))
+        self._client = ShareClient(share.profile, TableName.parse(target.table))
         self._head: TableHead = self._client.head()
         self._history = self._shared_with_history()
 
@@ -161,9 +185,15 @@ class _Verification:
         self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
         if result.checks[-1].passed:
             self._check("rows", lambda: self._compare_rows(shared, direct))
-            for predicate in draw_predicates(direct, self._options.predicates, self._options.seed):
-                filtered = shared.where(predicate.column), direct.where(predicate.column)
-                self._check(f"predicate {predicate.text}", partial(self._compare_filtered, *filtered))
+            drawn = draw_predicates(
+                direct, self._options.predicates, self._options.seed, first_on=head.partition_columns
+            )
+            for number, predicate in enumerate(drawn, 1):
+                name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
+                self._check(f"predicate {name}", partial(self._compare_filtered, predicate, direct))
+                self._look_again(predicate, direct)
+            if drawn:
+                self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
         # The parquet format says it by the second name.
         feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
         if "true" in feeds and self._options.change_versions > 0:
@@ -178,6 +208,17 @@ class _Verification:
         started = time.monotonic()
         differences = tuple(compare())
         self._result.checks.append(Check(name, time.monotonic() - started, differences))
+
+    def _look_again(self, predicate: "Predicate", direct: DataFrame) -> None:
+        """Remark that delta-spark reads other rows with data skipping on, which is not the share's fault."""
+        skipped = digest(direct.where(predicate.column))
+        if skipped == digest(_filtered_without_skipping(direct, predicate.column)):
+            return
+        remark = (
+            f"delta-spark itself reads {skipped.rows} rows here with data skipping on, and others with it "
+            "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
+        )
+        self._result.checks[-1] = replace(self._result.checks[-1], remark=remark)
 
     def _skip(self, name: str, reason: str) -> None:
         self._result.checks.append(Check(name, 0.0, skipped=reason))
@@ -216,11 +257,11 @@ class _Verification:
         if comparison.equal:
             return []
         summary = f"digest {comparison.shared} shared, {comparison.direct} in the table"
-        found = [summary, *_partition_lines(comparison, keys)]
+        found = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
         groups = [one.key for one in comparison.differences[:_MOST_FILES]]
         return found + self._drill_down(keys, groups)
 
-    def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[object, ...]]) -> list[str]:
+    def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
         """Files that differ inside of the partitions that do, then rows inside of those files."""
         if self._options.connector:
             shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
@@ -238,12 +279,40 @@ class _Verification:
         )
         return lines + [f"row {row}" for row in rows]
 
-    def _compare_filtered(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+    def _compare_filtered(self, predicate: "Predicate", truth: DataFrame) -> list[str]:
+        # The condition is a hint for the server as well: it may leave out only files without such rows.
+        hints = (
+            {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
+        )
+        shared = self._shared(**hints).where(predicate.column)
+        direct = _filtered_without_skipping(truth, predicate.column)
         comparison = compare_groups(shared, direct, ())
         if comparison.equal:
             return []
         rows = differing_rows(shared, direct, self._options.shown_rows)
         return [str(comparison.differences[0]), *(f"row {row}" for row in rows)]
+
+    def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence["Predicate"]) -> list[str]:
+        """Use one DataFrame several times in one plan and in turn: each use sees all of its rows."""
+        first, last = drawn[0].column, drawn[-1].column
+        whole = digest(direct)
+        parts = [first, ~first, first.isNull()]
+        united = reduce(DataFrame.unionByName, (shared.where(part) for part in parts))
+        found = {"three filters that make up the whole, united": (digest(united), whole)}
+        both = shared.where(first).unionByName(shared.where(last))
+        expected = sum((digest(_filtered_without_skipping(direct, one)) for one in (first, last)), EMPTY)
+        found["two filters, united"] = (digest(both), expected)
+        found["one filter or another"] = (
+            digest(shared.where(first | last)),
+            digest(_filtered_without_skipping(direct, first | last)),
+        )
+        found["all rows, after filters"] = (digest(shared), whole)
+        return [
+            f"{name}: {ours.rows} rows shared, {theirs.rows} in the table"
+            + (", but not the same" if ours.rows == theirs.rows else "")
+            for name, (ours, theirs) in found.items()
+            if ours != theirs
+        ]
 
     def _check_changes(self) -> None:
         if not self._history:
@@ -257,7 +326,7 @@ class _Verification:
             direct = reading.load(self._target.location)
             direct.limit(1).collect()
         except Exception as error:  # noqa: BLE001 - Spark itself cannot read some, such as over a rename
-            self._skip(name, f"Spark cannot read them directly: {_first_lines(error)}")
+            self._skip(name, f"Spark cannot read them directly: {_described(error, self._options)}")
             return
         shared = self._read_share(readChangeFeed="true", **versions)
         self._check(name, lambda: self._compare_changes(shared, direct))
@@ -288,18 +357,22 @@ class _Verification:
             .select("version", f.to_json("operationParameters").alias("parameters"))
             .collect()
         )
+        oldest = int(rows[-1]["version"])
         for row in rows:
             if "enableChangeDataFeed" in (row["parameters"] or ""):
-                return int(row["version"])
-        return int(rows[-1]["version"])
+                oldest = int(row["version"])
+                break
+        return max(oldest, self._target.start_version)
 
 
 @dataclass(frozen=True)
 class Predicate:
-    """A filter and how it reads."""
+    """A filter as text, as Spark takes it, and as a hint to the server where there are words for it."""
 
     text: str
+    field: str
     column: Column
+    hint: str | None = None
 
 
 _PREDICATE_TYPES = (
@@ -326,46 +399,95 @@ _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
 }
 
 
-def draw_predicates(frame: DataFrame, count: int, seed: int) -> list[Predicate]:
-    """Filters on columns of `frame`, with values from its own rows. The same seed draws the same ones."""
+def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:
+    """The rows of a Delta table that a condition holds for, tried on all rows.
+
+    Spark moves no filter below a column that is not deterministic, so Delta does not see it. Delta's own
+    setting does not do: with `stats.skipping` off it cannot read deletion vectors.
+    """
+    place = "_place_of_row"
+    numbered = frame.withColumn(place, f.monotonically_increasing_id())
+    return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)
+
+
+def draw_predicates(
+    frame: DataFrame, count: int, seed: int, *, first_on: Sequence[str] = ()
+) -> list[Predicate]:
+    """Filters on columns of `frame`, with values from its own rows. The same seed draws the same ones.
+
+    The first one is on one of the columns `first_on`, by which files are left out most of all.
+    """
     fields = [field for field in frame.schema.fields if isinstance(field.dataType, _PREDICATE_TYPES)]
     if count <= 0 or not fields:
         return []
     # Values travel as text: Python's dates and times know fewer of them than Spark's.
-    texts = [_named(field).cast("string").alias(str(index)) for index, field in enumerate(fields)]
+    texts = [f.col(quoted(field.name)).cast("string").alias(str(index)) for index, field in enumerate(fields)]
     rows = frame.select(*texts).limit(_SAMPLE_ROWS).collect()
     chance = random.Random(seed)  # noqa: S311 - a choice of samples, not a secret
-    return [_draw(chance, fields, rows) for _ in range(count)]
+    places = list(range(len(fields)))
+    foremost = [place for place in places if fields[place].name in first_on] or places
+    return [_draw(chance, fields, rows, places if number else foremost) for number in range(count)]
 
 
-def _draw(chance: random.Random, fields: Sequence[t.StructField], rows: Sequence[Any]) -> Predicate:
-    index = chance.randrange(len(fields))
+def _draw(
+    chance: random.Random, fields: Sequence[t.StructField], rows: Sequence[Any], places: Sequence[int]
+) -> Predicate:
+    index = chance.choice(places)
     field = fields[index]
+    name = quoted(field.name)
+    column = f.col(name)
     values = [row[index] for row in rows if row[index] is not None]
     if not values or chance.random() < 1 / 8:
-        return Predicate(f"{field.name} IS NULL", _named(field).isNull())
+        return Predicate(f"{field.name} IS NULL", field.name, column.isNull(), f"{name} IS NULL")
     if chance.random() < 1 / 4:
         chosen = chance.sample(values, min(len(values), 3))
         literals = [f.lit(value).cast(field.dataType) for value in chosen]
-        return Predicate(f"{field.name} IN ({', '.join(map(repr, chosen))})", _named(field).isin(*literals))
+        text = f"{field.name} IN ({', '.join(map(repr, chosen))})"
+        return Predicate(text, field.name, column.isin(*literals), _hint(field, "IN", chosen))
     operator, value = chance.choice(list(_OPERATORS)), chance.choice(values)
-    column = _OPERATORS[operator](_named(field), f.lit(value).cast(field.dataType))
-    return Predicate(f"{field.name} {operator} {value!r}", column)
+    compared = _OPERATORS[operator](column, f.lit(value).cast(field.dataType))
+    return Predicate(
+        f"{field.name} {operator} {value!r}", field.name, compared, _hint(field, operator, [value])
+    )
 
 
-def _named(field: t.StructField) -> Column:
-    return f.col("`" + field.name.replace("`", "``") + "`")
+def _hint(field: t.StructField, operator: str, values: Sequence[str]) -> str | None:
+    """A comparison as SQL; None where a value's text does not say exactly which value it is."""
+    if isinstance(field.dataType, t.TimestampType) and not all(value[:1].isdigit() for value in values):
+        return None
+    literals = [_literal(field.dataType, value) for value in values]
+    right = f"({', '.join(literals)})" if operator == "IN" else literals[0]
+    return f"{quoted(field.name)} {operator} {right}"
 
 
-def _partition_lines(comparison: Comparison, keys: Sequence[str]) -> list[str]:
+def _literal(data_type: t.DataType, value: str) -> str:
+    if isinstance(data_type, t.IntegralType):
+        return value
+    text = "'" + value.replace("'", "''") + ("Z'" if isinstance(data_type, t.TimestampType) else "'")
+    if isinstance(data_type, t.StringType):
+        return text
+    return f"CAST({text} AS {data_type.simpleString()})"
+
+
+def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool) -> list[str]:
     if not keys:
         return []
+    if not shown:
+        return [f"{comparison.differing} of {comparison.groups} partitions differ"]
     lines = [
         f"partition {', '.join(f'{key}={value}' for key, value in zip(keys, one.key, strict=True))}: {one}"
         for one in comparison.differences
     ]
     more = comparison.differing - len(lines)
     return [*lines, f"and {more} more partitions"] if more else lines
+
+
+def _described(error: BaseException, options: VerifyOptions) -> str:
+    """An error for the report. Where that holds no values only its classes: messages quote values."""
+    if options.shown_rows > 0:
+        return _first_lines(error)
+    classes = dict.fromkeys(_ERROR_CLASS.findall(str(error)))
+    return " ".join([type(error).__name__, *classes])
 
 
 def _first_lines(error: BaseException) -> str:

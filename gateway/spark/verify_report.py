@@ -30,6 +30,7 @@ def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tup
         size = (result.rows, result.bytes, result.files)
         for check in result.checks:
             said = [check.skipped] if check.skipped else list(check.differences)
+            said += [check.remark] if check.remark else []
             named = (run_at, result.table, result.version, check.name, outcome(check), check.seconds)
             rows.append((*named, *size, said))
         if result.error is not None:
@@ -64,6 +65,8 @@ def junit(results: Sequence[TableResult]) -> str:
             elif check.differences:
                 message = _xml_text(check.differences[0])
                 ET.SubElement(case, "failure", message=message).text = _xml_text("\n".join(check.differences))
+            if check.remark is not None:
+                ET.SubElement(case, "system-out").text = _xml_text(check.remark)
         if result.error is not None:
             case = ET.SubElement(suite, "testcase", classname=result.table, name="read")
             ET.SubElement(case, "error", message=_xml_text(result.error))
@@ -92,6 +95,7 @@ def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
         ),
         *(part for result in wrong for part in _findings(result)),
         *_skipped(results),
+        *_remarks(results),
         bars("Rows", [(result.table, result.rows) for result in results]),
         bars("Bytes", [(result.table, result.bytes) for result in results], "B"),
         bars("Time", [(result.table, result.seconds) for result in results], "s"),
@@ -132,6 +136,16 @@ def _skipped(results: Sequence[TableResult]) -> list[str]:
         if check.skipped is not None
     ]
     return [heading("Not compared"), table(["table", "check", "why"], rows)] if rows else []
+
+
+def _remarks(results: Sequence[TableResult]) -> list[str]:
+    rows = [
+        [result.table, check.name, check.remark]
+        for result in results
+        for check in result.checks
+        if check.remark is not None
+    ]
+    return [heading("Seen besides"), table(["table", "check", "what"], rows)] if rows else []
 
 
 def _xml_text(text: str) -> str:
