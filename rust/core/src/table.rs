@@ -159,7 +159,11 @@ impl Table {
             return Ok(known);
         }
         let kin = self.kin();
-        let snapshot = self.load(at, nearest(at, &kin).or(self.latest_known()).as_ref(), &kin)?;
+        let snapshot = match nearest(at, &kin) {
+            // A past version has the order of the newest checkpoint before it, whatever was asked for earlier.
+            Some(older) => self.load(at, Some(Base { snapshot: &older, is_hot: false }), &kin)?,
+            None => self.load(at, self.base(self.latest_known().as_ref()), &kin)?,
+        };
         self.remember(&snapshot);
         Ok(snapshot)
     }
@@ -272,7 +276,7 @@ impl Table {
 
     fn look_now(&self, looked_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
-        let snapshot = self.load(At::Latest, base, &self.kin())?;
+        let snapshot = self.load(At::Latest, self.base(base), &self.kin())?;
         let id = &snapshot.metadata().id;
         if known.is_none_or(|known| known.metadata().id != *id) {
             self.forget_all_but(id);
@@ -289,9 +293,12 @@ impl Table {
     }
 
     /// `kin` are snapshots of the table that are in memory: what is equal in the new one is shared.
-    fn load(&self, at: At, base: Option<&Arc<Snapshot>>, kin: &[Arc<Snapshot>]) -> Result<Arc<Snapshot>> {
-        let base = base.map(|snapshot| Base { snapshot, is_hot: self.is_hot(snapshot) });
+    fn load(&self, at: At, base: Option<Base<'_>>, kin: &[Arc<Snapshot>]) -> Result<Arc<Snapshot>> {
         Snapshot::load_among(&self.storage, &self.root, at, base, kin)
+    }
+
+    fn base<'a>(&self, snapshot: Option<&'a Arc<Snapshot>>) -> Option<Base<'a>> {
+        snapshot.map(|snapshot| Base { snapshot, is_hot: self.is_hot(snapshot) })
     }
 
     fn kin(&self) -> Vec<Arc<Snapshot>> {
