@@ -31,6 +31,7 @@ mod known_tables;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;
+mod percent;
 pub mod pool;
 pub mod predicate;
 pub mod replay;

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use crate::sign::percent;
+use crate::percent;
 
 /// The directory of the log, relative to the table's root.
 pub const LOG_DIRECTORY: &str = "_delta_log";

@@ -7,9 +7,9 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 
-use super::percent;
 use super::template::{NO_SIGNATURE, PathText, UrlTemplate};
 use crate::digest::{BLOCK_BYTES, Engine, HmacKey};
+use crate::percent;
 use crate::{Error, Result};
 
 /// Signs for one table.

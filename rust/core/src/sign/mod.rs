@@ -7,7 +7,6 @@
 mod group;
 mod local;
 mod location;
-pub(crate) mod percent;
 mod roots;
 mod sigv4;
 mod stream;
@@ -21,7 +20,7 @@ pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;
 pub use stream::UrlStream;
 
-use crate::{Error, Result};
+use crate::{Error, Result, percent};
 use group::Group;
 use local::LocalSigner;
 use sigv4::S3Signer;

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Signer;
 use super::location::append_canonical;
-use super::percent;
 use super::stream::{StreamRoot, UrlStream};
 use super::{Error, Result, Scheme};
 use crate::log_path::DataPath;
+use crate::percent;
 
 /// A location and the signer of the keys below it.
 #[derive(Debug, Clone)]

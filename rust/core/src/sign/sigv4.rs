@@ -8,9 +8,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use super::percent;
 use super::template::{DigestText, NO_SIGNATURE, PathText, UrlTemplate};
 use crate::digest::{Engine, HmacKey, SHA256_INITIAL};
+use crate::percent;
 use crate::{Error, Result};
 
 /// S3 refuses a longer lifetime.

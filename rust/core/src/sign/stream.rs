@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::location::append_canonical;
-use super::percent::{self, Oddities};
 use super::template::UrlTemplate;
 use crate::log_path::DataPath;
+use crate::percent::{self, Oddities};
 use crate::{Error, Result};
 
 /// A location as a stream needs it.
