@@ -6,10 +6,11 @@ server of the protocol will do. The options are described in `ReadOptions`.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
@@ -81,13 +82,15 @@ def register(spark: SparkSession) -> None:
             raise
 
 
-def read_where(reading: DataFrameReader, table: str, condition: str) -> DataFrame:
-    """The rows of a shared table for which an SQL condition is true.
+def read_where(spark: SparkSession, table: str, condition: str, **options: Any) -> DataFrame:
+    """The rows of `share.schema.table` for which an SQL condition is true.
 
     The condition goes to the server, which leaves out files without such rows, and Spark filters by it again.
-    `reading` is `spark.read.format("delta-sharing")` with its options.
+    `options` are those of the format, `profile` among them.
     """
-    return reading.option("predicateHints", condition).load(table).where(condition)
+    # A DataFrameReader keeps its options, so that one of the caller's would send the hint with later loads.
+    reading = spark.read.format(FORMAT).options(**options).option("predicateHints", condition)
+    return reading.load(table).where(condition)
 
 
 class ShareReader(DataSourceReader):

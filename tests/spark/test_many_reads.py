@@ -174,8 +174,18 @@ def test_nothing_is_sent_as_a_hint_unless_an_option_says_it(session: Any, server
 def test_a_condition_of_an_option_is_sent_and_filtered_by_again(
     session: Any, server: PlainServer, condition: str
 ) -> None:
-    reading = session.read.format("delta-sharing").option("profile", server.profile)
-    found = read_where(reading, "s.d.t", condition)
+    found = read_where(session, "s.d.t", condition, profile=server.profile)
     assert Counter(collected(found)) == Counter(collected(load(session, server).where(condition)))
     hints = [body.get("predicateHints") for _, _, body in server.requests if body]
     assert [condition] in hints
+
+
+def test_a_condition_of_one_read_is_not_sent_with_the_next(session: Any, server: PlainServer) -> None:
+    options = {"profile": server.profile}
+    assert read_where(session, "s.d.t", "part = 0", **options).count() == 7
+    assert options == {"profile": server.profile}
+    asked = len(server.requests)
+    assert session.read.format("delta-sharing").options(**options).load("s.d.t").count() == 33
+    bodies = [body for _, _, body in server.requests[asked:] if body]
+    assert bodies
+    assert not any("predicateHints" in body for body in bodies)
