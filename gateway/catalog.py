@@ -97,12 +97,12 @@ class Share:
 
 
 class Names(Generic[Named]):
-    """Named things in order, found without case: by the name, else by the name with `+` for its blanks."""
+    """Named things in order, found without case: by the name, or by it with `+` for its blanks."""
 
     def __init__(self, items: Iterable[Named]) -> None:
         self._items = tuple(items)
         self._exact = {item.name.casefold(): item for item in self._items}
-        self._spoken = {_spoken(item.name): item for item in reversed(self._items)}
+        self._form_encoded = {item.name.casefold().replace(" ", "+"): item for item in reversed(self._items)}
 
     def __iter__(self) -> Iterator[Named]:
         return iter(self._items)
@@ -111,11 +111,12 @@ class Names(Generic[Named]):
         return len(self._items)
 
     def find(self, name: str, absent: Default) -> Named | Default:
-        """The item of that name, or `absent`: all look-ups are made in any case."""
-        asked = name.casefold()
-        spoken = self._spoken.get(_spoken(asked))
-        is_spoken = spoken is not None and _says(asked, spoken.name.casefold())
-        return self._exact.get(asked, spoken if spoken is not None and is_spoken else absent)
+        """The item of that name, or `absent`.
+
+        The same steps run whatever there is: a clock learns nothing of names that are not granted.
+        """
+        folded = name.casefold()
+        return self._exact.get(folded, self._form_encoded.get(folded, absent))
 
 
 NO_SHARE = Share("", "", Names(()))
@@ -215,12 +216,3 @@ def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEn
 
 def _stable_id(*names: str) -> str:
     return str(uuid.uuid5(ID_NAMESPACE, "/".join(name.casefold() for name in names)))
-
-
-def _spoken(name: str) -> str:
-    return name.casefold().replace("+", " ")
-
-
-def _says(asked: str, name: str) -> bool:
-    """Whether a name is asked for with `+` for some of its blanks; a blank never stands for a `+`."""
-    return all(sent in ("+", own) and own in (" ", sent) for sent, own in zip(asked, name, strict=True))

@@ -63,7 +63,7 @@ async def running(count=2, code=SERVER):
     url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
     restarted = []
     supervisor = Supervisor(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         listeners,
         environment=dict(os.environ),
         handed=HANDED.encode,
@@ -155,7 +155,7 @@ async def test_workers_end_when_their_supervisor_is_killed():
         "import asyncio, os, sys\n"
         "from gateway.workers import Supervisor, bind\n"
         "async def main():\n"
-        "    command = [sys.executable, '-c', sys.argv[1]]\n"
+        "    command = [sys.executable, '-P', '-c', sys.argv[1]]\n"
         "    supervisor = Supervisor(command, bind('127.0.0.1', 0, 2), environment=os.environ)\n"
         "    await supervisor.start()\n"
         "    print(*supervisor.process_ids, flush=True)\n"
@@ -163,7 +163,7 @@ async def test_workers_end_when_their_supervisor_is_killed():
         "asyncio.run(main())"
     )
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, SERVER, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-P", "-c", code, SERVER, stdout=asyncio.subprocess.PIPE
     )
     process_ids = [int(text) for text in (await parent.stdout.readline()).split()]
     parent.kill()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +56,14 @@ class RunningGateway:
     profile: Path
     log: Path
     token: str = field(default=TOKEN, repr=False)
+
+    def logged(self, text: str, *, seconds: float = 15.0) -> str:
+        """Wait until the log, which a thread writes, has the text; returns all of it."""
+        end = time.monotonic() + seconds
+        while text not in (log := self.log.read_text()):
+            assert time.monotonic() < end, f"{text!r} is not in the log: {log[-2000:]}"
+            time.sleep(0.05)
+        return log
 
     def request(
         self,
