@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import json
 import os
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gateway.audit import AuditLog
 from gateway.commands.lifetimes import life, seconds
-from gateway.commands.profile_file import ProfileFile
+from gateway.commands.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
 from gateway.recipients import (
     DatabaseMissing,
-    IssuedToken,
     RecipientDatabase,
     RecipientError,
     RecipientRecord,
@@ -146,7 +144,8 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
             comment=arguments.comment,
             expires_in_seconds=arguments.expires,
             allow_absent=arguments.allow_absent,
-            deliver=lambda issued: _give(config, issued, file),
+            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            committed=file.keep,
         )
     _tell_file(arguments)
 
@@ -157,7 +156,8 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
             arguments.name,
             old_expires_in_seconds=arguments.old_expires,
             expires_in_seconds=arguments.expires,
-            deliver=lambda issued: _give(config, issued, file),
+            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            committed=file.keep,
         )
     _tell_file(arguments)
 
@@ -213,20 +213,11 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
 }
 
 
-def _place(arguments: argparse.Namespace) -> ProfileFile | nullcontext[None]:
-    """Where the profile goes; None: to the standard output. Raises OSError where it cannot be written."""
+def _place(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
+    """Where the profile goes. Raises OSError where it cannot be written."""
     if arguments.profile is None:
-        return nullcontext()
+        return PrintedProfile()
     return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
-
-
-def _give(config: Config, issued: IssuedToken, file: ProfileFile | None) -> None:
-    made = profile(endpoint(config), issued)
-    if file is not None:
-        file.write(made)
-    else:
-        sys.stdout.write(json.dumps(made, indent=2) + "\n")
-        sys.stdout.flush()
 
 
 def _tell_file(arguments: argparse.Namespace) -> None:

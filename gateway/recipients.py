@@ -174,6 +174,10 @@ def _undelivered(_issued: IssuedToken) -> None:
     """Leave a new token to the caller."""
 
 
+def _nothing() -> None:
+    """Do nothing after the commit."""
+
+
 class RecipientDatabase:
     """One connection to the database file, which is made (readable by its owner alone) where it may be.
 
@@ -251,16 +255,18 @@ class RecipientDatabase:
         expires_in_seconds: int | None = None,
         allow_absent: bool = False,
         deliver: Callable[[IssuedToken], None] = _undelivered,
+        committed: Callable[[], None] = _nothing,
     ) -> IssuedToken:
         """A new recipient with its first token.
 
         `allow_absent`: shares may be granted before the configuration has them. `deliver` gets the token
-        before the change counts; when it raises, nothing is changed.
+        before the change counts; when it raises, nothing is changed. `committed` is called when the change
+        counts, before everything that may still fail.
         """
         check_name(name)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} stands in the configuration file")
-        with self._change("createRecipient", name) as detail:
+        with self._change("createRecipient", name, committed) as detail:
             if self._read(name):
                 raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
             self._connection.execute(
@@ -280,14 +286,15 @@ class RecipientDatabase:
         old_expires_in_seconds: int = 0,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedToken], None] = _undelivered,
+        committed: Callable[[], None] = _nothing,
     ) -> IssuedToken:
         """A new token; of the old ones only the youngest lives on, for at most `old_expires_in_seconds`.
 
-        `deliver` as for `add`: a token that nobody received ends no other.
+        `deliver` and `committed` as for `add`: a token that nobody received ends no other.
         """
         if not 0 <= old_expires_in_seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"the old token's remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
-        with self._change("rotateRecipientToken", name) as detail:
+        with self._change("rotateRecipientToken", name, committed) as detail:
             record, now_ms = self._one(name), self._now_ms()
             youngest_first = sorted(record.tokens, key=lambda token: token.created_ms, reverse=True)
             live = [token for token in youngest_first if token.live(now_ms)]
@@ -382,13 +389,17 @@ class RecipientDatabase:
         self._connection.execute(begin)
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            # SQLite itself rolls back on a full disk, and an interruption may come after the commit.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
 
     @contextmanager
-    def _change(self, action: str, name: str) -> Iterator[dict[str, str]]:
+    def _change(
+        self, action: str, name: str, committed: Callable[[], None] = _nothing
+    ) -> Iterator[dict[str, str]]:
         detail: dict[str, str] = {}
         at_ms = self._now_ms()
         with self._transaction("BEGIN IMMEDIATE"):
@@ -399,6 +410,7 @@ class RecipientDatabase:
             )
             change = Change(at_ms, self._actor, action, name, MappingProxyType(detail))
             self._before_change(change)
+        committed()
         self._on_change(change)
 
     def _one(self, name: str) -> RecipientRecord:

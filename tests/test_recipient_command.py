@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from datetime import datetime
 
@@ -106,10 +109,13 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
     if earlier is not None:
         path.write_text(earlier)
 
+    before = signal.getsignal(signal.SIGINT)
+
     def fail():
         with ProfileFile(path, overwrite=earlier is not None) as file:
             file.write({"bearerToken": "t"})
             assert "bearerToken" in path.read_text()
+            assert signal.getsignal(signal.SIGINT) is not before
             raise sqlite3.OperationalError("disk I/O error")
 
     with pytest.raises(sqlite3.OperationalError):
@@ -117,6 +123,62 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
     assert {one.name for one in tmp_path.iterdir()} == ({"acme.share"} if earlier else set())
     if earlier is not None:
         assert path.read_text() == earlier
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def live_tokens(tmp_path):
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        return [one.sha256 for one in database.show("acme").tokens if one.expires_ms is None]
+
+
+@pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "acme", "--overwrite"]])
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkeypatch, operation, failure):
+    profile = tmp_path / "acme.share"
+    if operation[0] == "rotate":
+        run("add", "acme", "--profile", profile)
+
+    def fail(*_arguments):
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.serving.administration.change_record", fail)
+        with pytest.raises(failure):
+            run(*operation, "--profile", profile)
+    token = json.loads(profile.read_text())["bearerToken"]
+    assert live_tokens(tmp_path) == [recipients.token_sha256(token)]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):
+    """The signal comes as the history is written: after the profile, before the commit."""
+    profile = tmp_path / "acme.share"
+    assert main(["recipient", "add", "acme", "-c", str(config), "--profile", str(profile)]) == 0
+    capsys.readouterr()
+    code = (
+        "import os, sys\n"
+        "from gateway import recipients\n"
+        "from gateway.__main__ import main\n"
+        "packed = recipients._pack\n"
+        "def pack(detail):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    return packed(detail)\n"
+        "recipients._pack = pack\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    place = [] if printed else ["--profile", str(profile), "--overwrite"]
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code, "recipient", "rotate", "acme", "-c", str(config), *place],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode != 0
+    text = ended.stdout if printed else profile.read_text()
+    assert live_tokens(tmp_path) == [recipients.token_sha256(json.loads(text)["bearerToken"])]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_a_file_that_comes_meanwhile_is_not_written_over(tmp_path):

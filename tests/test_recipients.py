@@ -201,6 +201,29 @@ def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
     assert [change.action for change in changes] == ["createRecipient"]
 
 
+def test_a_full_disk_is_named_and_changes_nothing(database):
+    database.add("alice")
+    connection = database._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        database.add("bob", comment="x" * 100_000)
+    assert [record.name for record in database.list()] == ["alice"]
+
+
+def test_a_commit_that_fails_is_rolled_back_and_the_connection_can_be_used(database, tmp_path):
+    path = tmp_path / "state" / "recipients.db"
+    database._connection.execute("PRAGMA busy_timeout = 10")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM recipients").fetchone()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            database.add("alice")
+        other.execute("COMMIT")
+    assert database.list() == ()
+    database.add("alice")
+
+
 def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
     database.add("alice", shares=["sales"], networks=["192.0.2.1"])
     assert database.delete("ALICE").name == "alice"

@@ -1,12 +1,15 @@
-"""A profile as a file: its owner's alone, whole or not at all, and gone again when what follows fails.
+"""A profile as a file: its owner's alone, whole or not at all, and gone again when its token does not count.
 
 In: a path and a profile. Out: the file. It holds a token that is kept nowhere else, so it is written before
-the token counts, and an older file is written over only where that is asked for.
+the token counts, and an older file is replaced only with `--overwrite`. SIGINT and SIGTERM wait from the
+moment the file has its name until it is kept or taken back, so that file and database always agree.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +17,15 @@ from typing import TYPE_CHECKING, Self
 
 import orjson
 
+from gateway.commands.held_signals import HeldSignals
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
 
 class ProfileFile:
-    """A place for a profile, as a context: on an error inside it, the file is as it was before."""
+    """A place for a profile, as a context: on an error before `keep`, the file is as it was before."""
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         """Raises OSError where no file can be written, and FileExistsError unless it is to be overwritten."""
@@ -28,6 +33,7 @@ class ProfileFile:
         self._overwrite = overwrite
         self._earlier: Path | None = None
         self._published = False
+        self._signals = HeldSignals()
         if path.exists() and not overwrite:
             raise _exists(path)
         try:
@@ -47,14 +53,33 @@ class ProfileFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None and self._published:
-            if self._earlier is None:
-                self._path.unlink(missing_ok=True)
-            else:
-                self._earlier.replace(self._path)
+        try:
+            if error is not None and self._published:
+                self._take_back()
+            self._clear()
+            self._file.close()
+        finally:
+            self._signals.release()
+
+    def keep(self) -> None:
+        """The token counts: from here on no error removes the file. A signal that waited comes now."""
+        self._published = False
+        try:
+            with suppress(OSError):
+                self._clear()
+        finally:
+            self._signals.release()
+
+    def _take_back(self) -> None:
+        self._published = False
+        if self._earlier is None:
+            self._path.unlink(missing_ok=True)
+        else:
+            self._earlier.replace(self._path)
+
+    def _clear(self) -> None:
         for leftover in filter(None, (self._half, self._earlier)):
             leftover.unlink(missing_ok=True)
-        self._file.close()
 
     def write(self, profile: Mapping[str, str | int]) -> None:
         """Write the profile, whole, to the disk. Raises OSError; once."""
@@ -64,6 +89,7 @@ class ProfileFile:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+            self._signals.hold()
             self._publish()
         except FileExistsError:
             raise _exists(self._path) from None
@@ -86,6 +112,35 @@ class ProfileFile:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+class PrintedProfile:
+    """A profile on the standard output, for use in place of a ProfileFile."""
+
+    def __init__(self) -> None:
+        self._signals = HeldSignals()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._signals.release()
+
+    def write(self, profile: Mapping[str, str | int]) -> None:
+        """Print the profile. Raises OSError where nobody reads it."""
+        sys.stdout.write(json.dumps(profile, indent=2) + "\n")
+        # A reader that does not read can be left by SIGINT; afterwards the token is the reader's.
+        sys.stdout.flush()
+        self._signals.hold()
+
+    def keep(self) -> None:
+        """The token counts. A signal that waited comes now."""
+        self._signals.release()
 
 
 def _exists(path: Path) -> FileExistsError:

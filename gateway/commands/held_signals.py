@@ -1,0 +1,47 @@
+"""SIGINT and SIGTERM held back over a few steps that belong together.
+
+In: `hold` before the first step, `release` after the last. Out: a signal that comes in between is sent again
+at the release, to the handler of before. Other threads than the main one get no signals and hold none.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+class HeldSignals:
+    """The two signals that ask a command to end. Not for nesting."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._came: list[int] = []
+
+    def hold(self) -> None:
+        """Note the signals from here on, instead of ending at them. Blocking calls are not interrupted."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in NUMBERS:
+            handler = signal.getsignal(number)
+            # None: a handler that is not Python's cannot be put back.
+            if handler is not None and number not in self._handlers:
+                self._handlers[number] = handler
+                signal.signal(number, self._note)
+
+    def release(self) -> None:
+        """Put the handlers back and send what came meanwhile: SIGINT then raises KeyboardInterrupt here."""
+        handlers, self._handlers = self._handlers, {}
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        came, self._came = self._came, []
+        for waiting in dict.fromkeys(came):
+            signal.raise_signal(waiting)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self._came.append(number)
