@@ -46,6 +46,7 @@ fn batch(with_stats: bool) -> FileBatch {
     let tuple = PartitionTuple {
         values: [Some("2024-02-01".into()), Some("eu".into())].into(),
         json: (*b"{\"date\":\"2024-02-01\",\"region\":\"eu\"}").into(),
+        logged_json: None,
     };
     FileBatch {
         source: SourceId(0),

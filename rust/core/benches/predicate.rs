@@ -54,7 +54,7 @@ fn stats(file: u32) -> String {
 fn batches() -> Vec<FileBatch> {
     let tuple = |day| {
         let values = [Some(date(day).into())].into();
-        Arc::new(PartitionTuple { values, json: b"{}".as_slice().into() })
+        Arc::new(PartitionTuple { values, json: b"{}".as_slice().into(), logged_json: None })
     };
     let dictionary = Arc::new((0..DAYS).map(tuple).collect::<Vec<_>>());
     let starts = (0..FILES).step_by(BATCH_FILES as usize);

@@ -108,6 +108,9 @@ pub struct PartitionTuple {
     /// The ready `partitionValues` object of an answer, keyed by the log's (physical) names, U+0085, U+2028
     /// and U+2029 escaped.
     pub json: Box<[u8]>,
+    /// The object as the log has it, where its keys are not the partition columns in force and the interner keeps
+    /// it: then `values` and `json` do not say what the log does.
+    pub logged_json: Option<Box<[u8]>>,
 }
 
 impl PartitionTuple {
@@ -118,7 +121,8 @@ impl PartitionTuple {
             .values
             .iter()
             .map(|value| size_of::<Option<Box<str>>>() + value.as_ref().map_or(0, |value| value.len()));
-        size_of::<Arc<Self>>() + size_of::<Self>() + self.json.len() + values.sum::<usize>()
+        let logged = self.logged_json.as_ref().map_or(0, |json| json.len());
+        size_of::<Arc<Self>>() + size_of::<Self>() + self.json.len() + logged + values.sum::<usize>()
     }
 }
 
@@ -303,7 +307,9 @@ impl FileBatch {
             self.partitions.keys.get(index).and_then(|key| self.partitions.dictionary.get(*key as usize));
         text(&self.path) as usize
             + self.stats.as_ref().map_or(0, |stats| stats.bytes_of(index))
-            + tuple.map_or(0, |tuple| tuple.json.len())
+            + tuple.map_or(0, |tuple| {
+                tuple.logged_json.as_ref().unwrap_or(&tuple.json).len().max(tuple.json.len())
+            })
             + self.deletion_vector_at(index).map_or(0, |vector| vector.path_or_inline.len())
             + self.clustering_provider.as_ref().map_or(0, |column| text(column) as usize)
             + self.tags.as_ref().map_or(0, |column| text(column) as usize)
@@ -373,7 +379,8 @@ pub(crate) mod testing {
 
     /// Files of an unpartitioned table that have nothing but a path; each is one byte long.
     pub(crate) fn files_named<P: AsRef<str>>(paths: &[P]) -> FileBatch {
-        let tuple = PartitionTuple { values: Box::default(), json: b"{}".as_slice().into() };
+        let tuple =
+            PartitionTuple { values: Box::default(), json: b"{}".as_slice().into(), logged_json: None };
         FileBatch {
             source: SourceId(0),
             row: (0..paths.len() as u32).collect(),

@@ -28,6 +28,7 @@ pub struct PartitionInterner {
     log_names: Arc<[Box<str>]>,
     /// `"name":` of each column, escaped once; the first begins with `{`, the others with `,`.
     json_prefixes: Box<[Box<str>]>,
+    keeps_logged: bool,
     dictionary: Arc<Vec<Arc<PartitionTuple>>>,
     index: PlaceIndex,
     bytes: usize,
@@ -53,11 +54,18 @@ impl PartitionInterner {
         Self {
             log_names,
             json_prefixes,
+            keeps_logged: false,
             dictionary: Arc::default(),
             index: PlaceIndex::default(),
             bytes: 0,
             hasher: RandomState::default(),
         }
+    }
+
+    /// Keeps [`PartitionTuple::logged_json`] of maps whose keys are not the partition columns.
+    #[must_use]
+    pub fn keeping_logged(self) -> Self {
+        Self { keeps_logged: true, ..self }
     }
 
     /// The names given to [`Self::new`].
@@ -77,26 +85,34 @@ impl PartitionInterner {
         PartitionColumnBuilder { interner: self, keys: Vec::with_capacity(capacity), scratch }
     }
 
-    fn intern(&mut self, values: &[Option<&str>]) -> u32 {
-        let hash = self.hash(values);
-        if let Some(place) = self.index.find(hash, |place| same_values(&self.dictionary[place], values)) {
+    fn intern(&mut self, values: &[Option<&str>], logged_json: Option<&str>) -> u32 {
+        let hash = self.hash(values, logged_json);
+        let is_same = |place: usize| is_same_tuple(&self.dictionary[place], values, logged_json);
+        if let Some(place) = self.index.find(hash, is_same) {
             return place;
         }
-        let tuple = self.tuple(values);
-        self.bytes +=
-            tuple.json.len() + tuple.values.iter().flatten().map(|value| value.len()).sum::<usize>();
+        let tuple = PartitionTuple {
+            logged_json: logged_json.map(|json| json.as_bytes().into()),
+            ..self.tuple(values)
+        };
+        self.bytes += tuple.json.len()
+            + logged_json.map_or(0, str::len)
+            + tuple.values.iter().flatten().map(|value| value.len()).sum::<usize>();
         let place = self.dictionary.len() as u32;
         Arc::make_mut(&mut self.dictionary).push(Arc::new(tuple));
         self.index.insert(hash, place);
         place
     }
 
-    fn hash(&self, values: &[Option<&str>]) -> u64 {
+    fn hash(&self, values: &[Option<&str>], logged_json: Option<&str>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for value in values {
             // The length keeps ("ab","c") from ("a","bc"), and null from nothing.
             hasher.write_usize(value.map_or(usize::MAX, str::len));
             hasher.write(value.unwrap_or_default().as_bytes());
+        }
+        if let Some(json) = logged_json {
+            hasher.write(json.as_bytes());
         }
         hasher.finish()
     }
@@ -114,6 +130,7 @@ impl PartitionInterner {
         PartitionTuple {
             values: values.iter().map(|value| value.map(Box::from)).collect(),
             json: json.into_bytes().into_boxed_slice(),
+            logged_json: None,
         }
     }
 }
@@ -137,18 +154,18 @@ impl PartitionColumnBuilder<'_> {
     /// comes twice the last counts.
     pub fn push_entries<'v>(&mut self, entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>) {
         let mut values = self.take_scratch();
-        let names = &self.interner.log_names;
-        for (position, (key, value)) in entries.into_iter().enumerate() {
-            // Writers keep the order of the columns, so the column is mostly found at the first look.
-            let column = match names.get(position) {
-                Some(name) if **name == *key => Some(position),
-                _ => names.iter().position(|name| **name == *key),
-            };
-            if let Some(column) = column {
-                values[column] = value.filter(|value| !value.is_empty());
-            }
-        }
-        let key = self.interner.intern(&values);
+        place_entries(&self.interner.log_names, entries, &mut values);
+        let key = self.interner.intern(&values, None);
+        self.finish_row(key, values);
+    }
+
+    /// As [`Self::push_entries`]. Keeps the map as the log has it where the interner does so
+    /// ([`PartitionInterner::keeping_logged`]) and its keys are not the partition columns.
+    pub fn push_logged<'v>(&mut self, entries: impl Iterator<Item = (&'v str, Option<&'v str>)> + Clone) {
+        let mut values = self.take_scratch();
+        let has_all = place_entries(&self.interner.log_names, entries.clone(), &mut values);
+        let logged_json = (self.interner.keeps_logged && !has_all).then(|| json_of_entries(entries));
+        let key = self.interner.intern(&values, logged_json.as_deref());
         self.finish_row(key, values);
     }
 
@@ -163,7 +180,7 @@ impl PartitionColumnBuilder<'_> {
         for (column, value) in values.iter_mut().enumerate() {
             *value = value_of(column).filter(|value| !value.is_empty());
         }
-        let key = self.interner.intern(&values);
+        let key = self.interner.intern(&values, None);
         self.finish_row(key, values);
     }
 
@@ -178,8 +195,49 @@ impl PartitionColumnBuilder<'_> {
     }
 }
 
-fn same_values(tuple: &PartitionTuple, values: &[Option<&str>]) -> bool {
-    tuple.values.iter().map(Option::as_deref).eq(values.iter().copied())
+/// Sets the values of the columns that `entries` name. False if the entries are not one for each of `names`.
+fn place_entries<'v>(
+    names: &[Box<str>],
+    entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>,
+    values: &mut [Option<&'v str>],
+) -> bool {
+    let (mut known, mut unknown) = (0, 0);
+    for (position, (key, value)) in entries.into_iter().enumerate() {
+        // Writers keep the order of the columns, so the column is mostly found at the first look.
+        let column = match names.get(position) {
+            Some(name) if **name == *key => Some(position),
+            _ => names.iter().position(|name| **name == *key),
+        };
+        if let Some(column) = column {
+            values[column] = value.filter(|value| !value.is_empty());
+            known += 1;
+        } else {
+            unknown += 1;
+        }
+    }
+    known == names.len() && unknown == 0
+}
+
+fn json_of_entries<'v>(entries: impl Iterator<Item = (&'v str, Option<&'v str>)>) -> String {
+    let mut json = String::from("{");
+    for (place, (key, value)) in entries.enumerate() {
+        if place > 0 {
+            json.push(',');
+        }
+        push_json_string(&mut json, key);
+        json.push(':');
+        match value {
+            Some(value) => push_json_string(&mut json, value),
+            None => json.push_str("null"),
+        }
+    }
+    json.push('}');
+    json
+}
+
+fn is_same_tuple(tuple: &PartitionTuple, values: &[Option<&str>], logged_json: Option<&str>) -> bool {
+    tuple.logged_json.as_deref() == logged_json.map(str::as_bytes)
+        && tuple.values.iter().map(Option::as_deref).eq(values.iter().copied())
 }
 
 /// Hashes to places in the dictionary: linear probing, at most half full. The tuples stay in the dictionary

@@ -25,15 +25,21 @@ pub struct ChangedFiles {
     pub batch: FileBatch,
     /// Those that belong to the answer.
     pub rows: Rows,
-    /// Those of `rows` whose partition values are not known, though the batch shows them as null: a predicate must
-    /// keep them.
+    /// Those of `rows` whose values of the partition columns in force are not known, though the batch shows them as
+    /// null: a predicate must keep them. The log does not say them, or the file was written before the table was
+    /// partitioned as it is now.
     pub without_partition_values: Rows,
 }
 
 impl ChangedFiles {
     fn of(batch: FileBatch, rows: Rows) -> Self {
         let fields = batch.remove_fields.as_ref();
-        let lacks = |row: &u32| fields.is_some_and(|fields| !fields[*row as usize].partition_values);
+        let partitions = &batch.partitions;
+        let lacks = |row: &u32| {
+            let row = *row as usize;
+            fields.is_some_and(|fields| !fields[row].partition_values)
+                || partitions.dictionary[partitions.keys[row] as usize].logged_json.is_some()
+        };
         let without_partition_values = rows.iter().copied().filter(lacks).collect();
         Self { batch, rows, without_partition_values }
     }
@@ -110,7 +116,7 @@ struct Force {
 
 impl Force {
     fn new(InForce { protocol, metadata }: InForce) -> Self {
-        let interner = PartitionInterner::new(&partition_names(&metadata));
+        let interner = PartitionInterner::new(&partition_names(&metadata)).keeping_logged();
         Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata }
     }
 }

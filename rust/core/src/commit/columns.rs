@@ -207,7 +207,7 @@ impl Columns {
             let raw = logged.or_else(|| Some(found(index)?.partition_values)).unwrap_or("{}");
             let entries = partition_entries(raw)
                 .map_err(|_| Error::corrupt(name, "partitionValues is no map of strings"))?;
-            column.push_entries(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));
+            column.push_logged(entries.iter().map(|(key, value)| (key.as_ref(), value.as_deref())));
         }
         Ok(column.finish())
     }

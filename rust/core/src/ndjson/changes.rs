@@ -321,3 +321,6 @@ impl Piece {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,7 +97,7 @@ fn write_partition_values_and_size(file: &FileRow<'_>, out: &mut Vec<u8>) -> Res
 
 fn write_partition_values(file: &FileRow<'_>, out: &mut Vec<u8>) -> Result<()> {
     out.extend_from_slice(b",\"partitionValues\":");
-    out.extend_from_slice(file.partition_values()?);
+    out.extend_from_slice(file.logged_partition_values()?);
     Ok(())
 }
 

@@ -39,6 +39,11 @@ impl<'batch> FileRow<'batch> {
         self.partitions().map(|tuple| &*tuple.json)
     }
 
+    /// Ready JSON, as the log has it.
+    pub(super) fn logged_partition_values(&self) -> Result<&'batch [u8]> {
+        self.partitions().map(|tuple| tuple.logged_json.as_deref().unwrap_or(&tuple.json))
+    }
+
     pub(super) fn partitions(&self) -> Result<&'batch PartitionTuple> {
         let partitions = &self.batch.partitions;
         let tuple = partitions.keys.get(self.row).and_then(|key| partitions.dictionary.get(*key as usize));

@@ -268,7 +268,7 @@ impl Table {
         let count = self.files.len();
         let tuple = |file: &File| {
             let values = file.partition_texts.iter().map(|text| text.as_deref().map(Box::from)).collect();
-            Arc::new(PartitionTuple { values, json: b"{}".as_slice().into() })
+            Arc::new(PartitionTuple { values, json: b"{}".as_slice().into(), logged_json: None })
         };
         let vector = |file: &File| {
             let cardinality = file.live.iter().filter(|live| !**live).count() as i64;

@@ -35,7 +35,11 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
         modification_time_ms: vec![0],
         data_change: None,
         partitions: PartitionColumn {
-            dictionary: Arc::new(vec![Arc::new(PartitionTuple { values, json: b"{}".as_slice().into() })]),
+            dictionary: Arc::new(vec![Arc::new(PartitionTuple {
+                values,
+                json: b"{}".as_slice().into(),
+                logged_json: None,
+            })]),
             keys: vec![0],
         },
         stats: Some(StringViewArray::from(vec![stats]).into()),

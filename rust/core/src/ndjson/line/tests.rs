@@ -30,8 +30,12 @@ fn urls() -> UrlStream {
 }
 
 fn batch(paths: &[&str]) -> FileBatch {
-    let tuple = PartitionTuple { values: [Some("x".into())].into(), json: (*b"{\"d\":\"x\"}").into() };
-    let null = PartitionTuple { values: [None].into(), json: (*b"{\"d\":null}").into() };
+    let tuple = PartitionTuple {
+        values: [Some("x".into())].into(),
+        json: (*b"{\"d\":\"x\"}").into(),
+        logged_json: None,
+    };
+    let null = PartitionTuple { values: [None].into(), json: (*b"{\"d\":null}").into(), logged_json: None };
     let count = paths.len();
     FileBatch {
         source: SourceId(0),
