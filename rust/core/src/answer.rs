@@ -16,7 +16,7 @@ use crate::pool::Pool;
 use crate::predicate::{Hints, Predicate};
 use crate::scan::{Place, Scan, ScanOptions};
 use crate::sign::SignerSet;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::stop::Stop;
 use crate::table::Table;
 
@@ -114,10 +114,7 @@ pub fn changes(
     // The parquet format has one protocol, whatever the log says.
     options.include_historical_protocol &= lines.format == ResponseFormat::Delta;
     let first = changes.head();
-    let heading = match changes.heading_version() {
-        version if version == first.version() => Arc::clone(first),
-        version => table.snapshot_at(At::Version(version))?,
-    };
+    let heading = changes.heading();
     let with_version = options.include_historical_metadata || lines.format == ResponseFormat::Delta;
     let mut head = Vec::new();
     if options.include_historical_protocol {
@@ -125,7 +122,7 @@ pub fn changes(
     } else {
         append_protocol(lines.format, heading.protocol(), None, &mut head);
     }
-    append_metadata_of(table, &heading, lines.format, with_version, true, stop, &mut head)?;
+    append_metadata_of(table, heading, lines.format, with_version, true, stop, &mut head)?;
     let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     let batches = match lines.format {

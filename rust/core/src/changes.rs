@@ -52,8 +52,8 @@ pub struct Changes {
     /// In the order of versions.
     commits: Arc<[RangeCommit]>,
     head: Arc<Snapshot>,
-    /// The version whose metadata heads the answer.
-    heading_version: i64,
+    /// The version whose metadata heads the answer: later pages have it from here when log cleanup took its files.
+    heading: Arc<Snapshot>,
     client_reader_features: Vec<String>,
     kept: BTreeMap<i64, Bytes>,
     /// After a survey: what is in force since each version behind the first one that brought a protocol or metadata.
@@ -102,15 +102,15 @@ impl Changes {
         let latest = listing.latest().ok_or(Error::TableNotFound)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
         let commits = range_commits(&listing, starting_version, end)?;
-        let (heading_version, client_reader_features) = (head.version(), head.client_reader_features());
+        let client_reader_features = head.client_reader_features();
         let (storage, root) = (storage.clone(), root.to_owned());
         Ok(Self {
             storage,
             root,
             kind,
             commits,
+            heading: Arc::clone(&head),
             head,
-            heading_version,
             client_reader_features,
             kept: BTreeMap::new(),
             surveyed: None,
@@ -158,6 +158,9 @@ impl Changes {
         let commits = self.commits.iter().map(|commit| size_of::<RangeCommit>() + commit.file.name.len());
         let kept = self.kept.values().map(Bytes::len);
         let mut parts = self.head.parts();
+        if !Arc::ptr_eq(&self.heading, &self.head) {
+            parts.extend(self.heading.parts());
+        }
         parts.push(Part::shared(self, size_of::<Self>() + kept.sum::<usize>()));
         parts.push(Part::shared(&self.commits, commits.sum()));
         let metadata = self.surveyed.iter().flat_map(BTreeMap::values);
@@ -185,15 +188,21 @@ impl Changes {
 
     /// Puts the metadata of another version than the first one before the answer: a client must know its reader
     /// features, too.
-    pub fn head_by(&mut self, heading: &Snapshot) {
-        self.heading_version = heading.version();
+    pub fn head_by(&mut self, heading: Arc<Snapshot>) {
         self.require(heading.client_reader_features());
+        self.heading = heading;
     }
 
     /// The version whose metadata heads the answer.
     #[must_use]
     pub fn heading_version(&self) -> i64 {
-        self.heading_version
+        self.heading.version()
+    }
+
+    /// The snapshot of [`Self::heading_version`].
+    #[must_use]
+    pub fn heading(&self) -> &Arc<Snapshot> {
+        &self.heading
     }
 
     /// The snapshot of the first version.
@@ -219,7 +228,7 @@ impl Changes {
     #[must_use]
     pub fn identity(&self) -> String {
         let range = format!("{}-{}", self.starting_version(), self.ending_version());
-        match self.heading_version {
+        match self.heading_version() {
             heading if heading == self.starting_version() => range,
             heading => format!("{range}-{heading}"),
         }

@@ -219,7 +219,7 @@ impl Table {
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
         changes.survey()?;
         if heading != start {
-            changes.head_by(&*self.snapshot_at(At::Version(heading))?);
+            changes.head_by(self.snapshot_at(At::Version(heading))?);
         }
         let changes = Arc::new(changes);
         let parts = changes.parts();

@@ -314,6 +314,22 @@ fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
 }
 
 #[test]
+fn a_range_keeps_the_latest_version_that_heads_it_after_its_log_was_cleaned_up() {
+    let log = Log::new();
+    let table = table(&log, 64 << 20);
+    let first = table.changes(ChangeKind::Files, 8, Some(9), Heading::Latest).unwrap();
+    assert_eq!(first.heading().version(), 10);
+    let totals = table.totals(first.heading(), &Stop::default()).unwrap();
+    drop(first);
+    commit(&log, 11, &[add_row(104)]);
+    assert_eq!(snapshot(&table).version(), 11);
+    std::fs::remove_dir_all(std::path::Path::new(log.root()).join("_delta_log")).unwrap();
+    let later = table.changes(ChangeKind::Files, 8, Some(9), Heading::Version(10)).unwrap();
+    assert_eq!(table.totals(later.heading(), &Stop::default()).unwrap(), totals);
+    assert_eq!(later.batches(9).unwrap().next_version().unwrap().unwrap().adds.rows, [0]);
+}
+
+#[test]
 fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
     let log = Log::new();
     let mut rows = vec![protocol_row(), metadata_row()];
