@@ -79,8 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     revoke.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
     grant = operation("grant", "grant shares, or set the networks that it may come from")
     grant.add_argument("shares", nargs="*", metavar="SHARE")
-    grant.add_argument("--allow", dest="networks", action="append", metavar="NETWORK")
-    grant.add_argument("--allow-anywhere", dest="networks", action="store_const", const=[])
+    restriction = grant.add_mutually_exclusive_group()
+    restriction.add_argument("--allow", dest="networks", action="append", metavar="NETWORK")
+    restriction.add_argument("--allow-anywhere", dest="networks", action="store_const", const=[])
     for parser_of_shares in (add, grant):
         parser_of_shares.add_argument(
             "--allow-absent", action="store_true", help="grant shares that the configuration has not yet"
@@ -170,10 +171,15 @@ def _grant(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
     if not arguments.shares and arguments.networks is None:
         raise RecipientError("grant: name shares, or networks by --allow or --allow-anywhere")
     if arguments.shares:
-        database.grant(arguments.name, arguments.shares, allow_absent=arguments.allow_absent)
-    if arguments.networks is not None:
-        database.allow(arguments.name, arguments.networks)
-    _print(database.show(arguments.name))
+        record = database.grant(
+            arguments.name,
+            arguments.shares,
+            networks=arguments.networks,
+            allow_absent=arguments.allow_absent,
+        )
+    else:
+        record = database.allow(arguments.name, arguments.networks)
+    _print(record)
 
 
 def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:

@@ -318,11 +318,24 @@ class RecipientDatabase:
                     self._shorten(token.sha256, self._now_ms())
             return self._one(name)
 
-    def grant(self, name: str, shares: Sequence[str], *, allow_absent: bool = False) -> RecipientRecord:
-        """Grant shares; one that is granted already stays so. `allow_absent` as for `add`."""
+    def grant(
+        self,
+        name: str,
+        shares: Sequence[str],
+        *,
+        networks: Sequence[str] | None = None,
+        allow_absent: bool = False,
+    ) -> RecipientRecord:
+        """Grant shares; one that is granted already stays so. `allow_absent` as for `add`.
+
+        `networks`: they are replaced in the same change, as by `allow`; None: they stay.
+        """
         with self._change("updateSharePermissions", name) as detail:
-            self._insert_grants(self._one(name).name, shares, allow_absent=allow_absent)
+            record = self._one(name)
+            self._insert_grants(record.name, shares, allow_absent=allow_absent)
             detail["granted"] = _listed(shares)
+            if networks is not None:
+                self._replace_networks(record.name, networks, detail)
             return self._one(name)
 
     def delete(self, name: str) -> RecipientRecord:
@@ -365,9 +378,7 @@ class RecipientDatabase:
         """Replace the networks from which the recipient may come; none lets it come from anywhere."""
         with self._change("updateRecipient", name) as detail:
             record = self._one(name)
-            self._connection.execute("DELETE FROM networks WHERE recipient = ?", (record.name,))
-            self._insert_networks(record.name, networks)
-            detail["networks"] = " ".join(networks)
+            self._replace_networks(record.name, networks, detail)
             return self._one(name)
 
     def _migrate(self) -> None:
@@ -484,6 +495,11 @@ class RecipientDatabase:
             ).rowcount
             if not removed:
                 raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
+
+    def _replace_networks(self, name: str, networks: Sequence[str], detail: dict[str, str]) -> None:
+        self._connection.execute("DELETE FROM networks WHERE recipient = ?", (name,))
+        self._insert_networks(name, networks)
+        detail["networks"] = " ".join(networks)
 
     def _insert_networks(self, name: str, networks: Sequence[str]) -> None:
         for text in networks:

@@ -282,6 +282,26 @@ def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
     assert run("add", "other", "--share", "later", "--allow-absent")[0] == 0
 
 
+def test_shares_and_their_restriction_are_one_change(run, config, tmp_path, capsys):
+    run("add", "acme")
+    before = run("show", "acme")
+    code, out, err = run("grant", "acme", "logs", "--allow", "300.1.1.1")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert run("show", "acme") == before
+    assert actions(tmp_path) == [("createRecipient", "acme")]
+    for order in (["--allow", "192.0.2.1", "--allow-anywhere"], ["--allow-anywhere", "--allow", "192.0.2.1"]):
+        with pytest.raises(SystemExit) as refused:
+            main(["recipient", "grant", "acme", "-c", str(config), "logs", *order])
+        assert refused.value.code == 2
+        assert "not allowed with" in capsys.readouterr().err
+    assert run("show", "acme") == before
+    done = run("grant", "acme", "logs", "--allow", "192.0.2.1", "--allow", "192.0.2.2")[1]
+    assert "shares logs; from 192.0.2.1/32, 192.0.2.2/32" in done
+    assert "updateSharePermissions by " in run("show", "acme")[1]
+    assert "granted=logs networks=192.0.2.1 192.0.2.2" in run("show", "acme")[1]
+    assert "shares logs; from anywhere" in run("grant", "acme", "--allow-anywhere")[1]
+
+
 def test_recipients_are_deleted_and_tokens_and_history_purged_and_all_of_it_is_audited(run, tmp_path):
     run("add", "acme")
     run("rotate", "acme")
