@@ -98,7 +98,7 @@ class TokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecipientRecord:
-    """A recipient as stored. `shares` may hold `*`; no `networks` means any address."""
+    """A recipient as stored. `shares` are case-folded and may hold `*`; no `networks` means any address."""
 
     name: str
     comment: str
@@ -214,6 +214,8 @@ class RecipientDatabase:
         self._before_change = before_change
         self._on_change = on_change
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
+        # Shares are compared as in the catalog; SQLite's NOCASE knows ASCII letters alone.
+        self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
         with suppress(sqlite3.OperationalError):
             # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
             # to it. While a server of an earlier version runs the file stays as it is.
@@ -442,7 +444,10 @@ class RecipientDatabase:
             )
         )
         shares = _grouped(
-            rows("SELECT recipient, share FROM grants WHERE ?1 IS NULL OR recipient = ?1 ORDER BY share")
+            rows(
+                "SELECT DISTINCT recipient, casefold(share) AS share FROM grants"
+                " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY share"
+            )
         )
         networks = _grouped(
             rows(
@@ -486,12 +491,13 @@ class RecipientDatabase:
                     f"share {share!r} is not in the configuration, whose shares are: {there}; a share that "
                     "comes later can be granted by saying that it may be absent"
                 )
-            self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share))
+            self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share.casefold()))
 
     def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
-        for share in shares:
+        # Earlier versions stored the spelling of the command, and several of one share beside each other.
+        for folded, share in {share.casefold(): share for share in shares}.items():
             removed = self._connection.execute(
-                "DELETE FROM grants WHERE recipient = ? AND share = ?", (record.name, share)
+                "DELETE FROM grants WHERE recipient = ? AND casefold(share) = ?", (record.name, folded)
             ).rowcount
             if not removed:
                 raise RecipientError(f"share {share!r} is not granted to {record.name!r}")

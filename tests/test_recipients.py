@@ -192,6 +192,26 @@ def test_a_share_with_blanks_is_granted_and_an_absent_one_where_that_is_said(dat
     ]
 
 
+def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, tmp_path):
+    path = tmp_path / "state" / "recipients.db"
+    database.add("alice", shares=["\u00c4RZTE", "\u00e4rzte", "STRASSE", "logs"], allow_absent=True)
+    assert database.grant("alice", ["\u00c4rzte", "stra\u00dfe"], allow_absent=True).shares == (
+        "logs",
+        "strasse",
+        "\u00e4rzte",
+    )
+    with closing(sqlite3.connect(path, isolation_level=None)) as earlier_version:
+        earlier_version.execute("INSERT INTO grants VALUES ('alice', '\u00c4RZTE')")
+        earlier_version.execute("INSERT INTO grants VALUES ('alice', 'stra\u00dfe')")
+    assert database.show("alice").shares == ("logs", "strasse", "\u00e4rzte")
+    record = database.revoke("alice", shares=["\u00e4rzte", "\u00c4rzte", "Stra\u00dfe"])
+    assert record.shares == ("logs",)
+    [(recipient, _)] = StoredReader(path).read()
+    assert recipient.shares == {"logs"}
+    with pytest.raises(RecipientError, match="not granted"):
+        database.revoke("alice", shares=["\u00c4RZTE"])
+
+
 def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
     first = database.add("alice")
     clock.now_ms += 1
