@@ -167,7 +167,7 @@ pub(crate) fn in_commit_timestamp_ms(
     file: &LogFileEntry,
 ) -> Result<Option<i64>> {
     let path = log_file_path(root, &file.name);
-    let stored = storage.open(&path, Some(file.size), file.entity_tag.as_deref())?;
+    let stored = storage.open(&path, Some(file.size), file.listed())?;
     let start = stored.read_range(0, FIRST_LINE_BYTES.min(stored.size() as usize))?;
     let first_line = memchr::memchr(b'\n', &start).map(|end| start.slice(..end));
     let from_first_line = first_line

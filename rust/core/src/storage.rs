@@ -41,6 +41,24 @@ pub struct LogFileEntry {
     pub entity_tag: Option<Box<str>>,
 }
 
+/// How a listing tells the content of a file from another one of the same name and size.
+#[derive(Debug, Clone, Copy)]
+pub struct Listed<'a> {
+    /// As [`LogFileEntry::entity_tag`].
+    pub entity_tag: &'a str,
+    /// As [`LogFileEntry::modified_ms`].
+    pub modified_ms: i64,
+}
+
+impl LogFileEntry {
+    /// What [`Storage::open`] knows the file's content by. `None` where the store lists no entity tags.
+    #[must_use]
+    pub fn listed(&self) -> Option<Listed<'_>> {
+        let entity_tag = self.entity_tag.as_deref()?;
+        Some(Listed { entity_tag, modified_ms: self.modified_ms })
+    }
+}
+
 /// A place that table roots are read from. Cheap to clone; `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Storage(Inner);
@@ -114,12 +132,15 @@ impl Storage {
         }
     }
 
-    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet. With the
-    /// entity tag from a listing, a file that was replaced since is [`Error::FileNotFound`].
-    pub fn open(&self, path: &str, size_hint: Option<u64>, entity_tag: Option<&str>) -> Result<StoredFile> {
+    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet. With what a
+    /// listing says of its content, a file that was replaced since is [`Error::FileNotFound`].
+    ///
+    /// Some remote stores list another entity tag than they send with the object. There a file of the listed size
+    /// and modification time, by whole seconds, is the listed one.
+    pub fn open(&self, path: &str, size_hint: Option<u64>, listed: Option<Listed<'_>>) -> Result<StoredFile> {
         match &self.0 {
-            Inner::Local => StoredFile::local(path, entity_tag),
-            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint, entity_tag),
+            Inner::Local => StoredFile::local(path, listed.map(|listed| listed.entity_tag)),
+            Inner::Remote(remote) => StoredFile::remote(remote, path, size_hint, listed),
         }
     }
 }
@@ -178,9 +199,8 @@ mod tests {
         let path = log.join("00000000000000000001.checkpoint.parquet");
         std::fs::write(&path, "one").unwrap();
         let list = || Storage::local().list_log(&text(root.path()), "").unwrap().remove(0);
-        let open = |entry: &LogFileEntry| {
-            Storage::local().open(&text(&path), Some(entry.size), entry.entity_tag.as_deref())
-        };
+        let open =
+            |entry: &LogFileEntry| Storage::local().open(&text(&path), Some(entry.size), entry.listed());
         let first = list();
         assert_eq!(open(&first).unwrap().size(), 3);
         let file = std::fs::File::create(&path).unwrap();

@@ -39,7 +39,7 @@ use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path::{self, DataPath};
 use crate::partition::PartitionInterner;
 use crate::segment::{CheckpointFiles, CheckpointKind};
-use crate::storage::{Storage, StoredFile};
+use crate::storage::{Listed, Storage, StoredFile};
 use crate::{Error, Result};
 use json_file::JsonPieces;
 use parquet_file::ParquetFile;
@@ -149,6 +149,7 @@ struct Part {
     size: u64,
     /// As the log's listing has it, which has no sidecars: their names never come again.
     entity_tag: Option<Box<str>>,
+    modified_ms: i64,
     is_json: bool,
 }
 
@@ -166,6 +167,7 @@ impl Checkpoint {
                 path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
                 size: file.size,
                 entity_tag: file.entity_tag.clone(),
+                modified_ms: file.modified_ms,
                 is_json: files.kind == CheckpointKind::UuidJson,
             };
             let is_known = top.protocol.is_some() && top.metadata.is_some();
@@ -247,11 +249,20 @@ impl Part {
             return Err(wrong());
         }
         let path = log_path::join(root, &format!("{}/{name}", log_path::SIDECAR_DIRECTORY));
-        Ok(Self { name: (*name).into(), path, size: sidecar.size_in_bytes, entity_tag: None, is_json: false })
+        Ok(Self {
+            name: (*name).into(),
+            path,
+            size: sidecar.size_in_bytes,
+            entity_tag: None,
+            modified_ms: 0,
+            is_json: false,
+        })
     }
 
     fn stored(&self, storage: &Storage) -> Result<StoredFile> {
-        storage.open(&self.path, Some(self.size), self.entity_tag.as_deref())
+        let entity_tag = self.entity_tag.as_deref();
+        let listed = entity_tag.map(|entity_tag| Listed { entity_tag, modified_ms: self.modified_ms });
+        storage.open(&self.path, Some(self.size), listed)
     }
 
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {

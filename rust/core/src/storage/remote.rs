@@ -189,17 +189,18 @@ impl Remote {
         Ok(meta.size)
     }
 
-    /// A range of an object of `size` bytes, and the object's entity tag. With `same_as` the object must still have
-    /// that tag.
+    /// A range of an object of `size` bytes, and what the answer says of the object. With `same_as` the object must
+    /// still have that tag.
     pub(super) async fn read_range(
         &self,
         path: &str,
         range: std::ops::Range<u64>,
         size: u64,
         same_as: Option<String>,
-    ) -> Result<(Bytes, Option<String>)> {
-        let options =
-            GetOptions { range: Some(GetRange::Bounded(range)), if_match: same_as, ..GetOptions::default() };
+    ) -> Result<Piece> {
+        // By RFC 9110 no weak tag ever matches; the caller compares the answers' tags.
+        let if_match = same_as.filter(|tag| !tag.starts_with("W/"));
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), if_match, ..GetOptions::default() };
         let failed = |error: &object_store::Error| store_error(path, error);
         let answer = self.store.get_opts(&key(path)?, options).await.map_err(|error| failed(&error))?;
         if answer.meta.size != size {
@@ -207,8 +208,10 @@ impl Remote {
                 detail: format!("{path} was replaced while it was read"),
             });
         }
-        let tag = answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some());
-        Ok((answer.bytes().await.map_err(|error| failed(&error))?, tag))
+        let entity_tag = answer.meta.e_tag.clone().filter(|tag| plain_tag(tag).is_some());
+        let modified_s = answer.meta.last_modified.timestamp();
+        let bytes = answer.bytes().await.map_err(|error| failed(&error))?;
+        Ok(Piece { bytes, entity_tag, modified_s })
     }
 
     async fn read_whole(&self, path: &str) -> Result<Bytes> {
@@ -216,6 +219,23 @@ impl Remote {
         let answer = self.store.get(&key(path)?).await.map_err(|error| failed(&error))?;
         check_whole_file_size(path, answer.meta.size)?;
         answer.bytes().await.map_err(|error| failed(&error))
+    }
+}
+
+/// A range of an object.
+pub(super) struct Piece {
+    pub(super) bytes: Bytes,
+    /// Of the whole object, as the store spells it.
+    pub(super) entity_tag: Option<String>,
+    /// Of the whole object, seconds since the epoch: HTTP knows no parts of seconds.
+    pub(super) modified_s: i64,
+}
+
+#[cfg(test)]
+impl Remote {
+    /// Reads from a store of the process.
+    pub(super) fn with_store(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, ..Self::s3(&S3Options::new("bucket", "us-east-1")).unwrap() }
     }
 }
 

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::local;
 use super::remote::Remote;
 use super::window::Windows;
+use super::{Listed, local};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -45,13 +45,13 @@ impl StoredFile {
         remote: &Arc<Remote>,
         path: &str,
         size_hint: Option<u64>,
-        entity_tag: Option<&str>,
+        listed: Option<Listed<'_>>,
     ) -> Result<Self> {
         let size = match size_hint {
             Some(size) => size,
             None => remote.size(path)?,
         };
-        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size, entity_tag);
+        let windows = Windows::new(Arc::clone(remote), path.to_owned(), size, listed);
         Ok(Self { source: Source::Remote(Arc::new(windows)), size, name: log_path::file_name(path).into() })
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
-use super::remote::{Remote, plain_tag};
-use super::runtime;
+use super::remote::{Piece, Remote, plain_tag};
+use super::{Listed, runtime};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
@@ -28,8 +28,8 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
-    /// Of the listing that named the file.
-    listed_tag: Option<Box<str>>,
+    /// The entity tag and the modification time, in milliseconds, of the listing that named the file.
+    listed: Option<(Box<str>, i64)>,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -54,10 +54,10 @@ impl std::fmt::Debug for Windows {
 }
 
 impl Windows {
-    pub(super) fn new(remote: Arc<Remote>, path: String, size: u64, listed_tag: Option<&str>) -> Self {
-        let listed_tag = listed_tag.map(Box::from);
+    pub(super) fn new(remote: Arc<Remote>, path: String, size: u64, listed: Option<Listed<'_>>) -> Self {
+        let listed = listed.map(|listed| (listed.entity_tag.into(), listed.modified_ms));
         let (state, arrived) = (Mutex::default(), Condvar::new());
-        let shared = Shared { remote, path, size, listed_tag, state, arrived };
+        let shared = Shared { remote, path, size, listed, state, arrived };
         Self { shared: Arc::new(shared) }
     }
 
@@ -131,6 +131,17 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Whether a piece of an object of the listed size is of the object that was listed. Some stores and proxies send
+    /// another tag than was listed, so a tag that differs alone does not mean that the object was replaced.
+    fn is_listed(&self, piece: &Piece) -> bool {
+        let (Some((tag, modified_ms)), Some(found)) =
+            (&self.listed, piece.entity_tag.as_deref().and_then(plain_tag))
+        else {
+            return true;
+        };
+        **tag == *found || modified_ms.div_euclid(1000) == piece.modified_s
+    }
 }
 
 /// Delivers a window, or a failure if the fetch was dropped: nobody waits for ever.
@@ -147,21 +158,22 @@ impl Arrival {
         self.deliver(answer);
     }
 
-    fn deliver(&mut self, answer: Result<(Bytes, Option<String>)>) {
+    fn deliver(&mut self, answer: Result<Piece>) {
         self.delivered = true;
         let mut state = self.shared.lock();
-        let content = answer.and_then(|(bytes, tag)| {
-            if state.entity_tag.is_some() && tag.is_some() && state.entity_tag != tag {
+        let content = answer.and_then(|piece| {
+            if state.entity_tag.is_some()
+                && piece.entity_tag.is_some()
+                && state.entity_tag != piece.entity_tag
+            {
                 return Err(changed());
             }
-            if let (Some(listed), Some(found)) = (&self.shared.listed_tag, tag.as_deref().and_then(plain_tag))
-                && **listed != *found
-            {
+            if !self.shared.is_listed(&piece) {
                 // What was listed is there no more.
                 return Err(Error::FileNotFound { file: log_path::file_name(&self.shared.path).to_owned() });
             }
-            state.entity_tag = state.entity_tag.take().or(tag);
-            Ok(bytes)
+            state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
+            Ok(piece.bytes)
         });
         if let Some(slot) = state.slots.get_mut(&self.index) {
             slot.content = Some(content);
@@ -200,4 +212,57 @@ fn changed() -> Error {
 
 fn lost() -> Error {
     Error::StorageUnavailable { detail: "a read of the log was dropped".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    const PATH: &str = "t/_delta_log/00000000000000000007.checkpoint.parquet";
+    const SIZE: u64 = 2 * WINDOW_BYTES;
+
+    /// Puts an object. Returns its plain entity tag and its modification time in milliseconds.
+    fn put(store: &Arc<InMemory>, byte: u8) -> (String, i64) {
+        let put = async {
+            let location = PATH.into();
+            store.put(&location, vec![byte; SIZE as usize].into()).await.unwrap();
+            store.head(&location).await.unwrap()
+        };
+        let meta = runtime::block_on(put).unwrap();
+        (plain_tag(&meta.e_tag.unwrap()).unwrap().to_owned(), meta.last_modified.timestamp_millis())
+    }
+
+    fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64) -> Windows {
+        let remote = Arc::new(Remote::with_store(Arc::clone(store) as _));
+        Windows::new(remote, PATH.into(), SIZE, Some(Listed { entity_tag, modified_ms }))
+    }
+
+    #[test]
+    fn an_object_with_another_tag_than_was_listed_is_the_listed_one_if_its_time_is_the_listed_one() {
+        let store = Arc::new(InMemory::new());
+        let (tag, modified_ms) = put(&store, 1);
+        let second = modified_ms.div_euclid(1000) * 1000;
+        for (tag, modified_ms) in [(&*tag, second - 60_000), ("other", second), ("other", second + 999)] {
+            let windows = windows(&store, tag, modified_ms);
+            assert_eq!(windows.read(WINDOW_BYTES - 1, 2).unwrap(), [1; 2][..], "{tag} {modified_ms}");
+        }
+        for modified_ms in [second - 1, second + 1000] {
+            let replaced = windows(&store, "other", modified_ms).read(0, 1);
+            assert!(matches!(replaced, Err(Error::FileNotFound { .. })), "{replaced:?}");
+        }
+    }
+
+    #[test]
+    fn all_windows_are_of_the_object_of_the_first_one_whatever_tag_was_listed() {
+        let store = Arc::new(InMemory::new());
+        let (_, modified_ms) = put(&store, 1);
+        let windows = windows(&store, "other", modified_ms);
+        assert_eq!(windows.read(0, 1).unwrap(), [1][..]);
+        put(&store, 2);
+        let mixed = windows.read(WINDOW_BYTES, 1);
+        assert!(matches!(mixed, Err(Error::StorageUnavailable { .. })), "{mixed:?}");
+    }
 }
