@@ -308,7 +308,8 @@ impl HotCache {
         *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
     }
 
-    /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget.
+    /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget. Columns
+    /// that are larger than the whole budget by now leave alone, and are too large from then on.
     pub fn recount(&self, key: &HotKey) {
         let columns = match self.lock().slots.get(key) {
             Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
@@ -321,8 +322,10 @@ impl HotCache {
         {
             let before = std::mem::replace(bytes, counted);
             state.used_bytes = state.used_bytes - before + counted;
+            let too_large = state.remove_too_large(key);
+            keep_within_budget(state);
+            drop(too_large);
         }
-        keep_within_budget(state);
     }
 
     /// Keeps something of a table for later requests, and returns the number to find it by. `None` where it does not
@@ -424,6 +427,19 @@ impl State {
         self.budget_bytes > 0
             && !self.slots.contains_key(key)
             && self.too_large.get(&key.table).is_none_or(fits)
+    }
+
+    /// Takes out columns that are larger than the whole budget: to drop others for them would not make them fit.
+    #[must_use]
+    fn remove_too_large(&mut self, key: &HotKey) -> Option<Kin> {
+        let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
+        if *bytes <= self.budget_bytes {
+            return None;
+        }
+        let files = columns.batches.iter().map(|batch| batch.files.len() as u64).sum();
+        let too_large = TooLarge { files, bytes: *bytes };
+        self.too_large.insert(key.table, too_large);
+        self.remove(&Entry::Columns(key.clone()))
     }
 
     /// Takes out what was not used for longest. It is the caller's to drop when it does not hold the state.
@@ -578,7 +594,9 @@ impl HotBuilder {
         state.used_bytes += bytes;
         state.uses.insert(last_used, Entry::Columns(self.key.clone()));
         state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
+        let too_large = state.remove_too_large(&self.key);
         keep_within_budget(state);
+        drop(too_large);
     }
 }
 
@@ -736,6 +754,35 @@ mod tests {
         assert!((0..4).all(|_| builder.push(&batch(1000))), "one that fits does");
         builder.finish();
         assert!(cache.get(&key(3)).is_some() && cache.get(&key(1)).is_none());
+    }
+
+    #[test]
+    fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
+        for grows_while_it_is_built in [true, false] {
+            let cache = Arc::new(HotCache::new(1 << 30));
+            fill(&cache, 1, 10);
+            let others = cache.used_bytes();
+            let columns = batch(1500);
+            let mut builder = cache.build(&key(2), Some(1500)).unwrap();
+            assert!(builder.push(&columns));
+            // More than that by less than the ids take.
+            cache.set_budget(cache.used_bytes() + 1000);
+            if grows_while_it_is_built {
+                assert!(columns.ids(IdScheme::Delta, 1500).is_some());
+                builder.finish();
+            } else {
+                builder.finish();
+                cache.recount(&key(2));
+                assert!(cache.get(&key(1)).is_some() && cache.get(&key(2)).is_some());
+                assert!(columns.ids(IdScheme::Delta, 1500).is_some());
+                cache.recount(&key(2));
+            }
+            assert!(cache.get(&key(2)).is_none());
+            assert!(cache.get(&key(1)).is_some(), "it is not to blame");
+            assert_eq!(cache.used_bytes(), others);
+            assert!(cache.build(&key(2), Some(1500)).is_none());
+            assert!(cache.build(&key(2), Some(100)).is_some(), "files were removed");
+        }
     }
 
     #[test]
