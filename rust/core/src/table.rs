@@ -182,7 +182,7 @@ impl Table {
     /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
     pub fn remember(&self, snapshot: &Arc<Snapshot>) {
         let now = Instant::now();
-        if lock(&self.remembered).find(now, |known| std::ptr::eq(known, &raw const **snapshot)).is_none() {
+        if !lock(&self.remembered).touch(snapshot, now) {
             // Counted while nobody waits for the lock.
             let parts = snapshot.parts();
             lock(&self.remembered).insert(snapshot, parts, now);

@@ -36,18 +36,28 @@ impl<T: Any + Send + Sync> Remembered<T> {
         Self { table, cache, entries: Vec::new() }
     }
 
-    /// The one that was used last of those that are wanted. Marks it as used.
+    /// The one that was used last of those that are wanted, also one that left the cache while others hold it. Marks
+    /// it as used.
     pub(super) fn find(&mut self, now: Instant, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.entries.retain(|entry| entry.item.strong_count() > 0);
         let is_found = |entry: &Entry<T>| entry.item.upgrade().is_some_and(|item| is_wanted(&item));
         let place = self.entries.iter().rposition(is_found)?;
-        let mut found = self.entries.remove(place);
-        let item = found.item.upgrade()?;
-        if self.cache.touch(found.number) {
-            found.used_at = now;
-            self.entries.push(found);
-        }
+        let item = self.entries[place].item.upgrade()?;
+        self.touch(&item, now);
         Some(item)
+    }
+
+    /// Marks one as used; false if it is not kept.
+    pub(super) fn touch(&mut self, item: &Arc<T>, now: Instant) -> bool {
+        let is_item = |entry: &Entry<T>| std::ptr::eq(entry.item.as_ptr(), Arc::as_ptr(item));
+        let Some(place) = self.entries.iter().rposition(is_item) else { return false };
+        let mut found = self.entries.remove(place);
+        if !self.cache.touch(found.number) {
+            return false;
+        }
+        found.used_at = now;
+        self.entries.push(found);
+        true
     }
 
     /// Keeps it, if it fits into the cache's budget. `parts` is all that it holds.
@@ -151,6 +161,23 @@ mod tests {
         cache.forget(1);
         assert!(!has(&mut remembered, 1, now));
         assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_left_the_cache_is_found_while_somebody_holds_it_but_is_not_kept() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        let item = Arc::new(0);
+        let parts = || vec![Part::shared(&item, 10)];
+        assert!(!remembered.touch(&item, now));
+        remembered.insert(&item, parts(), now);
+        assert!(remembered.touch(&item, now));
+        cache.shrink(0);
+        assert!(!remembered.touch(&item, now));
+        remembered.insert(&item, parts(), now);
+        cache.shrink(0);
+        assert!(has(&mut remembered, 0, now));
+        assert!(!remembered.touch(&item, now));
     }
 
     #[test]
