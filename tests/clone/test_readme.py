@@ -206,11 +206,10 @@ def test_the_program_for_spark_submit_is_that_of_the_installed_package(shell: Sh
 def provider(shell: Shell, versitygw: VersityGw, demo_tables: Path) -> tuple[Shell, int]:
     """A shell beside the README's share.yaml, with the store's keys in its environment; the server's port."""
     (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
-    # What a reader writes differently, too: the store, a free port, and the second share of the later lines.
+    # What a reader writes differently, too: the store and a free port.
     port = free_port()
     here = f"region: {versitygw.region}, endpoint: '{versitygw.endpoint}', pathStyle: true"
     yaml = yaml.replace("region: eu-central-1", here).replace("port: 8080", f"port: {port}")
-    yaml = yaml.replace("gateway:\n", "  - name: logs\n    schemas: []\ngateway:\n")
     (shell.directory / "share.yaml").write_text(yaml)
     versitygw.upload(demo_tables / "orders", "my-bucket", "warehouse/orders")
     keys = {
