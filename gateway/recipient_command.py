@@ -17,6 +17,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gateway.audit import AuditLog
 from gateway.commands.lifetimes import life, seconds
@@ -33,6 +34,7 @@ from gateway.serving.administration import endpoint, open_audit, open_database
 from gateway.sharing import epoch_ms
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
 READING = frozenset({"show", "list"})
 
 
@@ -148,6 +150,7 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
             deliver=lambda issued: file.write(profile(endpoint(config), issued)),
             committed=file.keep,
         )
+    _warn_of_host(config, arguments)
     _tell_file(arguments)
 
 
@@ -160,6 +163,7 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
             deliver=lambda issued: file.write(profile(endpoint(config), issued)),
             committed=file.keep,
         )
+    _warn_of_host(config, arguments)
     _tell_file(arguments)
 
 
@@ -224,6 +228,16 @@ def _place(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
     if arguments.profile is None:
         return PrintedProfile()
     return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
+
+
+def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
+    """Say on the standard error that a profile names a host that leads other machines to themselves."""
+    host = urlsplit(config.public_url).hostname or ""
+    if arguments.profile is not None and host in NO_PUBLIC_HOSTS:
+        sys.stderr.write(
+            f"delta-gateway recipient: warning: the profile names the host '{host}', by which no other "
+            "machine reaches this server; gateway.publicUrl sets the address for recipients\n"
+        )
 
 
 def _tell_file(arguments: argparse.Namespace) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import sqlite3
 import stat
@@ -11,6 +13,7 @@ import subprocess
 import sys
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -150,6 +153,41 @@ def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkey
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link to a pipe", "device"])
+def test_only_a_regular_file_is_replaced(run, tmp_path, overwrite, kind):
+    place = tmp_path / "place"
+    if kind == "directory":
+        place.mkdir()
+    elif kind == "device":
+        place.symlink_to("/dev/null")
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        place = tmp_path / "pipe" if kind == "pipe" else place
+        if kind != "pipe":
+            place.symlink_to("pipe")
+    before = place.lstat()
+    code, out, err = run("add", "acme", "--profile", place, *overwrite)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "is not a regular file" in err
+    assert (place.lstat().st_ino, place.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert run("list")[1] == ""
+
+
+@pytest.mark.parametrize("target_exists", [False, True])
+def test_a_profile_is_written_where_a_link_points(run, tmp_path, target_exists):
+    (tmp_path / "kept").mkdir()
+    link, target = tmp_path / "acme.share", tmp_path / "kept" / "acme.share"
+    link.symlink_to("kept/acme.share")
+    if target_exists:
+        target.write_text("an earlier one")
+        assert "exists; --overwrite" in run("add", "acme", "--profile", link)[2]
+    assert run("add", "acme", "--profile", link, *["--overwrite"][: int(target_exists)])[0] == 0
+    assert link.is_symlink()
+    assert "bearerToken" in json.loads(target.read_text())
+    assert [path.name for path in target.parent.iterdir()] == ["acme.share"]
+
+
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):
@@ -179,6 +217,41 @@ def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys,
     text = ended.stdout if printed else profile.read_text()
     assert live_tokens(tmp_path) == [recipients.token_sha256(json.loads(text)["bearerToken"])]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "host"),
+    [
+        ("", "localhost"),
+        ("host: 0.0.0.0", "0.0.0.0"),
+        ("host: '::'", "::"),
+        ("host: sharing.example.com", None),
+        ("host: 0.0.0.0", None),
+    ],
+)
+def test_a_profile_of_an_address_for_this_machine_alone_is_warned_of(run, config, tmp_path, keys, host):
+    public = "gateway: {publicUrl: 'https://sharing.example.com', " if host is None else "gateway: {"
+    config.write_text(CONFIG.replace("gateway: {", public) + keys)
+    for operation in ("add", "rotate"):
+        code, _, err = run(operation, "acme", "--profile", tmp_path / "acme.share", "--overwrite")
+        assert code == 0
+        assert ("gateway.publicUrl" in err) == (host is not None)
+        assert host is None or f"names the host '{host}'" in err
+    assert "publicUrl" not in run("rotate", "acme")[2]
+
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_lines_run_with_the_readmes_configuration(tmp_path, monkeypatch, capsys):
+    (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (tmp_path / "share.yaml").write_text(yaml)
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^\$ delta-gateway (recipient [^#\n]*)", README, re.MULTILINE)
+    assert len(lines) >= 7
+    for line in lines:
+        assert main(shlex.split(line)) == 0, capsys.readouterr().err
+    assert "shares logs, sales" in capsys.readouterr().out
 
 
 def test_a_file_that_comes_meanwhile_is_not_written_over(tmp_path):

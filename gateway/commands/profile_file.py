@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import tempfile
 from contextlib import suppress
@@ -29,13 +30,15 @@ class ProfileFile:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         """Raises OSError where no file can be written, and FileExistsError unless it is to be overwritten."""
-        self._path = path
         self._overwrite = overwrite
         self._earlier: Path | None = None
         self._published = False
         self._signals = HeldSignals()
-        if path.exists() and not overwrite:
+        # A renaming would replace a link, a pipe or a device itself, and nobody would get the profile.
+        self._path = _regular(path)
+        if self._path.exists() and not overwrite:
             raise _exists(path)
+        path = self._path
         try:
             # In the same directory, and with its owner's rights alone.
             descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -141,6 +144,19 @@ class PrintedProfile:
     def keep(self) -> None:
         """The token counts. A signal that waited comes now."""
         self._signals.release()
+
+
+def _regular(path: Path) -> Path:
+    """The path behind all links, which is that of a regular file or of none. Raises OSError."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise OSError(f"the profile {path} cannot be written: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise OSError(f"the profile {path} cannot be written: it exists and is not a regular file")
+    return Path(os.path.realpath(path))
 
 
 def _exists(path: Path) -> FileExistsError:
