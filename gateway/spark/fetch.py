@@ -1,9 +1,9 @@
 """Reads the bytes of listed files in a task, with URLs that stay fresh.
 
 Comes in: listed files and the query that listed them. Goes out: Parquet sources and deletion vector rows.
-A URL is replaced shortly before it expires, and once when the store refuses it: the query is asked again
-(by refresh token where the server gave one) and the same file is found in the new answer. One
-`FileFetcher` belongs to one task.
+A URL is replaced shortly before it expires, and once when the store refuses it: the files are listed again,
+by the refresh token, by the version, or by the query as it was, and the same file is found in the new answer.
+One `FileFetcher` belongs to one task.
 """
 
 import time
@@ -38,12 +38,36 @@ class Origin:
     version: int | None
     refresh_token: str | None = None
 
-    def refresh_query(self) -> Query:
-        """The query that answers the same files with new URLs."""
-        if self.refresh_token is None:
-            return self.query
-        kept = {name: value for name, value in self.query.parameters.items() if name != "includeRefreshToken"}
-        return replace(self.query, parameters={**kept, "refreshToken": self.refresh_token})
+    @property
+    def is_range(self) -> bool:
+        """Whether the files are those of a range of versions, not of one."""
+        return self.query.changes or "startingVersion" in self.query.parameters
+
+    def key(self, file: DataFile) -> Any:
+        """What names a file in every answer to the same query."""
+        vector = file.deletion_vector
+        name = (file.id, vector.identity if vector else None)
+        # A snapshot's file has a version only in some answers: where a version was asked for.
+        return (file.kind, file.version, *name) if self.is_range else name
+
+    def refresh_queries(self) -> tuple[Query, ...]:
+        """The queries that answer the same files with new URLs, in the order to try them.
+
+        A DataFrame is used for longer than its refresh token lives: the version it was listed at comes next,
+        which servers refuse where no history is shared, then the query itself.
+        """
+        if self.is_range:
+            return (self.query,)
+        parameters = {
+            name: value for name, value in self.query.parameters.items() if name != "includeRefreshToken"
+        }
+        choices = [parameters]
+        if self.version is not None and "version" not in parameters:
+            hints = {name: value for name, value in parameters.items() if name != "timestamp"}
+            choices.insert(0, {**hints, "version": self.version})
+        if self.refresh_token is not None:
+            choices.insert(0, {**parameters, "refreshToken": self.refresh_token})
+        return tuple(replace(self.query, parameters=chosen) for chosen in choices)
 
 
 class StaleListing(Exception):
@@ -62,7 +86,8 @@ class FileFetcher:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._origin = origin
-        self._files = {_key(file): file for file in files}
+        self._queries = origin.refresh_queries()
+        self._files = {origin.key(file): file for file in files}
         self._transport = transport or Transport()
         self._now_ms = now_ms
 
@@ -102,7 +127,7 @@ class FileFetcher:
         return sorted(rows)
 
     def _with_fresh_url(self, file: DataFile, read: Callable[[DataFile], Answer]) -> Answer:
-        current = self._files[_key(file)]
+        current = self._files[self._origin.key(file)]
         if current.expires_ms is not None and current.expires_ms - _EARLY_MS < self._now_ms():
             current = self._renewed(file)
         try:
@@ -114,27 +139,37 @@ class FileFetcher:
 
     def _renewed(self, file: DataFile) -> DataFile:
         """List again and renew every file of this task that is found."""
+        missing = self._list_again()
+        if self._origin.key(file) in missing:
+            raise StaleListing(
+                "a file's URL expired and the server lists that file no longer: the table has moved on; load "
+                "it again, read a pinned version (versionAsOf), or share the table with history"
+            )
+        return self._files[self._origin.key(file)]
+
+    def _list_again(self) -> set[Any]:
+        """List by the first query that is not refused; the keys of the files that it does not answer."""
+        while True:
+            try:
+                return self._list_by(self._queries[0])
+            except HttpError as error:
+                # What is refused once is refused for the rest of the task.
+                if not error.is_refusal or len(self._queries) == 1:
+                    raise
+                self._queries = self._queries[1:]
+
+    def _list_by(self, query: Query) -> set[Any]:
         client = ShareClient(self._origin.profile, self._origin.table, self._transport)
         missing = set(self._files)
-        for page in client.pages(self._origin.refresh_query()):
+        for page in client.pages(query):
             for listed in page.files:
-                key = _key(listed)
+                key = self._origin.key(listed)
                 if key in missing:
                     missing.remove(key)
                     self._files[key] = listed
             if not missing:
                 break
-        if _key(file) in missing:
-            raise StaleListing(
-                "a file's URL expired and the server lists that file no longer: the table moved on; read a "
-                "pinned version (versionAsOf), or share the table with history"
-            )
-        return self._files[_key(file)]
-
-
-def _key(file: DataFile) -> Any:
-    vector = file.deletion_vector
-    return (file.kind, file.id, file.version, vector.identity if vector else None)
+        return missing
 
 
 def _vector_url(file: DataFile, vector: DeletionVector) -> str:

@@ -1,17 +1,26 @@
 """URLs stay fresh: renewed before they expire, and once when the store refuses them."""
 
 import json
+import shutil
+import time
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from clients.server import running_gateway, share
+from pyspark.sql.types import StructType
 from spark.answers import HEAD, Answers, listening
+from tables.demo import CITIES
 
 from gateway.spark.actions import DataFile, DeletionVector, FileKind
 from gateway.spark.client import Query, TableName
 from gateway.spark.fetch import FileFetcher, Origin, StaleListing
+from gateway.spark.options import ReadOptions
+from gateway.spark.planning import plan_snapshot, read_partition
 from gateway.spark.profile import Profile
+from gateway.spark.schema import shared_schema
 from gateway.spark.transport import HttpError, Retries, Transport
 
 NOW_MS = 1_000_000_000_000
@@ -102,6 +111,92 @@ def test_a_file_that_is_listed_no_longer_says_what_to_do(answers: Answers) -> No
     answers.say(*HEAD, line(answers, "b"), {"endStreamAction": {}})
     with pytest.raises(StaleListing, match="versionAsOf"):
         fetcher(answers, file).source(file)
+
+
+def test_a_refused_refresh_token_gives_way_to_the_version_and_then_to_the_query(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + 1000)
+    content(answers, b"{}", 400)
+    content(answers, b"{}", 400)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    kept = {"jsonPredicateHints": "{}", "maxFiles": 10}
+    assert [json.loads(body) for _, body in answers.asked[:3]] == [
+        {**kept, "refreshToken": "r"},
+        {**kept, "version": 1},
+        kept,
+    ]
+
+
+def test_refused_queries_are_not_sent_again_for_the_next_file(answers: Answers) -> None:
+    files = [listed(answers, name, expires_ms=NOW_MS) for name in "ab"]
+    content(answers, b"{}", 400)
+    for name in "ab":
+        answers.say(*HEAD, line(answers, name), {"endStreamAction": {}})
+        content(answers)
+    reading = fetcher(answers, *files)
+    for file in files:
+        reading.source(file)
+    asked = [json.loads(body) for path, body in answers.asked if path.endswith("/query")]
+    assert ["refreshToken" in body for body in asked] == [True, False, False]
+
+
+def test_a_refusal_of_every_query_is_the_error(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS)
+    for _ in range(3):
+        content(answers, b"{}", 403)
+    with pytest.raises(HttpError) as caught:
+        fetcher(answers, file).source(file)
+    assert caught.value.status == 403
+
+
+def test_a_range_of_versions_is_listed_again_as_it_was(answers: Answers) -> None:
+    for query in (Query({"startingVersion": 1}), Query({"startingVersion": 1}, changes=True)):
+        origin = Origin(Profile(answers.url, "t"), TableName("s", "d", "t"), query, 1)
+        assert origin.refresh_queries() == (query,)
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_what_was_planned_is_read_after_its_urls_and_refresh_token_end(
+    demo_tables: Path, tmp_path: Path, history: bool
+) -> None:
+    """The table moves on meanwhile, first without and then with a change of the files that are read."""
+    root = tmp_path / "cities"
+    shutil.copytree(demo_tables / "cities", root)
+    lives = {"preSignedUrlTimeoutSeconds": 6, "refreshTokenTtlMs": 4000}
+    shares = [share("demo", {"cities": str(root)}, historyShared=history)]
+    with running_gateway(tmp_path, shares, **lives) as gateway:
+        options = ReadOptions.parse({"profile": str(gateway.profile), "path": "demo.default.cities"})
+        head = options.client().head()
+        schema = StructType(list(shared_schema(head).fields))
+        planned = plan_snapshot(options, head)
+
+        def rows() -> int:
+            return sum(batch.num_rows for one in planned for batch in read_partition(one, schema))
+
+        assert rows() == len(CITIES)
+        time.sleep(7)
+        assert rows() == len(CITIES)
+        commit(root, {"commitInfo": {"operation": "nothing"}})
+        assert rows() == len(CITIES)
+        commit(root, *removes(root))
+        if history:
+            assert rows() == len(CITIES)
+        else:
+            with pytest.raises(StaleListing, match="load it again"):
+                rows()
+
+
+def commit(root: Path, *actions: Any) -> None:
+    latest = max(int(one.stem) for one in root.glob("_delta_log/*.json") if one.stem.isdigit())
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    (root / f"_delta_log/{latest + 1:020}.json").write_text(text)
+
+
+def removes(root: Path) -> list[Any]:
+    lines = [one for log in sorted(root.glob("_delta_log/*.json")) for one in log.read_text().splitlines()]
+    added = [action["add"]["path"] for action in map(json.loads, lines) if "add" in action]
+    return [{"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}} for path in added]
 
 
 def test_a_file_of_another_size_is_refused(answers: Answers) -> None:
