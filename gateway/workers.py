@@ -293,7 +293,15 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while not self._ending:
             began = loop.time()
-            exit_code = await self._run(worker)
+            try:
+                exit_code = await self._run(worker)
+            except OSError as error:
+                # At the first start the caller gets it; later a retry may succeed.
+                if not worker.ready.is_set():
+                    raise
+                log.error("worker %d cannot be started: %s", worker.index, error.strerror or error)  # noqa: TRY400
+                await self._back_off(worker)
+                continue
             if self._ending:
                 return
             if not worker.ready.is_set():
@@ -343,9 +351,15 @@ class Supervisor:
     async def _pause(self, worker: _Worker, exit_code: int, lived_seconds: float) -> None:
         process_id = worker.process.pid if worker.process else 0
         log.error("worker %d (process %d) ended with code %d", worker.index, process_id, exit_code)
-        self._on_restart(process_id)
+        try:
+            self._on_restart(process_id)
+        except OSError as error:
+            log.error("what worker %d left behind stays: %s", worker.index, error.strerror or error)  # noqa: TRY400
         if lived_seconds > STEADY_SECONDS:
             worker.pause_seconds = FIRST_PAUSE_SECONDS
+        await self._back_off(worker)
+
+    async def _back_off(self, worker: _Worker) -> None:
         await asyncio.sleep(worker.pause_seconds)
         worker.pause_seconds = min(worker.pause_seconds * 2, LONGEST_PAUSE_SECONDS)
 

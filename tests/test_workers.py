@@ -268,6 +268,51 @@ async def test_a_worker_that_ends_or_does_not_answer_has_not_reloaded():
         assert second.refused in ("the worker ended", "the worker is starting", "not I")
 
 
+async def test_a_worker_that_cannot_be_started_just_now_is_started_later(tmp_path, caplog):
+    command = tmp_path / "worker"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$WORKER_CODE"\n')
+    command.chmod(0o700)
+    supervisor = Supervisor(
+        [str(command)], bind("127.0.0.1", 0, 2), environment={**os.environ, "WORKER_CODE": SERVER}
+    )
+    await supervisor.start()
+    try:
+        command.rename(tmp_path / "away")
+        victim, other = supervisor.process_ids
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while "worker 0 cannot be started: No such file or directory" not in caplog.text:
+                await asyncio.sleep(0.01)
+        assert supervisor.process_ids == [other]
+        (tmp_path / "away").rename(command)
+        async with asyncio.timeout(60):
+            while len(supervisor.process_ids) < 2:
+                await asyncio.sleep(0.01)
+    finally:
+        await supervisor.stop(seconds=20)
+
+
+async def test_what_a_dead_worker_leaves_behind_keeps_nobody_from_its_successor():
+    def full(_process_id):
+        raise OSError(28, "No space left on device")
+
+    supervisor = Supervisor(
+        [sys.executable, "-c", SERVER],
+        bind("127.0.0.1", 0, 1),
+        environment=dict(os.environ),
+        on_restart=full,
+    )
+    await supervisor.start()
+    try:
+        victims = supervisor.process_ids
+        os.kill(victims[0], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while supervisor.process_ids in ([], victims):
+                await asyncio.sleep(0.01)
+    finally:
+        await supervisor.stop(seconds=20)
+
+
 async def test_a_command_that_is_not_there_ends_the_start():
     supervisor = Supervisor(["/nonexistent"], bind("127.0.0.1", 0, 2), environment=dict(os.environ))
     with pytest.raises(FileNotFoundError):
