@@ -262,3 +262,45 @@ async def raw_get(port: int, target: str) -> tuple[int, bytes]:
     writer.close()
     await writer.wait_closed()
     return int(answer.split(b" ")[1]), answer
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({}, 200),
+        ({"Range": "bytes=5-9"}, 206),
+        ({"If-None-Match": "*"}, 304),
+        ({"If-Match": '"another"'}, 412),
+        ({"Range": "bytes=9999-"}, 416),
+    ],
+)
+async def test_pages_of_an_allowed_origin_may_read_every_answer(
+    root: Path, clock: Clock, method: str, sent: dict[str, str], status: int
+) -> None:
+    page = "https://app.example"
+    client, config = await serve(
+        f"""
+shares:
+- name: s
+  schemas: [{{name: d, tables: [{{name: one, location: {root}, id: id-1}}]}}]
+gateway:
+  anonymous: true
+  tokenKeys: [{{id: k1, secret: a secret for the tests}}]
+  cors: {{origins: [{page}]}}
+""",
+        clock=clock,
+    )
+    url = signed(config, "plain.parquet")
+    try:
+        for origin in (page, "https://evil.example", None):
+            headers = sent | ({"Origin": origin} if origin else {})
+            async with client.session.request(method, url, headers=headers) as answered:
+                assert answered.status == status
+                allowed = [page] if origin == page else []
+                assert answered.headers.getall("Access-Control-Allow-Origin", []) == allowed
+                assert answered.headers.getall("Vary") == ["Origin"]
+                exposed = answered.headers.getall("Access-Control-Expose-Headers", [])
+                assert ["Content-Range" in names for names in exposed] == [True] * len(allowed)
+    finally:
+        await client.close()

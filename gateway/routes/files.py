@@ -52,6 +52,7 @@ async def file(exchange: Exchange) -> web.StreamResponse:
     if path is None:
         raise NotFound("no such file")
     found = DataFile(path, headers={"Content-Type": "application/octet-stream", "Server": SERVER})
+    found.headers.extend(exchange.added_headers)
     exchange.first_byte_seconds = time.monotonic()
     # Here and not by the server afterwards: what is logged and counted of it is known at its end.
     await found.prepare(request)
