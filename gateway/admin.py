@@ -154,7 +154,7 @@ async def _conflicts(request: web.Request, handler: Handler) -> web.StreamRespon
         return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
     except RecipientError as error:
         raise InvalidParameter(str(error)) from None
-    except sqlite3.OperationalError as error:
+    except (sqlite3.Error, OSError) as error:
         log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all
         raise Unavailable("the recipients' database is busy or cannot be written") from None
 

@@ -262,3 +262,14 @@ def test_the_document_and_the_routes_are_the_same(open_database):
 def test_every_schema_that_is_named_is_there():
     named = set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT)))
     assert named == set(DOCUMENT["components"]["schemas"])
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_database_that_cannot_be_read_is_no_defect(client, tmp_path, method):
+    place, body = tmp_path / "recipients.db", {"name": "alice"} if method == "POST" else None
+    for spoil in (lambda: place.write_bytes(b"no database " * 1000), lambda: (place.unlink(), place.mkdir())):
+        spoil()
+        response = await client.request(method, "/recipients", json=body)
+        refused = await answer(response, 503)
+        assert refused["errorCode"] == "TEMPORARILY_UNAVAILABLE"
+        assert refused["message"] == "the recipients' database is busy or cannot be written"
