@@ -23,6 +23,10 @@ use crate::storage::Storage;
 use crate::{Error, Result};
 use remembered::Remembered;
 
+/// How old the last look may be for a version in memory to be found by its number: the table may have been made again
+/// in its place, which only a look finds.
+const MAX_UNSEEN: Duration = Duration::from_secs(10);
+
 /// Which version's metadata stands before the changes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
@@ -153,6 +157,7 @@ impl Table {
 
     /// The version or the timestamp's version. History that is gone is an error that says what there is.
     pub fn snapshot_at(&self, at: At) -> Result<Arc<Snapshot>> {
+        self.look_if_unseen()?;
         if let At::Version(version) = at
             && let Some(known) = self.known(|snapshot| snapshot.version() == version)
         {
@@ -199,7 +204,11 @@ impl Table {
         heading: Heading,
     ) -> Result<Arc<Changes>> {
         let (end, heading) = match heading {
-            Heading::Start => (end, start),
+            Heading::Start => {
+                self.look_if_unseen()?;
+                (end, start)
+            }
+            // A later page, which goes on with what the first one began.
             Heading::Version(version) => (end, version),
             Heading::Latest => {
                 let latest = self.look(Instant::now())?.version().max(start);
@@ -251,6 +260,22 @@ impl Table {
         let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?;
         pool.submit(Arc::new(Fill(Mutex::new(scan))));
         Ok(())
+    }
+
+    /// Looks, if something is in memory and the last look is too long ago to rely on it. A table that is gone is an
+    /// error; while a look fails otherwise, what is in memory serves.
+    fn look_if_unseen(&self) -> Result<()> {
+        let asked_at = Instant::now();
+        let looked_at = lock(&self.latest).as_ref().map(|latest| latest.looked_at);
+        let is_seen =
+            looked_at.is_some_and(|looked_at| asked_at.saturating_duration_since(looked_at) < MAX_UNSEEN);
+        if is_seen || (looked_at.is_none() && lock(&self.remembered).all().is_empty()) {
+            return Ok(());
+        }
+        match self.look(asked_at) {
+            Err(error @ Error::TableNotFound) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn look(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
@@ -422,6 +447,7 @@ mod tests {
         for is_ascending in [true, false] {
             let cache = Arc::new(HotCache::new(1 << 30));
             let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+            table.look(Instant::now()).unwrap();
             let ask = |version| table.snapshot_at(At::Version(version)).unwrap();
             let versions: Vec<i64> = (0..VERSIONS).collect();
             let asked: Vec<_> = if is_ascending {
@@ -454,8 +480,71 @@ mod tests {
             asked.push(Arc::downgrade(&snapshot));
         }
         let held: Vec<_> = asked.iter().filter_map(std::sync::Weak::upgrade).collect();
-        assert!(held.iter().all(|snapshot| snapshot.version() < VERSIONS / 2), "the larger ones do not fit");
+        let latest = VERSIONS - 1;
+        let is_small = |version: i64| version < VERSIONS / 2 || version == latest;
+        assert!(held.iter().all(|snapshot| is_small(snapshot.version())), "the larger ones do not fit");
         assert!(!held.is_empty());
+    }
+
+    /// Makes the table's log again: as many versions, another table id.
+    fn made_again(log: &Log, id: &str, versions: i64) {
+        for version in 0..versions {
+            let mut metadata = metadata_row(&[]);
+            metadata["metaData"]["id"] = id.into();
+            let head = [protocol_row(), metadata].into_iter().filter(|_| version == 0);
+            let mut add = add_row(1);
+            add["add"]["path"] = format!("{id}-{version}.parquet").into();
+            let content = head.chain([add]).map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
+            log.write(&log_path::commit_name(version), content.as_bytes());
+        }
+    }
+
+    fn age_last_look(table: &Table) {
+        let mut latest = lock(&table.latest);
+        let latest = latest.as_mut().unwrap();
+        latest.looked_at = latest.looked_at.checked_sub(MAX_UNSEEN).unwrap();
+    }
+
+    #[test]
+    fn a_table_made_again_in_its_place_is_found_by_who_asks_for_versions_alone() {
+        let log = Log::new();
+        made_again(&log, "first", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        let id_at = |version| table.snapshot_at(At::Version(version)).unwrap().metadata().id.clone();
+        let id_of = |heading| {
+            let range = table.changes(ChangeKind::Files, 0, Some(1), heading).unwrap();
+            range.head().metadata().id.clone()
+        };
+        assert_eq!(
+            (id_at(0), id_at(1), id_of(Heading::Start)),
+            ("first".into(), "first".into(), "first".into())
+        );
+        let kept = table.snapshot_at(At::Version(1)).unwrap();
+        assert!(Arc::ptr_eq(&kept, &table.snapshot_at(At::Version(1)).unwrap()));
+        made_again(&log, "the-second-one", 3);
+        age_last_look(&table);
+        assert_eq!(id_at(1), "the-second-one");
+        made_again(&log, "the-third-one-of-all", 3);
+        age_last_look(&table);
+        assert_eq!(id_of(Heading::Start), "the-third-one-of-all");
+        assert_eq!(id_at(2), "the-third-one-of-all");
+        std::fs::remove_dir_all(std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY)).unwrap();
+        assert_eq!(id_at(2), "the-third-one-of-all", "the last look is recent");
+        age_last_look(&table);
+        assert!(matches!(table.snapshot_at(At::Version(2)), Err(Error::TableNotFound)));
+    }
+
+    #[test]
+    fn a_look_that_fails_leaves_versions_in_memory_to_who_asks_for_them() {
+        let log = Log::new();
+        made_again(&log, "t", 2);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        table.look(Instant::now()).unwrap();
+        let known = table.snapshot_at(At::Version(0)).unwrap();
+        log.write(&log_path::commit_name(2), b"{");
+        age_last_look(&table);
+        assert!(table.look(Instant::now()).is_err());
+        assert!(Arc::ptr_eq(&known, &table.snapshot_at(At::Version(0)).unwrap()));
     }
 
     #[test]
