@@ -215,17 +215,23 @@ impl Table {
                 (Some(end.map_or(latest, |end| end.min(latest))), latest)
             }
         };
-        let is_asked = |range: &Changes| {
-            range.kind() == kind
-                && range.starting_version() == start
-                && Some(range.ending_version()) == end
-                && range.heading_version() == heading
+        let surveyed = |end: i64| {
+            lock(&self.ranges).find(Instant::now(), |range| {
+                range.kind() == kind
+                    && range.starting_version() == start
+                    && range.ending_version() == end
+                    && range.heading_version() == heading
+            })
         };
-        if let Some(known) = lock(&self.ranges).find(Instant::now(), is_asked) {
+        if let Some(known) = end.and_then(surveyed) {
             return Ok(known);
         }
         let known = self.snapshot_at(At::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
+        // An open end, and one behind the latest version, is known only now.
+        if let Some(known) = surveyed(changes.ending_version()) {
+            return Ok(known);
+        }
         changes.survey()?;
         if heading != start {
             changes.head_by(self.snapshot_at(At::Version(heading))?);

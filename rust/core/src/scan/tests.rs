@@ -291,6 +291,9 @@ fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     let first = table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap();
     assert_eq!(first.ending_version(), 10);
     assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
+    for end in [None, Some(99)] {
+        assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, end, Heading::Start).unwrap()));
+    }
     commit(&log, 11, &[add_row(104)]);
     assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
     assert_eq!(table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap().ending_version(), 11);
