@@ -1,6 +1,7 @@
-"""The command line: `delta-gateway COMMAND`. Each command stands in a room of its own; here they are named.
+"""The command line: `delta-gateway COMMAND`. Each command has a module of its own; here they are named.
 
-Exit codes: 0 done, 1 refused or failed (the reason is on the standard error), 2 a wrong command line.
+Exit codes: 0 done, 1 refused or failed (the reason is on the standard error), 2 a wrong command line,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from gateway.spark import cli as spark_commands
 from gateway.tables import LogError
 from gateway.workers import StartFailed
 
+INTERRUPTED = 130
+"""What a shell reports of a command that ended by SIGINT."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
@@ -33,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, StartFailed, GatewayError, LogError, OSError) as error:
         sys.stderr.write(f"delta-gateway: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _log_to_standard_error() -> None:

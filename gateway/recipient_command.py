@@ -8,8 +8,8 @@ cannot be written changes nothing. Running servers see a change within a second.
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
+import pwd
 import sqlite3
 import sys
 from collections.abc import Callable, Mapping
@@ -118,9 +118,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
-    create = arguments.operation == "add"
     try:
-        opened = open_database(config, f"cli:{_user()}", now_ms=epoch_ms, audit=audit, create=create)
+        opened = open_database(
+            config,
+            f"cli:{_user()}",
+            now_ms=epoch_ms,
+            audit=audit,
+            create=arguments.operation == "add",
+            read_only=arguments.operation in READING,
+        )
     except DatabaseMissing as missing:
         if arguments.operation != "list":
             raise
@@ -132,10 +138,16 @@ def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) 
 
 
 def _user() -> str:
+    """The name of the process's user; variables of the environment could name anyone."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
+        return _printable(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:
         return str(os.getuid())
+
+
+def _printable(text: str) -> str:
+    """The text with escapes for control characters and for what is not UTF-8."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -242,9 +254,8 @@ def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
 
 def _tell_file(arguments: argparse.Namespace) -> None:
     if arguments.profile is not None:
-        sys.stdout.write(
-            f"{arguments.profile} holds the profile of {arguments.name}; it is not kept anywhere else\n"
-        )
+        place = _printable(str(arguments.profile))
+        sys.stdout.write(f"{place} holds the profile of {arguments.name}; it is not kept anywhere else\n")
 
 
 def _print(record: RecipientRecord) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gateway.networks import parse_network
 
@@ -36,8 +37,12 @@ EVERY_SHARE = "*"
 NOBODY = ""
 """Stands as the recipient of a change that is no single one's."""
 
-_NAME = re.compile(r"[^\x00-\x20/\x7f]+")
-_SHARE = re.compile(r"[^\x00-\x1f/\x7f]+")
+_NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
+"""Control characters, and the surrogates that stand for bytes of a command line that are not UTF-8."""
+_NAME = re.compile(rf"[^{_NO_TEXT} /]+")
+_SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
+_COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _SCHEMA = """
 CREATE TABLE recipients (
     name TEXT PRIMARY KEY COLLATE NOCASE, comment TEXT NOT NULL, created_ms INTEGER NOT NULL) WITHOUT ROWID;
@@ -170,6 +175,13 @@ def check_share(share: str) -> str:
     return share
 
 
+def check_comment(comment: str) -> str:
+    """The comment itself, or RecipientError: no control characters, and UTF-8."""
+    if not _COMMENT.fullmatch(comment):
+        raise RecipientError("comment: UTF-8 text without control characters")
+    return comment
+
+
 def _undelivered(_issued: IssuedToken) -> None:
     """Leave a new token to the caller."""
 
@@ -191,6 +203,7 @@ class RecipientDatabase:
         now_ms: Callable[[], int],
         actor: str = "server",
         create: bool = True,
+        read_only: bool = False,
         taken_names: Callable[[], frozenset[str]] = frozenset,
         known_shares: Callable[[], Iterable[str]] | None = None,
         before_change: Callable[[Change], None] = lambda _change: None,
@@ -198,14 +211,16 @@ class RecipientDatabase:
     ) -> None:
         """Open the file. Raises DatabaseMissing where there is none and none may be created.
 
+        `read_only`: the file is neither made nor changed, also not to a newer schema.
         `taken_names`: lower-case names that the configuration file already gives to recipients.
         `known_shares`: those that can be granted; None: any. `before_change` is called with each change
         before it is committed, and may raise to refuse it; `on_change` is called afterwards.
         """
-        if not create and not path.exists():
+        if (read_only or not create) and not path.exists():
             raise DatabaseMissing
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not read_only:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._path = path
         self._now_ms = now_ms
         self._actor = actor
@@ -213,15 +228,13 @@ class RecipientDatabase:
         self._known_shares = known_shares
         self._before_change = before_change
         self._on_change = on_change
-        self._connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
-        # Shares are compared as in the catalog; SQLite's NOCASE knows ASCII letters alone.
-        self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
-        with suppress(sqlite3.OperationalError):
-            # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
-            # to it. While a server of an earlier version runs the file stays as it is.
-            self._connection.execute("PRAGMA journal_mode=DELETE")
-        self._connection.execute("PRAGMA foreign_keys=ON")
-        self._migrate()
+        uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
+        self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+        try:
+            self._prepare(read_only=read_only)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         """Close the connection."""
@@ -266,6 +279,7 @@ class RecipientDatabase:
         counts, before everything that may still fail.
         """
         check_name(name)
+        check_comment(comment)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} stands in the configuration file")
         with self._change("createRecipient", name, committed) as detail:
@@ -383,6 +397,26 @@ class RecipientDatabase:
             self._replace_networks(record.name, networks, detail)
             return self._one(name)
 
+    def _prepare(self, *, read_only: bool) -> None:
+        # Shares are compared as in the catalog; SQLite's NOCASE knows ASCII letters alone.
+        self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
+        if read_only:
+            self._check_schema()
+            return
+        with suppress(sqlite3.OperationalError):
+            # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
+            # to it. While a server of an earlier version runs the file stays as it is.
+            self._connection.execute("PRAGMA journal_mode=DELETE")
+        self._connection.execute("PRAGMA foreign_keys=ON")
+        self._migrate()
+
+    def _check_schema(self) -> None:
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
+        if version == 0:
+            raise RecipientError("the recipients' database is empty: it holds not even its tables")
+
     def _migrate(self) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()
         if version == SCHEMA_VERSION:
@@ -427,7 +461,8 @@ class RecipientDatabase:
         self._on_change(change)
 
     def _one(self, name: str) -> RecipientRecord:
-        records = self._read(name)
+        # SQLite takes no surrogates. Control characters stand in names of earlier versions.
+        records = () if _SURROGATE.search(name) else self._read(name)
         if not records:
             raise RecipientNotFound(f"no recipient {name!r} in the database")
         return records[0]
@@ -496,11 +531,13 @@ class RecipientDatabase:
     def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
         # Earlier versions stored the spelling of the command, and several of one share beside each other.
         for folded, share in {share.casefold(): share for share in shares}.items():
-            removed = self._connection.execute(
-                "DELETE FROM grants WHERE recipient = ? AND casefold(share) = ?", (record.name, folded)
-            ).rowcount
-            if not removed:
+            if _SURROGATE.search(share) or not self._delete_grant(record.name, folded):
                 raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
+
+    def _delete_grant(self, name: str, folded: str) -> int:
+        return self._connection.execute(
+            "DELETE FROM grants WHERE recipient = ? AND casefold(share) = ?", (name, folded)
+        ).rowcount
 
     def _replace_networks(self, name: str, networks: Sequence[str], detail: dict[str, str]) -> None:
         self._connection.execute("DELETE FROM networks WHERE recipient = ?", (name,))
@@ -509,6 +546,9 @@ class RecipientDatabase:
 
     def _insert_networks(self, name: str, networks: Sequence[str]) -> None:
         for text in networks:
+            # An IPv6 zone may hold any character.
+            if not _COMMENT.fullmatch(text):
+                raise RecipientError(f"network {text!r}: UTF-8 text without control characters")
             try:
                 network = parse_network(text)
             except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shlex
 import signal
@@ -146,8 +147,11 @@ def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkey
 
     with monkeypatch.context() as patched:
         patched.setattr("gateway.serving.administration.change_record", fail)
-        with pytest.raises(failure):
-            run(*operation, "--profile", profile)
+        if failure is KeyboardInterrupt:
+            assert run(*operation, "--profile", profile)[0] == 130
+        else:
+            with pytest.raises(failure):
+                run(*operation, "--profile", profile)
     token = json.loads(profile.read_text())["bearerToken"]
     assert live_tokens(tmp_path) == [recipients.token_sha256(token)]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -353,6 +357,66 @@ def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
     assert run("add", "other", "--share", "later")[0] == 1
     assert "later" in run("grant", "acme", "later", "--allow-absent")[1]
     assert run("add", "other", "--share", "later", "--allow-absent")[0] == 0
+
+
+@pytest.mark.parametrize("bad", ["\udcff", "a\u0085b", "a\x1bb"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ["add", "BAD"],
+        ["add", "new", "--share", "BAD", "--allow-absent"],
+        ["add", "new", "--comment", "BAD"],
+        ["add", "new", "--allow", "BAD"],
+        ["add", "new", "--allow", "fe80::1%BAD"],
+        ["grant", "acme", "BAD", "--allow-absent"],
+        ["grant", "acme", "logs", "--allow", "BAD"],
+        ["grant", "BAD", "logs"],
+        ["revoke", "acme", "--share", "BAD"],
+        ["revoke", "BAD"],
+        ["rotate", "BAD"],
+        ["delete", "BAD"],
+        ["show", "BAD"],
+    ],
+)
+def test_text_that_cannot_be_shown_is_refused_in_one_line(run, operation, bad):
+    run("add", "acme")
+    before = run("list")
+    code, out, err = run(*(word.replace("BAD", bad) for word in operation))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert run("list") == before
+
+
+def test_a_profile_with_a_name_that_is_not_utf_8_is_written(run, tmp_path):
+    path = tmp_path / "\udcff.share"
+    code, out, _ = run("add", "acme", "--profile", path)
+    assert (code, "\\udcff.share holds the profile" in out, path.exists()) == (0, True, True)
+
+
+def test_to_look_changes_no_file(run, tmp_path):
+    run("add", "acme")
+    database = tmp_path / "recipients.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    before = database.read_bytes()
+    for looking in (["list"], ["show", "acme"]):
+        code, out, _ = run(*looking)
+        assert (code, out.startswith("acme: ")) == (0, True)
+    assert database.read_bytes() == before
+    database.write_bytes(b"")
+    for looking in (["list"], ["show", "acme"]):
+        code, _, err = run(*looking)
+        assert (code, "is empty" in err, err.count("\n")) == (1, True, 1)
+    assert database.read_bytes() == b""
+
+
+def test_the_actor_is_the_user_of_the_process(run, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "somebody\nelse")
+    run("add", "acme")
+    assert f" by cli:{pwd.getpwuid(os.getuid()).pw_name} " in run("show", "acme")[1]
+    named = pwd.struct_passwd(("a\nb\x1b", "", 0, 0, "", "", ""))
+    monkeypatch.setattr("pwd.getpwuid", lambda _number: named)
+    run("rotate", "acme")
+    assert r" by cli:a\nb\x1b " in run("show", "acme")[1]
 
 
 def test_shares_and_their_restriction_are_one_change(run, config, tmp_path, capsys):

@@ -43,11 +43,12 @@ def open_database(
     now_ms: Callable[[], int],
     audit: AuditLog | None = None,
     create: bool = True,
+    read_only: bool = False,
 ) -> RecipientDatabase:
     """Open the recipients' database. Raises sqlite3.Error, OSError, RecipientError.
 
-    `create`: it is made where there is none. With `failClosed` a change is in the audit log before it is
-    committed, and raises Unavailable when it cannot be recorded.
+    `create`: it is made where there is none. `read_only`: its file is not changed at all. With `failClosed`
+    a change is in the audit log before it is committed, and raises Unavailable when it cannot be recorded.
     """
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
@@ -66,6 +67,7 @@ def open_database(
         now_ms=now_ms,
         actor=actor,
         create=create,
+        read_only=read_only,
         known_shares=lambda: [share.name for share in config.shares],
         taken_names=lambda: configured_names(config),
         before_change=before,
