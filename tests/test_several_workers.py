@@ -177,3 +177,27 @@ def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path
         line = f"delta-gateway: cannot listen on 127.0.0.1 port {port}: another program listens there\n"
         assert refused.stderr == line
         assert gateway.shares()[0] == 200
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_out(tmp_path, named):
+    gateway = Gateway(tmp_path, **({"recipientsDatabase": "recipients.db"} if named else {}))
+    place, away = tmp_path / "recipients.db", tmp_path / "away"
+    added = gateway.command("add", "bob", "--share", "logs", "--profile", str(tmp_path / "bob.share"))
+    assert added.returncode == 0, added.stderr
+    token = json.loads((tmp_path / "bob.share").read_text())["bearerToken"]
+    with gateway.running(workers=2):
+        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        victims = children(gateway.process.pid)
+        place.rename(away)
+        os.kill(victims[0], signal.SIGKILL)
+        gateway.until(lambda: gateway.log().count("ended with code 1") >= 2, seconds=30)
+        assert not place.exists()
+        away.rename(place)
+        gateway.until(
+            lambda: (
+                len({*children(gateway.process.pid)} - {victims[0]}) == 2
+                and all(gateway.shares(token) == (200, ["logs"]) for _ in range(20))
+            ),
+            seconds=30,
+        )

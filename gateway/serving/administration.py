@@ -75,19 +75,26 @@ def open_database(
     )
 
 
+def make_database(config: Config, now_ms: Callable[[], int]) -> None:
+    """Make the recipients' database that the configuration names where it is not there.
+
+    Once for a server, before its workers: a worker that is started again while the file is away would make
+    an empty one, and lock every recipient out. Raises as `open_database`.
+    """
+    if config.has_recipients_database:
+        open_database(config, "server", now_ms=now_ms).close()
+
+
 def open_book(
     config: Config,
     changed: Callable[[CredentialTable], None],
     metrics: Metrics,
     now_ms: Callable[[], int],
+    *,
+    must_exist: bool,
 ) -> RecipientBook:
-    """Read the recipients' database, and make the one that the configuration names and that is not there.
-
-    Raises as `open_database` and RecipientBook.
-    """
-    if config.has_recipients_database:
-        open_database(config, "server", now_ms=now_ms).close()
-    return RecipientBook(config.recipients_database, changed, metrics, now_ms)
+    """Read the recipients' database. Raises as RecipientBook."""
+    return RecipientBook(config.recipients_database, changed, metrics, now_ms, must_exist=must_exist)
 
 
 def change_record(change: Change) -> AuditRecord:

@@ -48,12 +48,14 @@ class RecipientBook:
         changed: Callable[[CredentialTable], None],
         metrics: Metrics,
         now_ms: Callable[[], int],
+        *,
+        must_exist: bool = False,
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
-        The database at `path` need not be there yet: a first recipient may be added while this runs. One that
-        is there and cannot be read is raised, because there is no last state to keep: sqlite3.Error, OSError,
-        ValueError.
+        Unless `must_exist`, the database at `path` need not be there yet: a first recipient may be added
+        while this runs. One that cannot be read is raised, because there is no last state to keep:
+        sqlite3.Error, OSError, ValueError.
         """
         self._path = path
         self._changed = changed
@@ -62,7 +64,7 @@ class RecipientBook:
         self._reader = StoredReader(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._stored = StoredRecipients()
-        self._was_there = False
+        self._was_there = must_exist
         self._readable = True
         self._expiries: dict[str, float] = {}
         self._stored = self._thread.submit(self._read).result()

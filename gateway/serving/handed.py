@@ -27,22 +27,26 @@ class Handed:
     token_secret: bytes = field(repr=False)
     certificate: bytes | None = field(default=None, repr=False)
     config_text: str = field(default="", repr=False)
+    has_recipients_database: bool = False
+    """It was there when the server started: a worker that does not find it must not start without it."""
 
     @staticmethod
     def made(config: Config) -> Handed:
         """Make them, once for a server."""
         is_self_signed = config.ssl is not None and config.ssl.self_signed
         certificate = self_signed_pair(config.host) if is_self_signed else None
-        return Handed(os.urandom(SECRET_BYTES), certificate, config.text)
+        return Handed(os.urandom(SECRET_BYTES), certificate, config.text, config.recipients_database.exists())
 
     def pack(self) -> bytes:
         """The bytes to hand down."""
         certificate = None if self.certificate is None else self.certificate.decode()
-        return json.dumps([self.token_secret.hex(), certificate, self.config_text]).encode()
+        return json.dumps(
+            [self.token_secret.hex(), certificate, self.config_text, self.has_recipients_database]
+        ).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> Handed:
         """Read what `pack` made."""
-        token_secret, certificate, config_text = json.loads(packed)
+        token_secret, certificate, config_text, has_database = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return Handed(bytes.fromhex(token_secret), encoded, config_text)
+        return Handed(bytes.fromhex(token_secret), encoded, config_text, has_database)

@@ -67,7 +67,9 @@ class Served:
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.tls = server_context(config, handed.certificate)
-        self.book = open_book(config, self._take, self.metrics, now_ms)
+        self.book = open_book(
+            config, self._take, self.metrics, now_ms, must_exist=handed.has_recipients_database
+        )
         self.door = create_app(
             config,
             now_ms=now_ms,

@@ -31,7 +31,7 @@ from gateway.config import Config, load
 from gateway.limits import DrainRate
 from gateway.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
 from gateway.reload import Reloader
-from gateway.serving.administration import administer, open_audit
+from gateway.serving.administration import administer, make_database, open_audit
 from gateway.serving.book import THREAD as RECIPIENTS
 from gateway.serving.connections import AppRunner, Runner
 from gateway.serving.handed import Handed
@@ -93,6 +93,7 @@ def _leave_hanging_threads() -> None:
 
 async def _serve_alone(path: Path, config: Config) -> None:
     listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
+    make_database(config, epoch_ms)
     served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms)
     stop = _stop_signals()
 
@@ -133,6 +134,7 @@ async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot) ->
 
 async def _supervise(path: Path, config: Config, workers: int) -> None:
     listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
+    make_database(config, epoch_ms)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     latest = [config]
 
