@@ -65,9 +65,13 @@ class Reloader(Generic[T]):
         self._asked.set()
 
     @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Watch for as long as the context lives. The state at its beginning counts as read."""
-        task = asyncio.ensure_future(self._watch(stamp(self._paths())))
+    async def watching(self, read: Stamp = ()) -> AsyncIterator[None]:
+        """Watch for as long as the context lives.
+
+        `read`: the stamp of the first of the files, from before they were read. The others count as read in
+        the state at the beginning; without `read`, all do.
+        """
+        task = asyncio.ensure_future(self._watch(read + stamp(self._paths())[len(read) :]))
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from gateway.reload import Reloader
+from gateway.reload import Reloader, stamp
 
 
 @pytest.fixture
@@ -44,6 +44,19 @@ async def test_a_changed_file_is_taken_once(watched):
     file, taken, outcomes, reloader = watched
     async with reloader.watching():
         file.write_text('{"n": 22}')
+        await until(lambda: taken)
+        await asyncio.sleep(0.1)
+    assert (taken, outcomes) == ([{"n": 22}], [True])
+
+
+async def test_a_change_before_the_watch_is_seen(watched):
+    file, taken, outcomes, reloader = watched
+    before = stamp([file])
+    async with reloader.watching(before):
+        await asyncio.sleep(0.1)
+        assert (taken, outcomes) == ([], [])
+    file.write_text('{"n": 22}')
+    async with reloader.watching(before):
         await until(lambda: taken)
         await asyncio.sleep(0.1)
     assert (taken, outcomes) == ([{"n": 22}], [True])

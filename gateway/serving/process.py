@@ -21,7 +21,7 @@ from gateway.guard import Guards
 from gateway.log_output import log_counts
 from gateway.memory import bound_heaps, resident_bytes
 from gateway.metrics import Metrics, probes
-from gateway.reload import Reloader
+from gateway.reload import Reloader, Stamp
 from gateway.serving.administration import open_audit, open_book
 from gateway.sharing import Sharing
 from gateway.storages import Storages
@@ -53,8 +53,17 @@ class Served:
     """Everything that lives as long as the process, and how a new configuration is swapped in."""
 
     def __init__(
-        self, path: Path, config: Config, handed: Handed, *, workers: int, now_ms: Callable[[], int]
+        self,
+        path: Path,
+        config: Config,
+        handed: Handed,
+        *,
+        workers: int,
+        now_ms: Callable[[], int],
+        read: Stamp = (),
     ) -> None:
+        """`read`: the stamp of the file from before the configuration was read."""
+        self._read = read
         self._path = path
         self._workers = workers
         self._now_ms = now_ms
@@ -101,7 +110,7 @@ class Served:
             lives.callback(self._close_tables)
             await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
             await lives.enter_async_context(self.book.watching(lambda: self.config))
-            await lives.enter_async_context(self.reloader.watching())
+            await lives.enter_async_context(self.reloader.watching(self._read))
             yield
         if self.audit is not None:
             await asyncio.to_thread(self.audit.close)

@@ -30,7 +30,7 @@ from gateway.breaker import CALLS
 from gateway.config import Config, load
 from gateway.limits import DrainRate
 from gateway.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
-from gateway.reload import Reloader
+from gateway.reload import Reloader, Stamp, stamp
 from gateway.serving.administration import administer, make_database, open_audit
 from gateway.serving.book import THREAD as RECIPIENTS
 from gateway.serving.connections import AppRunner, Runner
@@ -65,17 +65,19 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
     slot = Slot.of_environment(os.environ)
     handed = None if slot is None else Handed.unpack(slot.handed)
+    # From before the reading: a change between it and the beginning of the watch is read, too.
+    read = stamp([path])
     config = load(path) if handed is None else config_of_worker(path, handed.config_text)
     if slot is None and workers > 1:
-        await _supervise(path, config, workers)
+        await _supervise(path, config, workers, read)
         return
     # The loop's own threads read data files of directories, too, whose mounts may hang.
     files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
     asyncio.get_running_loop().set_default_executor(files)
     if slot is not None and handed is not None:
-        await _serve_slot(path, config, handed, slot)
+        await _serve_slot(path, config, handed, slot, read)
     else:
-        await _serve_alone(path, config)
+        await _serve_alone(path, config, read)
     files.shutdown(wait=False, cancel_futures=True)
     _leave_hanging_threads()
 
@@ -91,10 +93,10 @@ def _leave_hanging_threads() -> None:
         time.sleep(LEAVE_SECONDS / 50)
 
 
-async def _serve_alone(path: Path, config: Config) -> None:
+async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
     make_database(config, epoch_ms)
-    served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms)
+    served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms, read=read)
     stop = _stop_signals()
 
     async def reload() -> Reloaded:
@@ -116,8 +118,8 @@ async def _serve_alone(path: Path, config: Config) -> None:
         await _drain(served, runner)
 
 
-async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot) -> None:
-    served = Served(path, config, handed, workers=slot.count, now_ms=epoch_ms)
+async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot, read: Stamp) -> None:
+    served = Served(path, config, handed, workers=slot.count, now_ms=epoch_ms, read=read)
     stop = _stop_signals()
     async with served.living(), _hang_up(served.reloader.ask):
         runner = await _listen(served, slot.listener)
@@ -132,7 +134,7 @@ async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot) ->
         await _drain(served, runner)
 
 
-async def _supervise(path: Path, config: Config, workers: int) -> None:
+async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
     listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
     make_database(config, epoch_ms)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
@@ -174,7 +176,7 @@ async def _supervise(path: Path, config: Config, workers: int) -> None:
 
         await supervisor.start()
         try:
-            async with _hang_up(hang_up), reloader.watching(), AsyncExitStack() as lives:
+            async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as lives:
                 await lives.enter_async_context(
                     _administration(
                         config,
