@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from gateway.commands import check, explain, token
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
 from gateway.log_output import queued_logs
+from gateway.recipients import RecipientError
 from gateway.serving.run import serve
 from gateway.spark import cli as spark_commands
 from gateway.tables import LogError
@@ -36,6 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(parsed.run(parsed))
     except (ConfigError, StartFailed, GatewayError, LogError, OSError) as error:
         sys.stderr.write(f"delta-gateway: {error}\n")
+        return 1
+    except (sqlite3.Error, RecipientError) as error:
+        sys.stderr.write(f"delta-gateway: the recipients' database cannot be opened: {error}\n")
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED

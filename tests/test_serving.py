@@ -409,3 +409,15 @@ def test_a_connection_whose_client_takes_nothing_of_its_answer_is_given_up(tmp_p
                 received += piece
         length = int(re.search(rb"Content-Length: (\d+)", received)[1])
         assert len(received) < length
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_corrupt_database_of_recipients_ends_the_start_in_one_line(gateway, workers):
+    gateway.settings["gateway"]["recipientsDatabase"] = "recipients.db"
+    gateway.write()
+    (gateway.directory / "recipients.db").write_bytes(b"no database " * 1000)
+    ended = gateway.command("--workers", workers, operation="serve")
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "delta-gateway: the recipients' database cannot be opened: file is not a database\n"
+    )
