@@ -64,6 +64,10 @@ HELD_BY = {
     "a store that refuses": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
+    "the URL of a data file that was": "test_an_expired_url_is_refused",
+    "the URL of a data file that is": "test_what_is_signed_but_is_no_file_of_the_table",
+    "a precondition": "test_pages_of_an_allowed_origin_may_read_every_answer",
+    "a range of a data file": "test_a_range_that_cannot_be_satisfied",
     "anything else": "test_a_defect_is_told_by_its_request_id_alone",
 }
 
