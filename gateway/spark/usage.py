@@ -22,7 +22,7 @@ AUDIT_SCHEMA = """
     _corrupt STRING
 """
 SERVICE = "deltaSharingGateway"
-_COMPRESSED = r"\.(gz|bz2|zst|lz4|deflate|snappy)$"
+_DIGEST = "^[0-9a-f]{64}$"
 _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 
@@ -56,12 +56,16 @@ class UsageTables:
 def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
     """All lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`.
 
-    `source` is the file a line is in, by its path without the ending of a compression: a log that is
-    compressed later is the same source.
+    `source` names the file a line is in by the SHA-256 of the file's first line: a log that grows, is renamed
+    or is compressed later is the same source.
     """
+    path = f.col("_metadata.file_path").alias("path")
     reading = spark.read.schema(AUDIT_SCHEMA).option("columnNameOfCorruptRecord", "_corrupt")
-    source = f.regexp_replace("_metadata.file_path", _COMPRESSED, "")
-    return reading.json(paths).withColumn("source", source)
+    # Within a block Spark numbers lines in their order.
+    lines = spark.read.text(paths).where(f.col("_metadata.file_block_start") == f.lit(0))
+    numbered = lines.select(path, "value", f.monotonically_increasing_id().alias("number"))
+    sources = numbered.groupBy("path").agg(f.sha2(f.min_by("value", "number"), 256).alias("source"))
+    return reading.json(paths).select("*", path).join(f.broadcast(sources), "path", "left").drop("path")
 
 
 def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
@@ -105,9 +109,10 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
         if columns is None:
             writing.mode("append").save(place)
             continue
-        if "source" not in columns:
+        if "source" not in columns or _has_paths(frame.sparkSession, place):
             raise ValueError(
-                f"{place} was written by an earlier version, without source files: sum all logs up elsewhere"
+                f"{place} was written by an earlier version, which named source files in another way or not "
+                "at all: sum all logs up elsewhere"
             )
         if condition is not None:
             writing.mode("overwrite").option("replaceWhere", condition).save(place)
@@ -121,6 +126,12 @@ def _columns_of(spark: SparkSession, place: str) -> list[str] | None:
         return None
 
 
+def _has_paths(spark: SparkSession, place: str) -> bool:
+    """Whether sources of a Delta table are paths, as they once were."""
+    kept = spark.read.format("delta").load(place)
+    return not kept.where(~f.col("source").rlike(_DIGEST)).isEmpty()
+
+
 def _days_of_sources(answered: DataFrame) -> str | None:
     """A condition for the days and source files that lines are of; None where there are no lines."""
     days: dict[str, list[str]] = {}
@@ -128,9 +139,8 @@ def _days_of_sources(answered: DataFrame) -> str | None:
         days.setdefault(row["source"], []).append(row["day"])
     conditions = []
     for source, of_source in sorted(days.items()):
-        text = source.replace("\\", "\\\\").replace("'", "\\'")
         listed = ", ".join(f"DATE'{day}'" for day in sorted(of_source))
-        conditions.append(f"(source = '{text}' AND day IN ({listed}))")
+        conditions.append(f"(source = '{source}' AND day IN ({listed}))")
     return " OR ".join(conditions) or None
 
 

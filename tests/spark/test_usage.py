@@ -22,12 +22,13 @@ def record(
     action: Action = Action.QUERIED_TABLE,
     status: int | None = 200,
     error: str | None = None,
+    request: str = "r",
     **result: Any,
 ) -> bytes:
     return AuditRecord(
         at_ms=FIRST_DAY_MS + day * DAY_MS + 5,
         action=action,
-        request_id="r",
+        request_id=request,
         recipient=recipient,
         source_address=None,
         user_agent=None,
@@ -101,6 +102,11 @@ class Kept:
         table = self.spark.read.format("delta").load(f"{self.location}/{name}")
         return int(table.selectExpr(f"coalesce(sum({column}), 0)").first()[0])
 
+    def days(self) -> dict[str, int]:
+        table = self.spark.read.format("delta").load(f"{self.location}/daily")
+        rows = table.groupBy("day").agg({"requests": "sum"}).collect()
+        return {row[0].isoformat(): row[1] for row in rows}
+
 
 @pytest.fixture
 def kept(spark: Any, tmp_path: Path) -> Kept:
@@ -125,7 +131,7 @@ def test_a_day_without_errors_leaves_the_errors_of_other_days(kept: Kept) -> Non
 
 def test_a_part_of_a_day_leaves_its_other_parts(kept: Kept) -> None:
     (kept.logs / "morning").write_bytes(record() * 2)
-    (kept.logs / "evening").write_bytes(record() * 3 + record(day=1))
+    (kept.logs / "evening").write_bytes(record(request="e") * 3 + record(day=1))
     kept.read("morning")
     kept.read("evening")
     kept.read("evening", "morning")
@@ -137,9 +143,30 @@ def test_a_log_that_grows_and_is_compressed_replaces_itself(kept: Kept) -> None:
     kept.read("audit's.log")
     (kept.logs / "audit's.log").unlink()
     with gzip.open(kept.logs / "audit's.log.gz", "wb") as grown:
-        grown.write(record() * 4)
+        grown.write(record(status=500, error="INTERNAL_ERROR") + record() * 3)
     kept.read("audit's.log.gz")
-    assert (kept.sum(), kept.sum(name="errors")) == (4, 0)
+    assert (kept.sum(), kept.sum(name="errors")) == (4, 1)
+
+
+def test_a_log_that_is_renamed_counts_its_days_once(kept: Kept) -> None:
+    (kept.logs / "audit.jsonl").write_bytes(record() * 3)
+    kept.read("audit*")
+    (kept.logs / "audit.jsonl").rename(kept.logs / "audit.jsonl-20241005")
+    (kept.logs / "audit.jsonl").write_bytes(record(day=1, request="s") * 2)
+    kept.read("audit*")
+    assert kept.days() == {"2024-10-04": 3, "2024-10-05": 2}
+    with (kept.logs / "audit.jsonl").open("ab") as appended:
+        appended.write(record(day=1) * 2)
+    kept.read("audit.jsonl")
+    assert kept.days() == {"2024-10-04": 3, "2024-10-05": 4}
+
+
+def test_tables_that_know_sources_by_path_are_refused(kept: Kept) -> None:
+    (kept.logs / "one").write_bytes(record())
+    kept.read("one")
+    kept.spark.sql(f"UPDATE delta.`{kept.location}/daily` SET source = 'file:/logs/one'")
+    with pytest.raises(ValueError, match="earlier version"):
+        kept.read("one")
 
 
 def test_logs_without_requests_change_nothing(kept: Kept) -> None:
