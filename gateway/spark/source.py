@@ -6,6 +6,7 @@ server of the protocol will do. The options are described in `ReadOptions`.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -75,11 +76,33 @@ class DeltaSharingSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Make the format known to a session."""
     try:
-        spark.dataSource.register(DeltaSharingSource)
+        with _active(spark):
+            spark.dataSource.register(DeltaSharingSource)
     except AnalysisException as error:
-        # A session that was made from one that knows the format knows it, too.
+        # The session knows the format already.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the thread's active one for the length of a block.
+
+    Spark looks for a format of the same name in the active session, whichever it registers the format in.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    if session is None:  # a session of Spark Connect
+        yield
+        return
+    before = session.getActiveSession()
+    session.setActiveSession(session)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            session.setActiveSession(before.get())
+        else:
+            session.clearActiveSession()
 
 
 def read_where(spark: SparkSession, table: str, condition: str, **options: Any) -> DataFrame:

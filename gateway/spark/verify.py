@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -45,7 +46,6 @@ _SAMPLE_ROWS = 100
 _MOVED_ATTEMPTS = 3
 _BAD_REQUEST = 400
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
-_ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 
 
 @dataclass(frozen=True)
@@ -483,11 +483,12 @@ def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool
 
 
 def _described(error: BaseException, options: VerifyOptions) -> str:
-    """An error for the report. Where that holds no values only its classes: messages quote values."""
+    """An error for the report. Where that holds no values only its kind: messages quote values."""
     if options.shown_rows > 0:
         return _first_lines(error)
-    classes = dict.fromkeys(_ERROR_CLASS.findall(str(error)))
-    return " ".join([type(error).__name__, *classes])
+    # Not what stands in brackets in the message: a value may look the same.
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return " ".join([type(error).__name__, *([condition] if condition else [])])
 
 
 def _first_lines(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from spark.plain_server import PlainServer
 from spark.session import settings
 
@@ -189,3 +191,15 @@ def test_a_condition_of_one_read_is_not_sent_with_the_next(session: Any, server:
     bodies = [body for _, _, body in server.requests[asked:] if body]
     assert bodies
     assert not any("predicateHints" in body for body in bodies)
+
+
+def test_a_session_beside_one_that_knows_the_format_learns_it_as_well(spark: Any) -> None:
+    for _ in range(2):
+        register(spark)
+        other = spark.newSession()
+        register(other)
+        with pytest.raises(AnalysisException, match="profile"):
+            other.read.format("delta-sharing").load("s.d.t")
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    assert active._jsparkSession.equals(spark._jsparkSession)

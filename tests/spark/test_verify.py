@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from clients.server import running_gateway, share
+from pyspark.errors import AnalysisException
 from spark.plain_server import PlainServer, Table
 from spark.rewriting_proxy import Rewrite, RewritingProxy
 from spark.session import settings
@@ -233,6 +234,15 @@ class TestReportsWithoutValues:
         for report in (junit(results), html(results, now), str(result_rows(results, now))):
             for value in ("1999-12-31", "2024-01", "name-", "a=b", "é"):
                 assert value not in report
+
+    def test_a_value_in_brackets_is_no_error_class(self) -> None:
+        options = replace(FAST, shown_rows=0)
+        plain = ValueError("cannot parse [SECRET_VALUE]")
+        assert verifying._described(plain, options) == "ValueError"
+        spark_error = AnalysisException(
+            errorClass="CANNOT_PARSE_DATATYPE", messageParameters={"msg": "[SECRET_VALUE]"}
+        )
+        assert verifying._described(spark_error, options) == "AnalysisException CANNOT_PARSE_DATATYPE"
 
 
 def test_changes_are_compared_from_the_version_that_is_shared_first(
