@@ -270,7 +270,7 @@ async def test_a_worker_that_ends_or_does_not_answer_has_not_reloaded():
 
 async def test_a_worker_that_cannot_be_started_just_now_is_started_later(tmp_path, caplog):
     command = tmp_path / "worker"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "$WORKER_CODE"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -P -c "$WORKER_CODE"\n')
     command.chmod(0o700)
     supervisor = Supervisor(
         [str(command)], bind("127.0.0.1", 0, 2), environment={**os.environ, "WORKER_CODE": SERVER}

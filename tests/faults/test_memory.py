@@ -79,8 +79,9 @@ def test_all_versions_of_a_long_log_are_held_within_the_budget(
             answer = gateway.query("s.default.t", body, "responseformat=parquet;includeendstreamaction=true")
             assert answer.status == 200
             assert answer.lines[1]["metaData"]["numFiles"] == (version + 1) * ADDS_PER_VERSION
-        # One version's log is read beside what is held, and the process itself is of this size.
-        assert peak_bytes(gateway) < BUDGET_BYTES + 240 * MIB
+        # Beside what is held, the log of one version is read; that of another one, too, while the work for the
+        # answer before it ends. The rest is the process itself.
+        assert peak_bytes(gateway) < BUDGET_BYTES + 320 * MIB
 
 
 def test_a_table_that_does_not_fit_leaves_the_others_in_memory(tmp_path: Path) -> None:
