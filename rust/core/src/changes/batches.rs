@@ -210,8 +210,11 @@ impl ChangeBatches {
         let found = |path: &str| self.removed.as_ref()?.get(path);
         let removes = file.removes.removes(source, &file.name, interner, found)?;
         let removes = ChangedFiles::of(removes, data_changes(&file.removes));
-        if self.removed.is_some() && !removes.is_complete(interner.log_names().is_empty()) {
-            return Err(Error::IncompleteRemove(commit.version));
+        if let Some(removed) = &mut self.removed {
+            if !removes.is_complete(interner.log_names().is_empty()) {
+                return Err(Error::IncompleteRemove(commit.version));
+            }
+            removed.pass(&file);
         }
         let batch = ChangeBatch {
             version: commit.version,
@@ -279,11 +282,6 @@ impl Groups {
         let end = self.commits.last().map_or(starting_version, |commit| commit.version);
         let again = Listing::read(&self.storage, &self.root, starting_version);
         again.and_then(|listing| range_commits(&listing, starting_version, end)).err().unwrap_or(error)
-    }
-
-    /// Behind the last commit that was handed out.
-    pub(super) fn first_unread(&self) -> usize {
-        self.pending.as_ref().map_or(self.asked, |(group, _)| group.start)
     }
 
     fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {

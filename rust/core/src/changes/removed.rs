@@ -1,9 +1,9 @@
 //! Size and partition values of removed files, for removes that lack them.
 //!
-//! Old writers log no more of a removed file than its path; the add that it removes says the rest, in the table as it
-//! was before or in an earlier version of the range. Paths are gathered from many versions before one look at the table
-//! answers for all of them: from twice as many with each look, so that the first files come soon and a long range
-//! costs few looks.
+//! Old writers log no more of a removed file than its path; the add in force at the remove has the rest. Paths are
+//! gathered from many versions, then one look at the table before them finds their adds: each look gathers twice as
+//! many groups of commits, so that the first files come soon and a long range costs few looks. From there on the adds
+//! of each version replace what is known of these paths, since a path may be added again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::batches::Groups;
 use super::{ChangeKind, RangeCommit};
 use crate::actions::{FileBatch, PartitionTuple};
 use crate::checkpoint::ReadOptions;
-use crate::commit::{Columns, CommitFile, FileFacts};
+use crate::commit::{CommitFile, FileFacts};
 use crate::error::{Error, Result};
 use crate::log_path::normal_path;
 use crate::snapshot::{At, Snapshot};
@@ -34,9 +34,8 @@ pub(super) struct RemovedFiles {
     looked_until: usize,
     /// Groups of commits whose removes the next look gathers.
     groups_a_look: usize,
+    /// The add in force of each gathered path, `None` where no add is known.
     found: HashMap<Box<str>, Option<Facts>, RandomState>,
-    /// How many of `found` are still looked for.
-    missing: usize,
 }
 
 #[derive(Debug)]
@@ -53,30 +52,34 @@ enum PartitionValues {
 
 impl RemovedFiles {
     pub(super) fn new(storage: Storage, root: String, kind: ChangeKind, commits: Arc<[RangeCommit]>) -> Self {
-        Self {
-            storage,
-            root,
-            kind,
-            commits,
-            looked_until: 0,
-            groups_a_look: 1,
-            found: HashMap::default(),
-            missing: 0,
-        }
+        Self { storage, root, kind, commits, looked_until: 0, groups_a_look: 1, found: HashMap::default() }
     }
 
-    /// Makes sure that the removes of the commit at `place`, which is `file`, were looked for. Places only grow.
+    /// Finds the adds in force before the commit at `place`, which is `file`. Places ascend without a gap, and
+    /// [`Self::pass`] follows each call.
     pub(super) fn look_for(&mut self, place: usize, file: &CommitFile) -> Result<()> {
         if place < self.looked_until || lacking(self.kind, file).next().is_none() {
             return Ok(());
         }
         self.found.clear();
-        self.missing = 0;
         self.gather(place)?;
         self.find_before(place)?;
-        self.find_in(place)?;
         self.groups_a_look = self.groups_a_look.saturating_mul(2);
         Ok(())
+    }
+
+    /// Takes the adds of a commit whose removes are completed: they are in force from the next version on.
+    pub(super) fn pass(&mut self, file: &CommitFile) {
+        if self.found.is_empty() {
+            return;
+        }
+        for index in 0..file.adds.len() {
+            let Some(found) = self.found.get_mut(normal_path(file.adds.path(index))) else { continue };
+            *found = file.adds.facts(index).map(|facts| Facts {
+                size: facts.size,
+                partition_values: PartitionValues::Logged(facts.partition_values.into()),
+            });
+        }
     }
 
     /// What is known of a file that a remove names.
@@ -101,7 +104,6 @@ impl RemovedFiles {
                     let path = normal_path(file.removes.path(index));
                     if !self.found.contains_key(path) {
                         self.found.insert(path.into(), None);
-                        self.missing += 1;
                         bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
                     }
                 }
@@ -123,36 +125,25 @@ impl RemovedFiles {
             Err(Error::VersionNotFound { .. }) => return Ok(()),
             loaded => loaded?,
         };
+        let mut missing = self.found.len();
+        // The newest first: the first add of a path is the one in force.
         for (batch, _) in snapshot.commit_batches() {
-            self.take_batch(batch);
+            missing -= self.take_batch(batch);
         }
         if let Some(checkpoint) = snapshot.checkpoint()? {
             for batch in checkpoint.batches(snapshot.interner(), ReadOptions::default()) {
-                self.take_batch(&batch?);
-                if self.missing == 0 {
+                if missing == 0 {
                     break;
                 }
+                missing -= self.take_batch(&batch?);
             }
         }
         Ok(())
     }
 
-    /// Looks through what the gathered commits themselves added.
-    fn find_in(&mut self, place: usize) -> Result<()> {
-        let mut groups = self.groups(place);
-        while self.missing > 0
-            && groups.first_unread() < self.looked_until
-            && let Some((group, contents)) = groups.next()
-        {
-            for (place, content) in group.zip(contents) {
-                let file = CommitFile::parse(&self.commits[place].file.name, &content?)?;
-                self.take_adds(&file.adds);
-            }
-        }
-        Ok(())
-    }
-
-    fn take_batch(&mut self, batch: &FileBatch) {
+    /// Takes the adds of paths that are still missing, and returns how many it found.
+    fn take_batch(&mut self, batch: &FileBatch) -> usize {
+        let mut taken = 0;
         for row in 0..batch.len() {
             let Some(found @ None) = self.found.get_mut(normal_path(batch.path.value(row))) else { continue };
             let tuple = batch.partitions.dictionary.get(batch.partitions.keys[row] as usize);
@@ -160,19 +151,9 @@ impl RemovedFiles {
                 size: batch.size[row],
                 partition_values: PartitionValues::Coded(Arc::clone(tuple)),
             });
-            self.missing -= usize::from(found.is_some());
+            taken += usize::from(found.is_some());
         }
-    }
-
-    fn take_adds(&mut self, adds: &Columns) {
-        for index in 0..adds.len() {
-            let Some(found @ None) = self.found.get_mut(normal_path(adds.path(index))) else { continue };
-            *found = adds.facts(index).map(|facts| Facts {
-                size: facts.size,
-                partition_values: PartitionValues::Logged(facts.partition_values.into()),
-            });
-            self.missing -= usize::from(found.is_some());
-        }
+        taken
     }
 
     fn groups(&self, first: usize) -> Groups {

@@ -326,6 +326,63 @@ fn removes_all_over_a_long_range_are_completed_in_order() {
 }
 
 #[test]
+fn a_remove_of_a_path_that_is_added_again_is_completed_from_the_add_before_it() {
+    let table = Table::new(&[
+        lines(&[PROTOCOL, &metadata(true), &sized_add("a", "\"x\"", 1)]),
+        lines(&[&bare_remove("a")]),
+        lines(&[&sized_add("a", "\"y\"", 2)]),
+        lines(&[&bare_remove("a"), &sized_add("a", "\"z\"", 3)]),
+        lines(&[&bare_remove("a")]),
+    ]);
+    let whole = [r#"a=1/{"p":"x"}"#, r#"a=2/{"p":"y"}"#, r#"a=3/{"p":"z"}"#];
+    for (start, skipped) in [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)] {
+        assert_eq!(removed(&table, ChangeKind::Files, start).unwrap(), whole[skipped..], "from {start}");
+    }
+}
+
+/// One version of a table of few paths: those that it changes, and whether one that it removes is added again at once.
+type Touched = Vec<(usize, bool)>;
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(24))]
+
+    #[test]
+    fn removes_are_completed_from_the_adds_in_force(
+        versions in proptest::collection::vec(
+            proptest::collection::vec((0_usize..6, proptest::bool::ANY), 0..4),
+            1..200_usize,
+        ),
+        start in 0_usize..200,
+    ) {
+        let start = start % (versions.len() + 1);
+        let mut commits = vec![lines(&[PROTOCOL, &metadata(true)])];
+        let (mut sizes, mut next_size, mut expected) = ([None; 6], 0, Vec::new());
+        for (version, touched) in (1..).zip(&versions) {
+            let mut commit = Vec::new();
+            let touched: BTreeMap<usize, bool> = Touched::clone(touched).into_iter().collect();
+            for (path, is_added_again) in touched {
+                let name = format!("f{path}");
+                if let Some(size) = sizes[path].take() {
+                    commit.push(bare_remove(&name));
+                    if version >= start {
+                        expected.push(format!(r#"{name}={size}/{{"p":"{size}"}}"#));
+                    }
+                    if !is_added_again {
+                        continue;
+                    }
+                }
+                next_size += 1;
+                sizes[path] = Some(next_size);
+                commit.push(sized_add(&name, &format!("\"{next_size}\""), next_size));
+            }
+            commits.push(commit);
+        }
+        let found = removed(&Table::new(&commits), ChangeKind::Files, start as i64).unwrap();
+        proptest::prop_assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn a_table_without_partitions_needs_no_partition_values() {
     let unpartitioned = metadata(true).replace(r#"["p"]"#, "[]");
     let table = Table::new(&[
