@@ -1,19 +1,17 @@
-"""The README's tables against the code: every configuration key, every route, every error."""
+"""The tables of README and the documentation against the code: configuration keys, routes, errors."""
 
 import dataclasses
 import re
-import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gateway.app import routes
-from gateway.config import Config, Location
-from gateway.config.reader import known_keys
-from gateway.config.sections import RecipientEntry
+from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
 from gateway.errors import STATUS_OF
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGURATION = ROOT / "docs/configuration.md"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PREFIX = "{endpoint}"
 
 
@@ -27,32 +25,17 @@ def first_cells(title: str) -> Iterator[str]:
             yield row.split("|")[1]
 
 
-def keys(kind: type, prefix: str = "") -> Iterator[str]:
-    """Every key of a section and of those below it, as the README writes them."""
-    hints = typing.get_type_hints(kind)
-    for name, field in known_keys(kind).items():
-        hint = hints[field.name]
-        inner = [a for a in typing.get_args(hint) if a not in (type(None), Ellipsis)] or [hint]
-        listed = typing.get_origin(hint) is tuple
-        if (
-            dataclasses.is_dataclass(inner[0])
-            and inner[0] is not Location
-            and not is_same_as_limits(kind, name)
-        ):
-            yield from keys(typing.cast("type[Any]", inner[0]), f"{prefix}{name}{'[]' if listed else ''}.")
-        else:
-            yield f"{prefix}{name}"
+def test_the_configuration_page_is_what_the_generator_makes() -> None:
+    page = CONFIGURATION.read_text(encoding="utf-8")
+    assert reference.updated(page) == page, "run: python -m gateway.config.reference docs/configuration.md"
 
 
-def is_same_as_limits(kind: type, name: str) -> bool:
-    """A recipient's own limits have the keys of the general ones."""
-    return kind is RecipientEntry and name == "limits"
-
-
-def test_every_configuration_key_is_told_and_every_told_key_is_known() -> None:
-    told = [key for cell in first_cells("Configuration") for key in re.findall(r"`([^`]+)`", cell)]
-    assert len(told) == len(set(told))
-    assert set(told) == set(keys(Config))
+def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:
+    for section in reference.sections():
+        for key in section.keys:
+            assert key.meaning.endswith("."), key.path
+    for kind in (Config, Gateway, StorageEntry, Limits, Admin):
+        assert set(reference.attributes(kind)) == {field.name for field in dataclasses.fields(kind)}
 
 
 def test_every_route_is_told_and_every_told_route_is_there() -> None:

@@ -18,15 +18,16 @@ from clients.server import storage
 from served import PREFIX, TOKENS, Clock, Served, bearer
 from stores.versitygw import VersityGw, free_port
 from test_errors import FIRST_MS, lay_out
-from test_readme import README, keys
 
 from gateway.auth import token_hash
-from gateway.config import Config, Location, load
+from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
+from gateway.config.reference import keys
 from gateway.serving.handed import Handed
 from gateway.serving.process import NeedsRestart, accepted
 from gateway.serving.process import Served as Process
 
+CONFIGURATION = Path(__file__).resolve().parents[1] / "docs/configuration.md"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
 HASHES = {name: token_hash(token).hex() for name, token in TOKENS.items()}
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
@@ -605,7 +606,7 @@ IN_PROCESSES = {
 
 
 def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
-    every = set(keys(Config))
+    every = set(keys())
     tested = {
         Effect.AT_ONCE: {*AT_ONCE, *(f"gateway.storages[].{key}" for key in S3_ROWS)},
         Effect.RESTART: {*RESTART},
@@ -623,8 +624,12 @@ def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
         assert f"def {test}(" in processes
 
 
-def test_readme_tells_when_each_key_takes_effect() -> None:
-    table = README.split("| changed key | takes effect |\n")[1].split("\n\n")[0]
+def test_the_page_says_when_each_key_takes_effect() -> None:
+    table = (
+        CONFIGURATION.read_text(encoding="utf-8")
+        .split("| changed key | takes effect |\n")[1]
+        .split("\n\n")[0]
+    )
     told = {
         key: effect
         for cells, effect in re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)

@@ -1,6 +1,6 @@
 """When a changed key takes effect in a running server: one table, by which a reload is taken or refused.
 
-A key's row is the longest one that it begins with. README shows the rows that are not `AT_ONCE`.
+A key's row is the longest one that it begins with. The configuration page shows those that are not `AT_ONCE`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,17 @@ PROTECTS = {"protects": True}
 
 @dataclass(frozen=True, slots=True)
 class RecipientLimits:
-    """What one recipient may do. None: without a limit."""
+    """Limits of one recipient. A key without a value sets no limit.
+
+    Attributes:
+        requests_per_second: sustained rate of requests. Faster requests wait in a queue, then get 429.
+        burst_requests: number of requests above the rate that are answered at once.
+        concurrent_streams: number of streamed answers at a time. More wait in order.
+        files_per_minute: number of signed files per minute, charged after each answer.
+        queue_seconds: time that a request waits before it gets 429.
+        queue_length: number of requests that wait.
+
+    """
 
     requests_per_second: float | None = setting(None, minimum=0.01, protects=True)
     burst_requests: int = setting(50, minimum=1, protects=True)
@@ -53,7 +63,21 @@ class RecipientLimits:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What protects everyone from everyone."""
+    """Limits that protect recipients from each other and the process from all of them.
+
+    Attributes:
+        recipient: limits of each recipient.
+        memory_bytes: memory of the process that streams may fill together. Without it 80% of the container's
+            or machine's memory. A query that does not fit waits, then gets 503.
+        stream_bytes: memory that one stream is expected to need.
+        queued_streams: number of streams that wait for memory.
+        queue_seconds: time that a stream waits for memory before it gets 503.
+        minimum_bytes_per_second: rate below which a client that reads an answer is disconnected.
+        slow_reader_seconds: time after which a client below that rate is disconnected.
+        idle_connection_seconds: time that a connection may stay open without a whole request head.
+        body_seconds: time in which the body of a request must arrive.
+
+    """
 
     recipient: RecipientLimits = dataclasses.field(default_factory=RecipientLimits, metadata=PROTECTS)
     memory_bytes: int | None = setting(None, minimum=64 * 1024 * 1024, protects=True)
@@ -68,7 +92,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StorageFaults:
-    """When a storage is given up for a while, and how old a snapshot may then be served."""
+    """When the server stops calling a failing storage, and how old a snapshot it may serve meanwhile.
+
+    Attributes:
+        failures: number of consecutive failures after which the storage is not called.
+        open_seconds: time for which it is not called. One call then probes it.
+        concurrent_calls: number of threads for calls to one storage.
+        queued_calls: number of calls that wait for a thread.
+        queue_seconds: time that a call waits for a thread.
+        stale_seconds: age up to which the last snapshot in memory is served while its storage fails; 0 for
+            never.
+
+    """
 
     failures: int = setting(5, minimum=1)
     open_seconds: float = setting(5.0, minimum=0.1)
@@ -80,9 +115,13 @@ class StorageFaults:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Where the audit log goes.
+    """The audit log.
 
-    `failClosed`: without its record no request is answered and no recipient is changed.
+    Attributes:
+        file: file that records are appended to.
+        fail_closed: without its record in the file no request is answered and no recipient is changed.
+        queue_records: number of records that wait to be written.
+
     """
 
     file: Path = setting(protects=True)
@@ -92,7 +131,15 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Ssl:
-    """TLS by certificate files, or by a certificate made at start."""
+    """TLS by certificate files, or by a certificate made at start.
+
+    Attributes:
+        self_signed: uses a certificate made at start, for tests.
+        certificate_file: PEM file with the certificate chain.
+        certificate_key_file: PEM file with the private key.
+        certificate_password_file: file with the password of the private key.
+
+    """
 
     self_signed: bool = False
     certificate_file: Path | None = None
@@ -108,7 +155,17 @@ class Ssl:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """The admin API and metrics, on a listener of their own."""
+    """The admin API and metrics, on a separate listener.
+
+    Attributes:
+        token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics.
+        metrics_token_sha256: SHA-256 of a bearer token that opens the metrics only.
+        host: address or host name of the listener.
+        port: port of the listener; 0 takes a free one.
+        ssl: TLS of the listener, with the keys of the top-level `ssl`; it may name the same files. Without it
+            plain HTTP.
+
+    """
 
     token_sha256: str
     metrics_token_sha256: str | None = setting(None, protects=True)
@@ -125,7 +182,13 @@ class Admin:
 
 @dataclass(frozen=True, slots=True)
 class Cors:
-    """The origins whose web pages may read answers; `*` is every one."""
+    """Access from web pages.
+
+    Attributes:
+        origins: origins such as `https://app.example` whose pages may read answers in a browser; `'*'` for
+            every origin.
+
+    """
 
     origins: tuple[str, ...] = ()
 
@@ -139,7 +202,13 @@ class Cors:
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """OpenTelemetry traces, sent by OTLP over HTTP; needs the extra `tracing`."""
+    """OpenTelemetry traces, sent by OTLP over HTTP; needs the extra `tracing`.
+
+    Attributes:
+        endpoint: URL of the collector.
+        sample_ratio: share of requests that are traced, when a trusted proxy's `traceparent` does not decide.
+
+    """
 
     endpoint: str
     sample_ratio: float = setting(0.01, minimum=0, maximum=1)

@@ -1,7 +1,7 @@
 """The sections of the configuration: each a frozen dataclass, each key a field with its default and limits.
 
-A key is added by adding a field: `reader` finds it by its type, and a test holds the README's table against
-it.
+A key is added by adding a field and its line under `Attributes`: `reader` finds the field by its type, and
+`reference` makes the documentation of it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,18 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """One shared table."""
+    """A shared table.
+
+    Attributes:
+        name: name of the table in the share; case-insensitive.
+        location: root of the Delta table: `s3://bucket/path`, `s3a://bucket/path`, `file:///directory` or
+            `/directory`.
+        id: identifier of the table in answers and tokens. Without it the id is derived from the names and
+            stays the same.
+        history_shared: allows time travel, the change data feed and streaming.
+        start_version: first version of the shared history.
+
+    """
 
     name: str
     location: Location
@@ -59,7 +70,13 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One schema of a share."""
+    """A schema of a share.
+
+    Attributes:
+        name: name of the schema; case-insensitive.
+        tables: tables of the schema.
+
+    """
 
     name: str
     tables: tuple[TableEntry, ...] = ()
@@ -71,7 +88,14 @@ class SchemaEntry:
 
 @dataclass(frozen=True, slots=True)
 class ShareEntry:
-    """One share."""
+    """A share.
+
+    Attributes:
+        name: name of the share; case-insensitive.
+        id: identifier of the share in answers. Without it the id is derived from the name and stays the same.
+        schemas: schemas of the share.
+
+    """
 
     name: str
     id: str | None = None
@@ -84,7 +108,12 @@ class ShareEntry:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The reference server's one token: a recipient who is granted every share."""
+    """The reference server's single token: a recipient with a grant for every share.
+
+    Attributes:
+        bearer_token: the token; any text that an HTTP header can carry.
+
+    """
 
     bearer_token: Secret
 
@@ -100,7 +129,13 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class TokenEntry:
-    """One token of a recipient, by its hash."""
+    """A token of a recipient, stored as its hash.
+
+    Attributes:
+        sha256: SHA-256 of the token in hexadecimal digits, as `delta-gateway token` prints it.
+        expires: ISO 8601 time after which the token is refused. Without it the token does not expire.
+
+    """
 
     sha256: str
     expires: datetime | None = setting(None, protects=True)
@@ -112,7 +147,16 @@ class TokenEntry:
 
 @dataclass(frozen=True, slots=True)
 class RecipientEntry:
-    """Who may read, and what."""
+    """A recipient with its tokens and grants.
+
+    Attributes:
+        name: name of the recipient in logs, metrics and the audit log.
+        tokens: tokens of the recipient; several are valid at the same time during a rotation.
+        shares: names of the granted shares; `'*'` grants every share.
+        networks: IP addresses and networks that requests may come from. An empty list allows every address.
+        limits: limits of this recipient in place of `gateway.limits.recipient`, with the same keys.
+
+    """
 
     name: str
     tokens: tuple[TokenEntry, ...] = ()
@@ -126,7 +170,22 @@ class RecipientEntry:
 
 @dataclass(frozen=True, slots=True)
 class StorageEntry:
-    """How the locations below one prefix are read and their URLs signed."""
+    """How to read the locations below one prefix and to sign their URLs.
+
+    Attributes:
+        prefix: `s3://` locations that this entry applies to; the longest matching prefix wins.
+        endpoint: URL of the object store as the server reaches it. Without it AWS.
+        public_endpoint: URL of the object store in signed URLs, where clients reach it by another host.
+        region: region that requests and URLs are signed for. Without it the region of the environment.
+        path_style: puts the bucket in the path instead of the host name.
+        access_key_id: access key that reads and signs. Without it the credentials of the environment.
+        secret_access_key: secret of the access key.
+        session_token: session token of temporary keys.
+        session_expires: ISO 8601 time at which temporary keys end. No URL claims to live longer.
+        timeout_seconds: time limit of one call to the object store.
+        retry_seconds: time for which a failing call is repeated.
+
+    """
 
     prefix: Location
     endpoint: str | None = None
@@ -157,7 +216,16 @@ class StorageEntry:
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key that seals page and refresh tokens and signs the URLs of local files."""
+    """A key that seals page and refresh tokens and signs the URLs of local files.
+
+    The first key of the list seals and all keys open: put a new key first to rotate. Without any key the
+    server makes one at start, which no other replica knows.
+
+    Attributes:
+        id: name of the key, part of each token.
+        secret: at least 16 bytes of random text.
+
+    """
 
     id: str
     secret: Secret
@@ -169,7 +237,14 @@ class TokenKey:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What the process may keep of tables."""
+    """Memory and threads for tables.
+
+    Attributes:
+        memory_bytes: memory for columns of hot tables and for the versions and ranges that later pages
+            continue. Divided by the number of workers.
+        threads: threads that read logs and write answers. Without it the number of CPUs.
+
+    """
 
     memory_bytes: int = setting(512 * 1024 * 1024, minimum=0)
     threads: int | None = setting(None, minimum=1, maximum=1024)
@@ -177,7 +252,15 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """When an answer is compressed, for a client that accepts it."""
+    """When an answer is compressed for a client that accepts it.
+
+    Attributes:
+        enabled: compresses answers with zstd or gzip, by the client's `Accept-Encoding`.
+        minimum_files: answers with fewer files are sent uncompressed. An answer with changes counts as long
+            enough unless it is paged.
+        skip_loopback: sends answers to clients on the same machine uncompressed.
+
+    """
 
     enabled: bool = True
     minimum_files: int = setting(64, minimum=0)
@@ -186,7 +269,34 @@ class Compression:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """What the reference server does not have."""
+    """Keys that the reference server does not have; it ignores this map.
+
+    Attributes:
+        anonymous: lets everyone read every share without a token.
+        recipients: recipients that are kept in the configuration.
+        recipients_database: SQLite file of recipients that change while the server runs. Without it
+            `recipients.db` beside the configuration, if that file exists.
+        trusted_proxies: networks of proxies whose `X-Forwarded-For` and `traceparent` are believed.
+        storages: object stores and their credentials.
+        token_keys: keys that seal tokens and sign the URLs of local files.
+        allowed_roots: locations outside of a table's root that absolute paths in its log may name, as in
+            shallow clones.
+        public_url: scheme and host by which clients reach the server, for profiles and URLs of local files.
+            Without it `host` and `port`.
+        max_staleness_seconds: time for which the latest version of a table is used before its log is listed
+            again.
+        drain_seconds: time that running streams have to end at a shutdown.
+        drain_delay_seconds: time for which readiness fails before the server stops accepting connections.
+        cache: memory and threads for tables.
+        compression: compression of answers.
+        cors: access from web pages.
+        limits: limits of recipients, memory and connections.
+        storage_faults: behaviour while a storage fails.
+        audit: the audit log.
+        admin: the admin listener.
+        tracing: OpenTelemetry traces.
+
+    """
 
     anonymous: bool = False
     recipients: tuple[RecipientEntry, ...] = ()
@@ -229,7 +339,37 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole file. Times of life in seconds or milliseconds, as the names say."""
+    """The whole file. The top-level keys are those of the reference server and have the same meaning.
+
+    Attributes:
+        version: version of the file format; accepted is 1.
+        shares: the shares.
+        authorization: the reference server's single token.
+        ssl: TLS of the server. Without it plain HTTP.
+        host: address or host name that the server listens on.
+        port: port that the server listens on; 0 takes a free one.
+        endpoint: path before `/shares`.
+        pre_signed_url_timeout_seconds: lifetime of a pre-signed URL, at most seven days. Spark's client
+            refuses 900 seconds and less.
+        query_table_page_size_limit: maximum number of files per page, for clients that request pages.
+        query_table_page_token_ttl_ms: lifetime of a page token and of all tokens that follow from it.
+        refresh_token_ttl_ms: lifetime of a refresh token and of all tokens that follow from it. Set it to the
+            duration of the longest job that reads one version.
+        request_timeout_seconds: time after which the work for a request stops; 0 for never.
+        evaluate_predicate_hints: uses SQL predicates of clients to leave out files.
+        evaluate_json_predicate_hints: uses JSON predicates of clients to leave out files, as does the next
+            key.
+        evaluate_json_predicate_hints_v2: uses JSON predicates of clients to leave out files. They are ignored
+            only when both keys are false.
+        staleness_acceptable: lets the latest version be up to an hour old.
+        delta_table_cache_size: accepted without effect; see `gateway.cache`.
+        temporary_credential_validity_seconds: accepted without effect.
+        gateway: keys that the reference server does not have.
+        secret_files: the files that secrets were read from; not a key.
+        directory: directory of the file; file names in it are relative to this. Not a key.
+        text: text of the file; not a key.
+
+    """
 
     version: int
     shares: tuple[ShareEntry, ...] = ()
