@@ -330,11 +330,15 @@ class Table:
         ending_version: int | None = None,
         change_data_feed: bool,
         heading: Literal["start", "latest"] | int | None = None,
+        max_staleness_ms: int = 0,
+        stop: Stop | None = None,
     ) -> Changes:
         """A range of versions. `change_data_feed`: every version must have it enabled (for /changes). *Blocks*.
 
         `heading` chooses the version whose metadata stands before the changes: the first of the range (the default),
-        the latest of the table, or that of an earlier page by its number.
+        the latest of the table, or that of an earlier page by its number. The latest version must be readable: a
+        feature that is not supported raises, also for a range of earlier versions without it. A look at the latest
+        version that is `max_staleness_ms` old or older, or older than the range, is done again.
         """
 
 @final

@@ -178,10 +178,11 @@ class OpenTable:
         end: Moment,
         change_data_feed: bool,
         heading: Literal["start", "latest"] | int = "start",
+        stop: Stop | None = None,
     ) -> _native.Changes:
         """A range of shared versions; a start before the first commit is the first shared version.
 
-        `heading` chooses the version whose metadata stands before the changes.
+        `heading` chooses the version whose metadata stands before the changes. The work ends at `stop`.
         """
         self.require_history()
         if start.version is not None:
@@ -199,7 +200,12 @@ class OpenTable:
         if last is not None and last < first:
             raise InvalidParameter(f"the range ends at version {last}, before its start at version {first}")
         return self.native.changes(
-            starting_version=first, ending_version=last, change_data_feed=change_data_feed, heading=heading
+            starting_version=first,
+            ending_version=last,
+            change_data_feed=change_data_feed,
+            heading=heading,
+            max_staleness_ms=self.max_staleness_ms,
+            stop=stop,
         )
 
     def require_files(self, snapshot: _native.Snapshot) -> None:

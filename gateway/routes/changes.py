@@ -46,7 +46,8 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
 def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> Changes:
     """The range that a page token pins, or that of the query. Blocks.
 
-    The metadata of the latest version heads it, or with historical metadata that of the first one.
+    The metadata of the latest version heads it, or with historical metadata that of the first one. A latest
+    version that cannot be read refuses the range, because its metadata must be answered.
     """
     latest: Literal["latest"] | int = "latest" if page is None else page.versions[-1]
     heading: Literal["start", "latest"] | int = "start" if query.include_historical_metadata else latest
@@ -55,7 +56,7 @@ def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) ->
     else:
         start = Moment(query.starting_version, query.starting_timestamp_ms)
         end = Moment(query.ending_version, query.ending_timestamp_ms)
-    return asked.opened.changes(start=start, end=end, change_data_feed=True, heading=heading)
+    return asked.opened.changes(start=start, end=end, change_data_feed=True, heading=heading, stop=asked.stop)
 
 
 def last_line_of(

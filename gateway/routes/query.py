@@ -123,6 +123,7 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
         start=Moment(version=body.starting_version),
         end=Moment(version=ending_version),
         change_data_feed=False,
+        stop=asked.stop,
     )
     chosen = asked.negotiate(changes, page)
     hints = applied_hints(asked, body)

@@ -31,7 +31,7 @@ pub struct Protocol {
 }
 
 /// The `metaData` action (PROTOCOL, section Change Metadata).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Metadata {
     /// The table's id.
     pub id: String,

@@ -127,7 +127,7 @@ pub fn changes(
     let batches = changes.batches(from.version)?;
     let batches = match lines.format {
         // Its lines have no place for what is not known.
-        ResponseFormat::Parquet => batches.with_complete_removes(),
+        ResponseFormat::Parquet => batches.with_complete_removes(stop),
         ResponseFormat::Delta => batches,
     };
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))

@@ -9,6 +9,7 @@
 
 mod batches;
 mod removed;
+mod survey;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::actions::{Metadata, Protocol};
-use crate::commit::CommitHeads;
 use crate::error::{Error, Result};
 use crate::history::monotonic;
 use crate::hot::Part;
@@ -26,13 +26,12 @@ use crate::snapshot::{At, Base, Snapshot};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
+use survey::Survey;
 
 /// Bytes of commits in one batch of reads; while one is worked on another is on its way.
 const GROUP_BYTES: u64 = 8 << 20;
 /// Commits in one batch of reads.
 const GROUP_COMMITS: usize = 128;
-/// Bytes of commits that a survey keeps, so that small ranges are read once.
-const KEPT_BYTES: usize = 4 << 20;
 
 /// What a range is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +55,7 @@ pub struct Changes {
     heading: Arc<Snapshot>,
     client_reader_features: Vec<String>,
     kept: BTreeMap<i64, Bytes>,
-    /// After a survey: what is in force since each version behind the first one that brought a protocol or metadata.
-    surveyed: Option<BTreeMap<i64, InForce>>,
+    survey: Option<Survey>,
 }
 
 /// The protocol and the metadata that count at a version.
@@ -113,44 +111,8 @@ impl Changes {
             head,
             client_reader_features,
             kept: BTreeMap::new(),
-            surveyed: None,
+            survey: None,
         })
-    }
-
-    /// Reads the protocols and metadata of all versions of the range, so that what the answer asks of a client is
-    /// known before its first byte, and refuses a range that cannot be answered: a feature that is not
-    /// supported, or, for the change data feed, a version at which it was off
-    /// ([`Error::ChangeDataFeedDisabled`]). A page that continues an answer needs no second survey.
-    pub fn survey(&mut self) -> Result<()> {
-        self.check_feed(self.starting_version(), self.head.metadata())?;
-        let mut in_force = InForce::at(&self.head);
-        let (mut kept_bytes, mut brought) = (0, BTreeMap::new());
-        let commits = Arc::clone(&self.commits);
-        let mut reads = self.groups(0);
-        while let Some((group, contents)) = reads.next() {
-            for (commit, bytes) in commits[group].iter().zip(contents) {
-                let bytes = bytes?;
-                let heads = CommitHeads::parse(&commit.file.name, &bytes)?;
-                kept_bytes += bytes.len();
-                if kept_bytes <= KEPT_BYTES {
-                    self.kept.insert(commit.version, bytes);
-                }
-                if commit.version == self.starting_version() || heads.is_empty() {
-                    continue;
-                }
-                if let Some(found) = heads.protocol {
-                    in_force.protocol = Arc::new(found.checked(&commit.file.name)?);
-                }
-                if let Some(found) = heads.metadata {
-                    in_force.metadata = Arc::new(found);
-                }
-                brought.insert(commit.version, in_force.clone());
-                self.check_feed(commit.version, &in_force.metadata)?;
-                self.require(in_force.protocol.client_reader_features(&in_force.metadata));
-            }
-        }
-        self.surveyed = Some(brought);
-        Ok(())
     }
 
     /// All that it holds in memory, as far as it grows with the log.
@@ -163,8 +125,10 @@ impl Changes {
         }
         parts.push(Part::shared(self, size_of::<Self>() + kept.sum::<usize>()));
         parts.push(Part::shared(&self.commits, commits.sum()));
-        let metadata = self.surveyed.iter().flat_map(BTreeMap::values);
-        parts.extend(metadata.map(|force| Part::shared(&force.metadata, force.metadata.memory_bytes())));
+        if let Some(survey) = &self.survey {
+            parts.push(Part::shared(&survey.changed, survey.changed.len() * survey::ENTRY_BYTES));
+            parts.extend(survey.metadata().map(|metadata| Part::shared(metadata, metadata.memory_bytes())));
+        }
         parts
     }
 
@@ -245,13 +209,12 @@ impl Changes {
         if version == self.starting_version() {
             return Ok(InForce::at(&self.head));
         }
-        let Some(brought) = &self.surveyed else {
-            // From the checkpoint next to it and not from the start of the range, which may be far away.
-            let snapshot = Snapshot::load(&self.storage, &self.root, At::Version(version), None)?;
-            return Ok(InForce::at(&snapshot));
-        };
-        let newest = brought.range(..=version).next_back();
-        Ok(newest.map_or_else(|| InForce::at(&self.head), |(_, in_force)| in_force.clone()))
+        if let Some(in_force) = self.survey.as_ref().and_then(|survey| survey.in_force_at(version)) {
+            return Ok(in_force);
+        }
+        // From the checkpoint next to it and not from the start of the range, which may be far away.
+        let snapshot = Snapshot::load(&self.storage, &self.root, At::Version(version), None)?;
+        Ok(InForce::at(&snapshot))
     }
 
     fn require(&mut self, features: Vec<String>) {
@@ -271,12 +234,6 @@ impl Changes {
 
     fn groups(&self, first: usize) -> batches::Groups {
         batches::Groups::new(self.storage.clone(), self.root.clone(), Arc::clone(&self.commits), first)
-    }
-}
-
-impl CommitHeads {
-    fn is_empty(&self) -> bool {
-        self.protocol.is_none() && self.metadata.is_none()
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod remembered;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
 use crate::history::History;
-use crate::hot::{HotCache, HotKey};
+use crate::hot::{HotCache, HotKey, Part};
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
@@ -36,6 +37,21 @@ pub enum Heading {
     Latest,
     /// This one, which was the latest when an earlier page was answered.
     Version(i64),
+}
+
+/// A range of versions as a request has it.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangesRequest {
+    /// What is read of it.
+    pub kind: ChangeKind,
+    /// The first version.
+    pub start: i64,
+    /// The last version; the latest one if `None` or if it is later than that.
+    pub end: Option<i64>,
+    /// The version whose metadata heads the answer.
+    pub heading: Heading,
+    /// How old the look that finds the latest version may be.
+    pub max_staleness: Duration,
 }
 
 /// One shared table. Thread-safe.
@@ -186,23 +202,15 @@ impl Table {
 
     /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
     pub fn remember(&self, snapshot: &Arc<Snapshot>) {
-        let now = Instant::now();
-        if !lock(&self.remembered).touch(snapshot, now) {
-            // Counted while nobody waits for the lock.
-            let parts = snapshot.parts();
-            lock(&self.remembered).insert(snapshot, parts, now);
-        }
+        keep(&self.remembered, snapshot, Snapshot::parts);
     }
 
-    /// A range of versions, surveyed: what it asks of a client is known. An end behind the latest version is the
-    /// latest version.
-    pub fn changes(
-        &self,
-        kind: ChangeKind,
-        start: i64,
-        end: Option<i64>,
-        heading: Heading,
-    ) -> Result<Arc<Changes>> {
+    /// A range of versions, surveyed: what it requires of a client is known. The work ends at `stop`.
+    ///
+    /// [`Heading::Latest`] needs a latest version that can be read: one with a feature that is not supported is an
+    /// error, also for a range of earlier versions without it.
+    pub fn changes(&self, request: ChangesRequest, stop: &Stop) -> Result<Arc<Changes>> {
+        let ChangesRequest { kind, start, end, heading, max_staleness } = request;
         let (end, heading) = match heading {
             Heading::Start => {
                 self.look_if_unseen()?;
@@ -211,17 +219,18 @@ impl Table {
             // A later page, which goes on with what the first one began.
             Heading::Version(version) => (end, version),
             Heading::Latest => {
-                let latest = self.look(Instant::now())?.version().max(start);
+                let latest = self.latest_covering(start.max(end.unwrap_or(start)), max_staleness)?.max(start);
                 (Some(end.map_or(latest, |end| end.min(latest))), latest)
             }
         };
         let surveyed = |end: i64| {
-            lock(&self.ranges).find(Instant::now(), |range| {
+            let is_wanted = |range: &Changes| {
                 range.kind() == kind
                     && range.starting_version() == start
                     && range.ending_version() == end
                     && range.heading_version() == heading
-            })
+            };
+            find_kept(&self.ranges, is_wanted, Changes::parts)
         };
         if let Some(known) = end.and_then(surveyed) {
             return Ok(known);
@@ -232,14 +241,26 @@ impl Table {
         if let Some(known) = surveyed(changes.ending_version()) {
             return Ok(known);
         }
-        changes.survey()?;
+        changes.survey(stop)?;
         if heading != start {
             changes.head_by(self.snapshot_at(At::Version(heading))?);
         }
         let changes = Arc::new(changes);
-        let parts = changes.parts();
-        lock(&self.ranges).insert(&changes, parts, Instant::now());
+        keep(&self.ranges, &changes, Changes::parts);
         Ok(changes)
+    }
+
+    /// The latest version by a look that is at most `max_staleness` old, if that has `version`, or else by a new look.
+    fn latest_covering(&self, version: i64, max_staleness: Duration) -> Result<i64> {
+        let known = lock(&self.latest).clone().filter(|latest| {
+            latest.looked_at.elapsed() < max_staleness
+                && latest.snapshot.version() >= version
+                && !latest.snapshot.is_lost()
+        });
+        match known {
+            Some(known) => Ok(known.snapshot.version()),
+            None => Ok(self.look(Instant::now())?.version()),
+        }
     }
 
     /// When its versions were committed.
@@ -346,7 +367,7 @@ impl Table {
     fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         let latest = self.latest_known().filter(|latest| is_wanted(latest));
         let is_wanted = |snapshot: &Snapshot| !snapshot.is_lost() && is_wanted(snapshot);
-        latest.or_else(|| lock(&self.remembered).find(Instant::now(), is_wanted))
+        latest.or_else(|| find_kept(&self.remembered, is_wanted, Snapshot::parts))
     }
 }
 
@@ -395,6 +416,31 @@ impl Drop for Refreshing<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }
+}
+
+/// Marks an item as used, and keeps it, also again if it left the cache.
+fn keep<T: Any + Send + Sync>(
+    remembered: &Mutex<Remembered<T>>,
+    item: &Arc<T>,
+    parts: impl FnOnce(&Arc<T>) -> Vec<Part>,
+) {
+    let now = Instant::now();
+    if !lock(remembered).touch(item, now) {
+        // Counted without the lock.
+        let parts = parts(item);
+        lock(remembered).insert(item, parts, now);
+    }
+}
+
+/// Finds an item and keeps it.
+fn find_kept<T: Any + Send + Sync>(
+    remembered: &Mutex<Remembered<T>>,
+    is_wanted: impl Fn(&T) -> bool,
+    parts: impl FnOnce(&Arc<T>) -> Vec<Part>,
+) -> Option<Arc<T>> {
+    let found = lock(remembered).find(is_wanted)?;
+    keep(remembered, &found, parts);
+    Some(found)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -505,6 +551,10 @@ mod tests {
         }
     }
 
+    fn range_of(start: i64, end: Option<i64>, heading: Heading) -> ChangesRequest {
+        ChangesRequest { kind: ChangeKind::Files, start, end, heading, max_staleness: Duration::ZERO }
+    }
+
     fn age_last_look(table: &Table) {
         let mut latest = lock(&table.latest);
         let latest = latest.as_mut().unwrap();
@@ -518,7 +568,7 @@ mod tests {
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
         let id_at = |version| table.snapshot_at(At::Version(version)).unwrap().metadata().id.clone();
         let id_of = |heading| {
-            let range = table.changes(ChangeKind::Files, 0, Some(1), heading).unwrap();
+            let range = table.changes(range_of(0, Some(1), heading), &Stop::default()).unwrap();
             range.head().metadata().id.clone()
         };
         assert_eq!(
@@ -551,6 +601,59 @@ mod tests {
         age_last_look(&table);
         assert!(table.look(Instant::now()).is_err());
         assert!(Arc::ptr_eq(&known, &table.snapshot_at(At::Version(0)).unwrap()));
+    }
+
+    #[test]
+    fn what_left_the_cache_while_it_was_used_is_kept_again() {
+        let (log, _) = log_of(3);
+        let cache = Arc::new(HotCache::new(1 << 20));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        let stop = Stop::default();
+        let ask = || {
+            let range = table.changes(range_of(0, Some(1), Heading::Start), &stop).unwrap();
+            (table.snapshot_at(At::Version(1)).unwrap(), range)
+        };
+        let (snapshot, range) = ask();
+        for _ in 0..2 {
+            cache.shrink(0);
+            let found = ask();
+            assert!(Arc::ptr_eq(&found.0, &snapshot) && Arc::ptr_eq(&found.1, &range));
+        }
+        let held = (Arc::downgrade(&snapshot), Arc::downgrade(&range));
+        drop((snapshot, range));
+        assert!(held.0.upgrade().is_some() && held.1.upgrade().is_some());
+    }
+
+    #[test]
+    fn a_range_under_a_young_look_is_found_without_another_one_unless_it_ends_later() {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        let ask = |end, max_staleness| {
+            let request = ChangesRequest { max_staleness, ..range_of(0, end, Heading::Latest) };
+            let range = table.changes(request, &Stop::default()).unwrap();
+            (range.ending_version(), range.heading_version())
+        };
+        let minute = Duration::from_secs(60);
+        assert_eq!(ask(None, minute), (2, 2));
+        made_again(&log, "t", 5);
+        assert_eq!(ask(None, minute), (2, 2));
+        assert_eq!(ask(Some(1), minute), (1, 2));
+        assert_eq!(ask(Some(3), minute), (3, 4), "the look has to show the end");
+        made_again(&log, "t", 6);
+        assert_eq!(ask(None, Duration::ZERO), (5, 5));
+    }
+
+    #[test]
+    fn a_survey_ends_at_its_stop() {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        let stop = Stop::default();
+        stop.cancel();
+        let found = table.changes(range_of(0, None, Heading::Start), &stop);
+        assert!(matches!(found, Err(Error::Cancelled)));
+        assert!(table.changes(range_of(0, None, Heading::Start), &Stop::default()).is_ok());
     }
 
     #[test]

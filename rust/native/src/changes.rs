@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use deltalog::Error;
 use deltalog::answer;
-use deltalog::changes::ChangeKind;
 use deltalog::ndjson::changes::{ChangeOptions, ChangePlace};
-use deltalog::table::Heading;
+use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
 use crate::errors::run;
@@ -25,14 +24,10 @@ pub(crate) struct Changes {
 impl Changes {
     pub(crate) fn open(
         table: &Arc<deltalog::table::Table>,
-        starting_version: i64,
-        ending_version: Option<i64>,
-        change_data_feed: bool,
-        heading: Option<HeadingArgument>,
+        request: ChangesRequest,
+        stop: &deltalog::stop::Stop,
     ) -> deltalog::Result<Self> {
-        let kind = if change_data_feed { ChangeKind::ChangeDataFeed } else { ChangeKind::Files };
-        let heading = heading.map_or(Ok(Heading::Start), HeadingArgument::heading)?;
-        let changes = table.changes(kind, starting_version, ending_version, heading)?;
+        let changes = table.changes(request, stop)?;
         Ok(Self { table: Arc::clone(table), changes })
     }
 }
@@ -45,7 +40,7 @@ pub(crate) enum HeadingArgument {
 }
 
 impl HeadingArgument {
-    fn heading(self) -> deltalog::Result<Heading> {
+    pub(crate) fn heading(self) -> deltalog::Result<Heading> {
         match self {
             Self::Version(version) => Ok(Heading::Version(version)),
             Self::Name(name) if name == "start" => Ok(Heading::Start),

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use deltalog::changes::ChangeKind;
 use deltalog::snapshot::At;
+use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
 use crate::changes::{Changes, HeadingArgument};
 use crate::errors::{run, to_python};
 use crate::shared::{hot, pool};
 use crate::snapshot::Snapshot;
+use crate::stop::{Stop, or_never};
 use crate::storage::Storage;
 
 /// One Delta table.
@@ -65,7 +68,10 @@ impl Table {
         run(py, || self.0.history(&pool()?)?.version_at_or_before(timestamp_ms))
     }
 
-    #[pyo3(signature = (*, starting_version, ending_version=None, change_data_feed, heading=None))]
+    #[pyo3(signature = (
+        *, starting_version, ending_version=None, change_data_feed, heading=None, max_staleness_ms=0, stop=None
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn changes(
         &self,
         py: Python<'_>,
@@ -73,7 +79,19 @@ impl Table {
         ending_version: Option<i64>,
         change_data_feed: bool,
         heading: Option<HeadingArgument>,
+        max_staleness_ms: u64,
+        stop: Option<&Stop>,
     ) -> PyResult<Changes> {
-        run(py, || Changes::open(&self.0, starting_version, ending_version, change_data_feed, heading))
+        let stop = or_never(stop);
+        run(py, || {
+            let request = ChangesRequest {
+                kind: if change_data_feed { ChangeKind::ChangeDataFeed } else { ChangeKind::Files },
+                start: starting_version,
+                end: ending_version,
+                heading: heading.map_or(Ok(Heading::Start), HeadingArgument::heading)?,
+                max_staleness: Duration::from_millis(max_staleness_ms),
+            };
+            Changes::open(&self.0, request, &stop)
+        })
     }
 }

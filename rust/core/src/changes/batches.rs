@@ -15,6 +15,7 @@ use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
 use crate::segment::{Listing, log_file_path};
+use crate::stop::Stop;
 use crate::storage::{PendingReads, Storage};
 
 /// Files of one kind that a version's answer has.
@@ -145,12 +146,13 @@ impl ChangeBatches {
     }
 
     /// Completes removes that lack size or partition values from the adds that they remove. A version with one whose
-    /// add the log no longer holds is [`Error::IncompleteRemove`].
+    /// add the log no longer holds is [`Error::IncompleteRemove`]. A search for adds ends at `stop`.
     #[must_use]
-    pub fn with_complete_removes(mut self) -> Self {
+    pub fn with_complete_removes(mut self, stop: &Stop) -> Self {
         let Groups { storage, root, .. } = &self.groups;
         let commits = Arc::clone(&self.commits);
-        self.removed = Some(RemovedFiles::new(storage.clone(), root.clone(), self.kind, commits));
+        self.removed =
+            Some(RemovedFiles::new(storage.clone(), root.clone(), self.kind, commits, stop.clone()));
         self
     }
 

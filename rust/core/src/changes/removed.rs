@@ -18,6 +18,7 @@ use crate::commit::{CommitFile, FileFacts};
 use crate::error::{Error, Result};
 use crate::log_path::normal_path;
 use crate::snapshot::{At, Snapshot};
+use crate::stop::Stop;
 use crate::storage::Storage;
 
 /// Bytes that one look takes for the files that it gathers, without the last commit's.
@@ -29,6 +30,7 @@ pub(super) struct RemovedFiles {
     storage: Storage,
     root: String,
     kind: ChangeKind,
+    stop: Stop,
     commits: Arc<[RangeCommit]>,
     /// Behind the last commit whose removes were looked for.
     looked_until: usize,
@@ -51,8 +53,24 @@ enum PartitionValues {
 }
 
 impl RemovedFiles {
-    pub(super) fn new(storage: Storage, root: String, kind: ChangeKind, commits: Arc<[RangeCommit]>) -> Self {
-        Self { storage, root, kind, commits, looked_until: 0, groups_a_look: 1, found: HashMap::default() }
+    /// Completes the removes of `commits`. A look ends at `stop`.
+    pub(super) fn new(
+        storage: Storage,
+        root: String,
+        kind: ChangeKind,
+        commits: Arc<[RangeCommit]>,
+        stop: Stop,
+    ) -> Self {
+        Self {
+            storage,
+            root,
+            kind,
+            stop,
+            commits,
+            looked_until: 0,
+            groups_a_look: 1,
+            found: HashMap::default(),
+        }
     }
 
     /// Finds the adds in force before the commit at `place`, which is `file`. Places ascend without a gap, and
@@ -99,6 +117,7 @@ impl RemovedFiles {
         for _ in 0..self.groups_a_look {
             let Some((group, contents)) = groups.next() else { break };
             for (place, content) in group.zip(contents) {
+                self.stop.check()?;
                 let file = CommitFile::parse(&self.commits[place].file.name, &content?)?;
                 for index in lacking(self.kind, &file) {
                     let path = normal_path(file.removes.path(index));
@@ -135,6 +154,7 @@ impl RemovedFiles {
                 if missing == 0 {
                     break;
                 }
+                self.stop.check()?;
                 missing -= self.take_batch(&batch?);
             }
         }

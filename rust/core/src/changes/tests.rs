@@ -1,7 +1,9 @@
 use std::fmt::Write as _;
 
 use super::*;
+use crate::hot::HotCache;
 use crate::segment::log_file_path;
+use crate::stop::Stop;
 
 const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
 
@@ -53,7 +55,7 @@ impl Table {
     /// `version:kind path..` of all files, after a survey.
     fn feed(&self, kind: ChangeKind, start: i64, end: Option<i64>) -> Result<Vec<String>> {
         let mut changes = self.open(kind, start, end)?;
-        changes.survey()?;
+        changes.survey(&Stop::default())?;
         changes.batches(start)?.map(|batch| batch.map(|batch| describe(&batch))).collect()
     }
 }
@@ -156,7 +158,7 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
     let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, None).unwrap();
     assert_eq!(changes.head().metadata().id, "t1");
     assert!(!changes.needs_delta_format());
-    changes.survey().unwrap();
+    changes.survey(&Stop::default()).unwrap();
     assert_eq!(changes.client_reader_features(), ["deletionVectors"]);
     let batches: Vec<_> = changes.batches(1).unwrap().map(Result::unwrap).collect();
     let brought: Vec<_> =
@@ -171,6 +173,47 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
             assert_eq!(resumed.metadata_in_force.partition_columns, [column], "at {version}");
         }
     }
+}
+
+/// Metadata of `kib` KiB, which `name` tells apart.
+fn large_metadata(name: &str, kib: usize) -> String {
+    metadata(true).replace(
+        r#""schemaString":"{}""#,
+        &format!(r#""name":"{name}","schemaString":"{}""#, "s".repeat(kib << 10)),
+    )
+}
+
+/// Bytes of a surveyed range of versions that each bring metadata.
+fn bytes_of_survey(metadata_at: impl Fn(usize) -> String) -> (Changes, usize) {
+    let commits = (0..200).map(|version| {
+        let mut commit = lines(&[&metadata_at(version)]);
+        commit.extend((version == 0).then(|| PROTOCOL.to_owned()));
+        commit
+    });
+    let table = Table::new(&commits.collect::<Vec<_>>());
+    let mut changes = table.open(ChangeKind::ChangeDataFeed, 0, None).unwrap();
+    changes.survey(&Stop::default()).unwrap();
+    for version in [0, 1, 20, 21, 150, 199] {
+        let name = metadata_at(version).split('"').nth(9).map(str::to_owned);
+        assert_eq!(changes.in_force_at(version as i64).unwrap().metadata.name, name, "at {version}");
+    }
+    changes.kept.clear();
+    let cache = HotCache::new(1 << 30);
+    let changes = Arc::new(changes);
+    cache.keep(1, Arc::clone(&changes) as _, changes.parts());
+    let bytes = cache.used_bytes();
+    drop(cache);
+    (Arc::into_inner(changes).unwrap(), bytes)
+}
+
+#[test]
+fn a_survey_keeps_equal_metadata_once_and_a_bounded_part_of_what_differs() {
+    let once = bytes_of_survey(|_| large_metadata("a", 100)).1;
+    let two = bytes_of_survey(|version| large_metadata(if version % 2 == 0 { "a" } else { "b" }, 100)).1;
+    let all = bytes_of_survey(|version| large_metadata(&format!("n{version}"), 100)).1;
+    assert!(once < 150 << 10, "{once}");
+    assert!(two < 300 << 10, "{two}");
+    assert!((3 << 20..5 << 20).contains(&all), "{all}");
 }
 
 #[test]
@@ -193,7 +236,7 @@ fn a_range_resumes_at_any_of_its_versions_and_at_no_other() {
     for is_surveyed in [true, false] {
         let mut changes = table.open(ChangeKind::ChangeDataFeed, 1, Some(4)).unwrap();
         if is_surveyed {
-            changes.survey().unwrap();
+            changes.survey(&Stop::default()).unwrap();
         }
         for version in 1..=4 {
             let rest: Vec<_> =
@@ -222,14 +265,14 @@ fn a_remove_without_partition_values_is_told_apart_from_one_with_nulls() {
     assert_eq!(batch.removes.without_partition_values, [0, 2]);
     let fields = batch.removes.batch.remove_fields.unwrap();
     assert_eq!(fields.iter().map(|fields| fields.size).collect::<Vec<_>>(), [false, true, false]);
-    let found = changes.batches(1).unwrap().with_complete_removes().next_version();
+    let found = changes.batches(1).unwrap().with_complete_removes(&Stop::default()).next_version();
     assert!(matches!(found, Err(Error::IncompleteRemove(1))), "nothing ever added these files");
 }
 
 /// `path=size/partition values` of all removes.
 fn removed(table: &Table, kind: ChangeKind, start: i64) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for batch in table.open(kind, start, None)?.batches(start)?.with_complete_removes() {
+    for batch in table.open(kind, start, None)?.batches(start)?.with_complete_removes(&Stop::default()) {
         let ChangedFiles { batch, rows, without_partition_values } = batch?.removes;
         assert!(without_partition_values.is_empty());
         for row in rows {
@@ -390,7 +433,8 @@ fn a_table_without_partitions_needs_no_partition_values() {
         lines(&[r#"{"remove":{"path":"old","dataChange":true,"size":3}}"#]),
     ]);
     let changes = table.open(ChangeKind::Files, 1, None).unwrap();
-    let batch = changes.batches(1).unwrap().with_complete_removes().next_version().unwrap().unwrap();
+    let batch =
+        changes.batches(1).unwrap().with_complete_removes(&Stop::default()).next_version().unwrap().unwrap();
     assert_eq!((batch.removes.rows.len(), batch.removes.batch.size[0]), (1, 3));
 }
 
@@ -444,7 +488,7 @@ fn a_change_without_its_time_fails_the_feed_and_not_a_range_of_files() {
         {
             let mut changes = table.open(kind, 0, None).unwrap();
             if surveyed {
-                changes.survey().unwrap();
+                changes.survey(&Stop::default()).unwrap();
             }
             let times: Vec<_> =
                 changes.batches(first).unwrap().map(|batch| batch.map(|batch| batch.timestamp_ms)).collect();

@@ -6,7 +6,7 @@ use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::changes::ChangeKind;
+use crate::changes::{ChangeKind, Changes};
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
 use crate::checkpoint::tests::{add, add_row, protocol_row};
 use crate::log_path::commit_name;
@@ -16,7 +16,7 @@ use crate::segment::log_file_path;
 use crate::snapshot::At;
 use crate::stop::Stop;
 use crate::storage::Storage;
-use crate::table::{Heading, Table};
+use crate::table::{ChangesRequest, Heading, Table};
 
 const CHECKPOINT_FILES: usize = 60;
 
@@ -284,26 +284,32 @@ fn a_place_of_nowhere_is_an_invalid_cursor() {
     assert!(matches!(Scan::new(snapshot, None, options), Err(Error::InvalidCursor)));
 }
 
+fn range_of(table: &Table, end: Option<i64>, heading: Heading) -> Arc<Changes> {
+    let request =
+        ChangesRequest { kind: ChangeKind::Files, start: 8, end, heading, max_staleness: Duration::ZERO };
+    table.changes(request, &Stop::default()).unwrap()
+}
+
 #[test]
 fn a_range_of_changes_is_surveyed_once_for_all_its_pages() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
-    let first = table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap();
+    let first = range_of(&table, None, Heading::Start);
     assert_eq!(first.ending_version(), 10);
-    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
+    assert!(Arc::ptr_eq(&first, &range_of(&table, Some(10), Heading::Start)));
     for end in [None, Some(99)] {
-        assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, end, Heading::Start).unwrap()));
+        assert!(Arc::ptr_eq(&first, &range_of(&table, end, Heading::Start)));
     }
     commit(&log, 11, &[add_row(104)]);
-    assert!(Arc::ptr_eq(&first, &table.changes(ChangeKind::Files, 8, Some(10), Heading::Start).unwrap()));
-    assert_eq!(table.changes(ChangeKind::Files, 8, None, Heading::Start).unwrap().ending_version(), 11);
+    assert!(Arc::ptr_eq(&first, &range_of(&table, Some(10), Heading::Start)));
+    assert_eq!(range_of(&table, None, Heading::Start).ending_version(), 11);
 }
 
 #[test]
 fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
-    let of = |end, heading| table.changes(ChangeKind::Files, 8, end, heading).unwrap();
+    let of = |end, heading| range_of(&table, end, heading);
     let first = of(Some(9), Heading::Latest);
     assert_eq!((first.ending_version(), first.heading_version()), (9, 10));
     assert!(Arc::ptr_eq(&first, &of(Some(9), Heading::Latest)));
@@ -320,14 +326,14 @@ fn a_range_headed_by_the_latest_version_keeps_to_it_on_its_later_pages() {
 fn a_range_keeps_the_latest_version_that_heads_it_after_its_log_was_cleaned_up() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
-    let first = table.changes(ChangeKind::Files, 8, Some(9), Heading::Latest).unwrap();
+    let first = range_of(&table, Some(9), Heading::Latest);
     assert_eq!(first.heading().version(), 10);
     let totals = table.totals(first.heading(), &Stop::default()).unwrap();
     drop(first);
     commit(&log, 11, &[add_row(104)]);
     assert_eq!(snapshot(&table).version(), 11);
     std::fs::remove_dir_all(std::path::Path::new(log.root()).join("_delta_log")).unwrap();
-    let later = table.changes(ChangeKind::Files, 8, Some(9), Heading::Version(10)).unwrap();
+    let later = range_of(&table, Some(9), Heading::Version(10));
     assert_eq!(table.totals(later.heading(), &Stop::default()).unwrap(), totals);
     assert_eq!(later.batches(9).unwrap().next_version().unwrap().unwrap().adds.rows, [0]);
 }

@@ -36,15 +36,11 @@ impl<T: Any + Send + Sync> Remembered<T> {
         Self { table, cache, entries: Vec::new() }
     }
 
-    /// The one that was used last of those that are wanted, also one that left the cache while others hold it. Marks
-    /// it as used.
-    pub(super) fn find(&mut self, now: Instant, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+    /// The one that was used last of those that are wanted, also one that left the cache while others hold it.
+    pub(super) fn find(&mut self, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.entries.retain(|entry| entry.item.strong_count() > 0);
-        let is_found = |entry: &Entry<T>| entry.item.upgrade().is_some_and(|item| is_wanted(&item));
-        let place = self.entries.iter().rposition(is_found)?;
-        let item = self.entries[place].item.upgrade()?;
-        self.touch(&item, now);
-        Some(item)
+        let items = self.entries.iter().rev().filter_map(|entry| entry.item.upgrade());
+        items.into_iter().find(|item| is_wanted(item))
     }
 
     /// Marks one as used; false if it is not kept.
@@ -108,7 +104,9 @@ mod tests {
     }
 
     fn has(remembered: &mut Remembered<u64>, number: u64, now: Instant) -> bool {
-        remembered.find(now, |item| *item == number).is_some()
+        let Some(item) = remembered.find(|item| *item == number) else { return false };
+        remembered.touch(&item, now);
+        true
     }
 
     #[test]

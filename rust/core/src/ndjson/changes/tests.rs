@@ -6,6 +6,7 @@ use crate::checkpoint::tests::protocol_row;
 use crate::checkpoint::tests::writer::Log;
 use crate::log_path::commit_name;
 use crate::sign::{Signer, SignerSet, SigningRoot};
+use crate::stop::Stop;
 use crate::storage::Storage;
 
 fn metadata(partition_columns: &[&str]) -> Value {
@@ -42,10 +43,10 @@ fn answered(
     hint: &str,
 ) -> Vec<(String, String, Value)> {
     let mut changes = Changes::open(&Storage::local(), log.root(), kind, start, None, None).unwrap();
-    changes.survey().unwrap();
+    changes.survey(&Stop::default()).unwrap();
     let mut batches = changes.batches(start).unwrap();
     if format == ResponseFormat::Parquet {
-        batches = batches.with_complete_removes();
+        batches = batches.with_complete_removes(&Stop::default());
     }
     let signer = Signer::local("http://f/t", &[7; 32]).unwrap();
     let signers = SignerSet::new(SigningRoot::new(log.root(), signer).unwrap(), vec![]);
