@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import run
 
-pytest.register_assert_rewrite("clients", "properties", "spark", "stores", "tables", "writers")
+pytest.register_assert_rewrite("support", "tables")
 pytest_plugins = [
-    "stores.fixtures",
+    "support.store_fixtures",
     "tables.demo",
     "tables.golden",
-    "clients.server",
-    "clients.official",
-    "spark.session",
-    "writers.fixtures",
+    "support.gateway_process",
+    "support.official_client",
+    "support.spark_session",
+    "support.written_tables",
 ]
 
 SPARK_TEST_SECONDS = 900
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or "tests/spark/" in item.path.as_posix():
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
             # py4j leaves its sockets to the garbage collector.

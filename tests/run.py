@@ -44,13 +44,13 @@ FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbo
 QUICK_TESTS = [
     f"tests/{name}.py"
     for name in (
-        "test_checkout",
-        "test_config",
-        "test_error_rows",
-        "test_house",
-        "test_readme",
-        "test_query",
-        "tables/test_golden",
+        "unit/test_checkout",
+        "unit/config/test_config",
+        "unit/routes/test_error_rows",
+        "unit/test_house",
+        "unit/test_readme",
+        "unit/routes/test_query",
+        "integration/writers/test_golden",
         "properties/test_twin",
     )
 ]
@@ -372,7 +372,7 @@ def build_kernel_program() -> None:
 
 def spark_jars() -> Path:
     """The jars that Spark needs to read and write Delta tables."""
-    pom = ROOT / "tests/spark/pom.xml"
+    pom = ROOT / "tests/support/pom.xml"
     directory = CACHE / "jars"
     key = digest([pom.read_text()])
     if not fresh(directory, key):
@@ -422,8 +422,11 @@ def made_tables(python: Path | None = None) -> Path:
     """
     directory = CACHE / "tables"
     tests = ROOT / "tests"
-    makers = [tests / "tables" / f"{name}.py" for name in ("make", "writer", "by_hand", "by_deltalake")]
-    makers += [tests / "properties" / f"{name}.py" for name in ("twin", "vectors", "logs")]
+    makers = [
+        tests / "tables" / f"{name}.py"
+        for name in ("make", "writer", "by_hand", "by_deltalake", "random_logs")
+    ]
+    makers += [tests / "support" / f"{name}.py" for name in ("reference", "deletion_vectors")]
     writers = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
     key = digest([str(directory), *writers, *(path.read_text() for path in makers)])
     if not fresh(directory, key):

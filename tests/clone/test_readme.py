@@ -18,7 +18,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from stores.versitygw import VersityGw, free_port, wait_for
+from support.versitygw import VersityGw, free_port, wait_for
 
 NAMED = os.environ.get("DELTA_GATEWAY_CLONE")
 ROOT = Path(__file__).resolve().parents[2]

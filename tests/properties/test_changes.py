@@ -10,8 +10,9 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from properties import logs, twin
-from tables.native import lines, native, object_key, table
+from support import reference
+from support.native import lines, native, object_key, table
+from tables import random_logs
 
 Change = tuple[int, str, str, str]
 """Version, kind of action, path, and the rest of what the log says of the file."""
@@ -25,7 +26,7 @@ def needs_the_native_module() -> None:
 def changes_of(root: Path, first: int, last: int, *, change_data_feed: bool) -> Iterator[Change]:
     """Change files where a commit has some and they are asked for, else what changed data."""
     for version in range(first, last + 1):
-        actions = twin.json_lines(root / "_delta_log" / f"{version:020}.json")
+        actions = reference.json_lines(root / "_delta_log" / f"{version:020}.json")
         found = [(kind, fields) for action in actions for kind, fields in action.items()]
         if change_data_feed and any(kind == "cdc" for kind, _ in found):
             chosen = [(kind, fields) for kind, fields in found if kind == "cdc"]
@@ -53,18 +54,18 @@ def answered(answer: list[dict[str, Any]]) -> Iterator[Change]:
     for line in answer:
         if "file" in line:
             ((kind, fields),) = line["file"]["deltaSingleAction"].items()
-            assert line["file"]["timestamp"] == logs.START_MS + 1000 * line["file"]["version"]
+            assert line["file"]["timestamp"] == random_logs.START_MS + 1000 * line["file"]["version"]
             yield line["file"]["version"], kind, object_key(fields["path"]), rest(fields)
 
 
 @settings(max_examples=100, deadline=None)
-@given(drawn=logs.steps, data=st.data(), change_data_feed=st.booleans())
+@given(drawn=random_logs.steps, data=st.data(), change_data_feed=st.booleans())
 def test_a_range_holds_the_changes_of_its_commits(
     drawn: list[tuple], data: st.DataObject, change_data_feed: bool
 ) -> None:
     drawn = [step for step in drawn if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=True)
         first = data.draw(st.integers(0, log.next_version - 1))
         last = data.draw(st.integers(first, log.next_version - 1))
         subject = table(log.root).changes(
@@ -77,21 +78,21 @@ def test_a_range_holds_the_changes_of_its_commits(
 
 
 @settings(max_examples=100, deadline=None)
-@given(drawn=logs.steps, first=st.integers(0, 12), is_partitioned=st.booleans())
+@given(drawn=random_logs.steps, first=st.integers(0, 12), is_partitioned=st.booleans())
 def test_the_parquet_format_says_of_removed_files_what_their_adds_said(
     drawn: list[tuple], first: int, is_partitioned: bool
 ) -> None:
     drawn = [without_vectors(step) for step in drawn if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=is_partitioned)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=is_partitioned)
         first = min(first, log.next_version - 1)
         subject = table(log.root).changes(starting_version=first, change_data_feed=False)
         answer, _ = lines(log.root, subject, "parquet")
         removes = [line["remove"] for line in answer if "remove" in line]
         wanted = [
-            log.at_version[version - 1][twin.key(action["remove"])]
+            log.at_version[version - 1][reference.key(action["remove"])]
             for version in range(max(first, 1), log.next_version)
-            for action in twin.json_lines(log.directory / f"{version:020}.json")
+            for action in reference.json_lines(log.directory / f"{version:020}.json")
             if "remove" in action and action["remove"]["dataChange"]
         ]
         assert [
@@ -116,11 +117,11 @@ def without_vectors(step: tuple) -> tuple:
 
 
 @settings(max_examples=50, deadline=None)
-@given(drawn=logs.steps, page_size=st.integers(1, 4))
+@given(drawn=random_logs.steps, page_size=st.integers(1, 4))
 def test_pages_of_a_range_concatenate_to_the_whole(drawn: list[tuple], page_size: int) -> None:
     drawn = [step for step in drawn if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=True)
         arguments = {"starting_version": 0, "ending_version": log.next_version - 1, "change_data_feed": True}
         whole, _ = lines(log.root, table(log.root).changes(**arguments), "delta")
         pages: list[dict[str, Any]] = []

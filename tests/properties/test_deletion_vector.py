@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from properties import vectors
-from tables.native import native
+from support import deletion_vectors
+from support.native import native
 
 rows_of_a_file = st.one_of(
     st.lists(st.integers(0, 2**34), max_size=60),
@@ -22,8 +22,8 @@ def needs_the_native_module() -> None:
 @settings(max_examples=200, deadline=None)
 @given(rows_of_a_file)
 def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
-    vector = vectors.encode(rows)
-    stored = vectors.file_of(vector)
+    vector = deletion_vectors.encode(rows)
+    stored = deletion_vectors.file_of(vector)
     found = native().deletion_vector_rows(stored, offset=1, size_in_bytes=len(vector))
     assert found == sorted(set(rows))
 
@@ -34,23 +34,23 @@ def test_the_twin_reads_what_is_written(rows: list[int]) -> None:
     stored = native().encode_deletion_vector(rows)
     size = int.from_bytes(stored[1:5], "big")
     assert stored[0] == 1
-    assert vectors.decode(stored[5 : 5 + size]) == sorted(set(rows))
-    assert stored == vectors.file_of(stored[5 : 5 + size])
+    assert deletion_vectors.decode(stored[5 : 5 + size]) == sorted(set(rows))
+    assert stored == deletion_vectors.file_of(stored[5 : 5 + size])
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 2**20), min_size=1, max_size=30))
 def test_an_inline_vector_is_read(rows: list[int]) -> None:
-    vector = vectors.encode(rows)
+    vector = deletion_vectors.encode(rows)
     padded = vector + bytes(-len(vector) % 4)
-    assert native().inline_deletion_vector_rows(vectors.to_z85(padded)) == sorted(set(rows))
+    assert native().inline_deletion_vector_rows(deletion_vectors.to_z85(padded)) == sorted(set(rows))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 2**20), max_size=30), st.data())
 def test_a_damaged_vector_is_an_error(rows: list[int], data: st.DataObject) -> None:
-    vector = vectors.encode(rows)
-    stored = bytearray(vectors.file_of(vector))
+    vector = deletion_vectors.encode(rows)
+    stored = bytearray(deletion_vectors.file_of(vector))
     place = data.draw(st.integers(1, len(stored) - 1))
     stored[place] ^= data.draw(st.integers(1, 255))
     with pytest.raises(native().CorruptLog):

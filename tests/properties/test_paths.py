@@ -10,8 +10,8 @@ from urllib.parse import unquote_to_bytes
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from properties import logs
-from tables.native import lines, native, object_key, table
+from support.native import lines, native, object_key, table
+from tables import random_logs
 
 ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -31,8 +31,8 @@ def needs_the_native_module() -> None:
 
 def one_file(root: Path, action: dict[str, Any]) -> Any:
     """The line of a table's only file."""
-    log = logs.Log(root, partitioned=False)
-    log.commit([{"add": logs.addition(log, FILE, data_change=True) | action}])
+    log = random_logs.Log(root, partitioned=False)
+    log.commit([{"add": random_logs.addition(log, FILE, data_change=True) | action}])
     (_, _, line), _ = lines(root, table(root).snapshot(), "delta")
     return line["file"]["deltaSingleAction"]["add"]
 

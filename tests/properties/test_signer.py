@@ -10,7 +10,7 @@ import pytest
 from botocore.config import Config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tables.native import native
+from support.native import native
 
 ACCESS_KEY, SECRET_KEY = "AK/ID+1", "se/cret+key="
 

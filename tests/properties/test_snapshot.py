@@ -11,8 +11,9 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from properties import logs, twin
-from tables.native import lines, native, object_key, table
+from support import reference
+from support.native import lines, native, object_key, table
+from tables import random_logs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,16 +22,16 @@ def needs_the_native_module() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(drawn=logs.steps, partitioned=st.booleans())
+@given(drawn=random_logs.steps, partitioned=st.booleans())
 def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple], partitioned: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=partitioned)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=partitioned)
         compacted = any(log.directory.glob("*.compacted.json"))
         subject = table(log.root)
         for version in range(log.next_version):
             try:
-                expected = twin.replay(log.root, version)
-            except twin.BrokenLog:
+                expected = reference.replay(log.root, version)
+            except reference.BrokenLog:
                 with pytest.raises(native().VersionNotFound):
                     subject.snapshot(version=version)
                 continue
@@ -42,24 +43,29 @@ def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple]
 
 
 @settings(max_examples=60, deadline=None)
-@given(drawn=logs.steps, page_size=st.integers(1, 4), later=logs.steps)
+@given(drawn=random_logs.steps, page_size=st.integers(1, 4), later=random_logs.steps)
 def test_pages_concatenate_to_the_whole_while_a_writer_goes_on(
     drawn: list[tuple], page_size: int, later: list[tuple]
 ) -> None:
     later = [step for step in later if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=True)
         whole, pages = paged(log, page_size, later, lambda: table(log.root))
         assert pages == whole
 
 
 @settings(max_examples=60, deadline=None)
-@given(drawn=logs.steps, page_size=st.integers(1, 4), later=logs.steps, is_one_process=st.booleans())
+@given(
+    drawn=random_logs.steps,
+    page_size=st.integers(1, 4),
+    later=random_logs.steps,
+    is_one_process=st.booleans(),
+)
 def test_pages_are_right_or_refused_where_the_log_is_cleaned_up(
     drawn: list[tuple], page_size: int, later: list[tuple], is_one_process: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        log = logs.written(Path(directory) / "table", drawn, partitioned=True)
+        log = random_logs.written(Path(directory) / "table", drawn, partitioned=True)
         known = table(log.root)
         try:
             whole, pages = paged(log, page_size, later, lambda: known if is_one_process else table(log.root))
@@ -69,7 +75,7 @@ def test_pages_are_right_or_refused_where_the_log_is_cleaned_up(
 
 
 def paged(
-    log: logs.Log, page_size: int, later: list[tuple], replica: Callable[[], Any]
+    log: random_logs.Log, page_size: int, later: list[tuple], replica: Callable[[], Any]
 ) -> tuple[list[Any], list[Any]]:
     """The files of the latest version at once, and by pages between which a writer goes on."""
     first = replica().snapshot()
@@ -87,7 +93,7 @@ def paged(
         if place is None:
             return whole[2:], pages
         for step in itertools.islice(steps, 2):
-            logs.carry_out(log, step)
+            random_logs.carry_out(log, step)
 
 
 def answered(root: Path, snapshot: Any) -> list[tuple]:
@@ -113,7 +119,7 @@ def answered(root: Path, snapshot: Any) -> list[tuple]:
     ]
 
 
-def described(add: twin.Action) -> tuple:
+def described(add: reference.Action) -> tuple:
     """The same of an add action in the log."""
     vector = add.get("deletionVector") or {}
     return (
@@ -127,6 +133,6 @@ def described(add: twin.Action) -> tuple:
     )
 
 
-def values(add: twin.Action) -> dict[str, str | None]:
+def values(add: reference.Action) -> dict[str, str | None]:
     """Partition values; an empty string is null."""
     return {name: value or None for name, value in add["partitionValues"].items()}

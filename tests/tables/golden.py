@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import run
-from clients.server import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway, running_gateway, share
 
 EVERY_FEATURE = (
     "responseformat=delta;readerfeatures=deletionvectors,columnmapping,timestampntz,typewidening,"

@@ -3,7 +3,7 @@
     python make.py DIRECTORY
 
 A table lies in DIRECTORY/NAME/delta, the rows that its writer put in are at DIRECTORY/NAME/expected.
-ANSWERS.json has, for each table, what the independent replay (properties/twin.py) finds in its log and in its
+ANSWERS.json has, for each table, what the independent replay (support/reference.py) finds in its log and its
 data files. A table whose rows differ from those of its writer fails here.
 """
 
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet
-from properties import twin, vectors
+from support import deletion_vectors, reference
 from tables import by_deltalake, by_hand
 from tables.writer import Column, Table
 
@@ -59,8 +59,8 @@ def rows_of(table: Table) -> pa.Table:
 def answer(root: Path) -> dict[str, Any]:
     """What must be found in one table."""
     try:
-        state = twin.replay(root)
-    except twin.BrokenLog:
+        state = reference.replay(root)
+    except reference.BrokenLog:
         return {"error": "not_a_delta_table"}
     assert state.protocol is not None
     assert state.metadata is not None
@@ -83,24 +83,24 @@ def answer(root: Path) -> dict[str, Any]:
     }
 
 
-def is_supported(protocol: twin.Action) -> bool:
+def is_supported(protocol: reference.Action) -> bool:
     """Whether a reader of today may read it."""
     features = protocol.get("readerFeatures") or []
     return protocol["minReaderVersion"] in KNOWN_READER_VERSIONS and not REFUSED & {*features}
 
 
-def records(add: twin.Action) -> int | None:
+def records(add: reference.Action) -> int | None:
     """Rows of a file by its statistics, typed or as text."""
     found = add.get("stats_parsed") or json.loads(add.get("stats") or "{}")
     return found.get("numRecords")
 
 
-def hidden(add: twin.Action) -> int:
+def hidden(add: reference.Action) -> int:
     """Rows that the deletion vector hides, as the log says."""
     return add["deletionVector"]["cardinality"] if add.get("deletionVector") else 0
 
 
-def rows_in(root: Path, add: twin.Action) -> int:
+def rows_in(root: Path, add: reference.Action) -> int:
     """Rows of a data file without those that its deletion vector hides."""
     content = (root / unquote(add["path"])).read_bytes()
     assert len(content) == add["size"], add["path"]
@@ -108,20 +108,20 @@ def rows_in(root: Path, add: twin.Action) -> int:
     return rows - len(hidden_rows(root, add.get("deletionVector")))
 
 
-def hidden_rows(root: Path, descriptor: twin.Action | None) -> list[int]:
+def hidden_rows(root: Path, descriptor: reference.Action | None) -> list[int]:
     """The rows of a deletion vector."""
     if not descriptor:
         return []
     place = descriptor["pathOrInlineDv"]
     match descriptor["storageType"]:
         case "i":
-            return vectors.decode(vectors.from_z85(place))
+            return deletion_vectors.decode(deletion_vectors.from_z85(place))
         case "p":
             file = Path(unquote(urlsplit(place).path))
         case _:
-            file = root / vectors.file_name(place)
+            file = root / deletion_vectors.file_name(place)
     start = (descriptor.get("offset") or 0) + 4
-    return vectors.decode(file.read_bytes()[start : start + descriptor["sizeInBytes"]])
+    return deletion_vectors.decode(file.read_bytes()[start : start + descriptor["sizeInBytes"]])
 
 
 if __name__ == "__main__":

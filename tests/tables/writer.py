@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet
-from properties import vectors
-from properties.logs import COLUMNS, for_parquet
-from properties.twin import Action, key
+from support import deletion_vectors
+from support.reference import Action, key
+from tables.random_logs import COLUMNS, for_parquet
 
 Row = dict[str, Any]
 Form = Literal[
@@ -398,11 +398,11 @@ def write_lines(path: Path, actions: Iterable[Action]) -> None:
 def inline(rows: Iterable[int]) -> Action:
     """A descriptor that holds its vector."""
     rows = set(rows)
-    content = vectors.encode(rows)
+    content = deletion_vectors.encode(rows)
     padded = content + bytes(-len(content) % 4)
     return {
         "storageType": "i",
-        "pathOrInlineDv": vectors.to_z85(padded),
+        "pathOrInlineDv": deletion_vectors.to_z85(padded),
         "sizeInBytes": len(content),
         "cardinality": len(rows),
     }
@@ -420,15 +420,15 @@ def in_file(
     file.parent.mkdir(parents=True, exist_ok=True)
     content, found = b"\x01", []
     for rows in several:
-        vector = rows if isinstance(rows, bytes) else vectors.encode(rows)
-        place = file.as_uri() if absolute else prefix + vectors.to_z85(name.bytes)
+        vector = rows if isinstance(rows, bytes) else deletion_vectors.encode(rows)
+        place = file.as_uri() if absolute else prefix + deletion_vectors.to_z85(name.bytes)
         found.append(
             {
                 "storageType": "p" if absolute else "u",
                 "pathOrInlineDv": place,
                 "offset": len(content),
                 "sizeInBytes": len(vector),
-                "cardinality": len(vectors.decode(vector)),
+                "cardinality": len(deletion_vectors.decode(vector)),
             }
         )
         content += struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
@@ -443,6 +443,9 @@ def with_runs(*runs: tuple[int, int]) -> bytes:
         struct.pack("<HH", first, length - 1) for first, length in runs
     )
     bitmap = (
-        struct.pack("<I", vectors.RUN_COOKIE) + b"\x01" + struct.pack("<HH", 0, cardinality - 1) + container
+        struct.pack("<I", deletion_vectors.RUN_COOKIE)
+        + b"\x01"
+        + struct.pack("<HH", 0, cardinality - 1)
+        + container
     )
-    return struct.pack("<IQ", vectors.MAGIC, 1) + struct.pack("<I", 0) + bitmap
+    return struct.pack("<IQ", deletion_vectors.MAGIC, 1) + struct.pack("<I", 0) + bitmap

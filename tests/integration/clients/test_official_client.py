@@ -1,0 +1,164 @@
+"""The last word belongs to others' clients: the official Python client over local URLs and over S3."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gateway_process import RunningGateway, running_gateway, share
+from support.official_client import ClientError, OfficialClient
+from tables.demo import ORDER_CHANGES, ROWS
+
+COLUMNS = {
+    "cities": ["city", "inhabitants", "founded", "region"],
+    "readings": ["sensor", "at", "celsius"],
+    "orders": ["order", "customer", "amount"],
+}
+CHANGE_COLUMNS = ["_commit_version", "_change_type", "order", "customer", "amount"]
+
+
+def as_json(rows: list[tuple]) -> list[tuple]:
+    """Rows as the client's process spells them."""
+    return sorted(
+        (tuple(cell.isoformat() if hasattr(cell, "isoformat") else cell for cell in row) for row in rows),
+        key=repr,
+    )
+
+
+def test_it_lists_the_shares(official_client: OfficialClient, demo_gateway: RunningGateway) -> None:
+    expected = [f"demo.default.{name}" for name in ROWS]
+    assert sorted(official_client.call("shares", demo_gateway.profile)) == sorted(expected)
+    assert sorted(official_client.call("schemas", demo_gateway.profile)) == sorted(expected)
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_it_reads_the_rows(official_client: OfficialClient, demo_gateway: RunningGateway, table: str) -> None:
+    found = official_client.rows(demo_gateway.profile, f"demo.default.{table}", COLUMNS[table])
+    assert found == as_json(ROWS[table])
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_it_reads_the_rows_in_the_delta_format(
+    official_client: OfficialClient, demo_gateway: RunningGateway, table: str
+) -> None:
+    found = official_client.rows(
+        demo_gateway.profile, f"demo.default.{table}", COLUMNS[table], use_delta_format=True
+    )
+    assert found == as_json(ROWS[table])
+
+
+def test_it_never_reads_deleted_rows_in_the_parquet_format(
+    official_client: OfficialClient, demo_gateway: RunningGateway
+) -> None:
+    with pytest.raises(ClientError, match="responseformat=delta"):
+        official_client.rows(demo_gateway.profile, "demo.default.readings", use_delta_format=False)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 100])
+@pytest.mark.parametrize("table", ROWS)
+def test_it_reads_as_many_rows_as_it_asks_for(
+    official_client: OfficialClient, demo_gateway: RunningGateway, table: str, limit: int
+) -> None:
+    found = official_client.rows(demo_gateway.profile, f"demo.default.{table}", COLUMNS[table], limit=limit)
+    assert len(found) == min(limit, len(ROWS[table]))
+    assert set(found) <= set(as_json(ROWS[table]))
+
+
+@pytest.mark.parametrize(("version", "orders"), [(0, {1, 2, 3, 4}), (1, {1, 2, 3, 4}), (2, {1, 2, 4})])
+@pytest.mark.parametrize("delta", [True, False])
+def test_it_reads_older_versions(
+    official_client: OfficialClient, demo_gateway: RunningGateway, version: int, orders: set[int], delta: bool
+) -> None:
+    found = official_client.rows(
+        demo_gateway.profile, "demo.default.orders", ["order"], version=version, use_delta_format=delta
+    )
+    assert {order for (order,) in found} == orders
+
+
+def test_it_finds_the_version(official_client: OfficialClient, demo_gateway: RunningGateway) -> None:
+    assert official_client.call("version", demo_gateway.profile, "demo.default.orders") == 3
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_it_reads_the_changes(
+    official_client: OfficialClient, demo_gateway: RunningGateway, delta: bool
+) -> None:
+    found = official_client.changes(
+        demo_gateway.profile,
+        "demo.default.orders",
+        CHANGE_COLUMNS,
+        starting_version=0,
+        use_delta_format=delta,
+    )
+    assert found == as_json(ORDER_CHANGES)
+
+
+@pytest.mark.parametrize("delta", [True, False])
+def test_it_reads_a_range_of_changes(
+    official_client: OfficialClient, demo_gateway: RunningGateway, delta: bool
+) -> None:
+    found = official_client.changes(
+        demo_gateway.profile,
+        "demo.default.orders",
+        CHANGE_COLUMNS,
+        starting_version=1,
+        ending_version=2,
+        use_delta_format=delta,
+    )
+    assert found == as_json([row for row in ORDER_CHANGES if row[0] in {1, 2}])
+
+
+def test_a_predicate_prunes_files_and_no_row_of_the_answer_is_lost(
+    official_client: OfficialClient, demo_gateway: RunningGateway
+) -> None:
+    hint = {
+        "op": "equal",
+        "children": [
+            {"op": "column", "name": "region", "valueType": "string"},
+            {"op": "literal", "value": "100% coast", "valueType": "string"},
+        ],
+    }
+    found = official_client.rows(
+        demo_gateway.profile, "demo.default.cities", COLUMNS["cities"], jsonPredicateHints=json.dumps(hint)
+    )
+    assert found == as_json([row for row in ROWS["cities"] if row[3] == "100% coast"])
+
+
+def test_lines_with_unicode_line_ends_are_one_line(
+    official_client: OfficialClient, tmp_path: Path, demo_tables: Path
+) -> None:
+    """U+2028, U+2029 and U+0085 anywhere in the log; the client splits lines as Unicode does."""
+    root = copied_with_line_ends(demo_tables / "cities", tmp_path / "cities")
+    (tmp_path / "serve").mkdir()
+    with running_gateway(tmp_path / "serve", [share("demo", {"cities": str(root)})]) as served:
+        for delta in (True, False):
+            found = official_client.rows(
+                served.profile, "demo.default.cities", ["city"], use_delta_format=delta
+            )
+            assert len(found) == len(ROWS["cities"])
+
+
+def copied_with_line_ends(source: Path, target: Path) -> Path:
+    """A table whose metadata, partition values and statistics hold raw line separators."""
+    for path in source.rglob("*.parquet"):
+        (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+        (target / path.relative_to(source)).write_bytes(path.read_bytes())
+    (target / "_delta_log").mkdir()
+    for commit in (source / "_delta_log").iterdir():
+        lines = [with_line_ends(json.loads(line)) for line in commit.read_text().splitlines()]
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (target / "_delta_log" / commit.name).write_text(text, encoding="utf-8")
+    return target
+
+
+def with_line_ends(action: dict[str, Any]) -> dict[str, Any]:
+    """An action with separators wherever text can hold them."""
+    odd = "a\u2028b\u2029c\u0085d"
+    if "metaData" in action:
+        action["metaData"] |= {"description": odd, "configuration": {odd: odd}}
+    if "add" in action:
+        stats = json.loads(action["add"]["stats"])
+        stats["maxValues"]["city"] = "\uffff" + odd
+        action["add"]["stats"] = json.dumps(stats, ensure_ascii=False)
+        action["add"]["partitionValues"] = {"region": odd}
+    return action

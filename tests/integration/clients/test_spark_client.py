@@ -1,0 +1,384 @@
+"""The contract with the Spark client: its requests, replayed, and its demands on the answers."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from support import deletion_vectors, reference
+from support.gateway_process import RunningGateway, running_gateway, share
+from support.spark_client import SparkClient, action, file_id, files, json_hint, same_head
+
+FORMATS = ["parquet", "delta"]
+
+
+def client(
+    gateway: RunningGateway, table: str = "orders", formats: str = "parquet,delta", **options: Any
+) -> SparkClient:
+    return SparkClient(gateway, table=table, response_formats=formats, **options)
+
+
+# Formats
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"), [("cities", "parquet"), ("orders", "parquet"), ("readings", "delta")]
+)
+def test_a_client_that_leaves_the_choice_gets_delta_only_where_it_is_needed(
+    demo_gateway: RunningGateway, table: str, expected: str
+) -> None:
+    asking = client(demo_gateway, table)
+    assert asking.metadata().response_format == expected
+    assert asking.query().response_format == expected
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_a_single_format_is_respected(local_gateway: RunningGateway, formats: str) -> None:
+    assert client(local_gateway, formats=formats).query().response_format == formats
+
+
+def test_a_table_with_deletion_vectors_is_refused_to_a_client_without_them(
+    local_gateway: RunningGateway,
+) -> None:
+    answer = local_gateway.query(
+        "demo.default.readings", capabilities="responseformat=delta;readerfeatures=columnmapping"
+    )
+    assert (answer.status, answer.json["errorCode"]) == (400, "UNSUPPORTED_OPERATION")
+    assert "deletionVectors" in answer.json["message"]
+
+
+def test_reader_features_are_compared_without_regard_to_case(local_gateway: RunningGateway) -> None:
+    capabilities = "ResponseFormat=DELTA;ReaderFeatures=DeletionVectors"
+    assert local_gateway.query("demo.default.readings", capabilities=capabilities).status == 200
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_metadata_and_query_say_the_same(local_gateway: RunningGateway, formats: str) -> None:
+    asking = client(local_gateway, "cities", formats)
+    assert asking.metadata().first_lines == asking.query().first_lines
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("table", ["cities", "orders"])
+def test_sizes_and_counts_spare_the_client_a_query(
+    local_gateway: RunningGateway, table: str, formats: str
+) -> None:
+    response = client(local_gateway, table, formats).query()
+    head = json.loads(response.first_lines[1])["metaData"]
+    sizes = [
+        line["file"]["size"] if formats == "parquet" else action(line)[1]["size"] for line in response.files
+    ]
+    assert (head["numFiles"], head["size"]) == (len(sizes), sum(sizes))
+
+
+def test_parquet_lines_hold_what_the_client_reads(local_gateway: RunningGateway) -> None:
+    response = client(local_gateway, "cities", "parquet").query()
+    assert json.loads(response.first_lines[0]) == {"protocol": {"minReaderVersion": 1}}
+    for line in response.files:
+        file = line["file"]
+        assert set(file) >= {"url", "id", "partitionValues", "size"}
+        assert set(file["partitionValues"]) == {"region"}
+        assert file["expirationTimestamp"] / 1000 > time.time() + 900
+
+
+def test_delta_lines_hold_what_the_client_reads(local_gateway: RunningGateway) -> None:
+    response = client(local_gateway, "readings", "delta").query()
+    protocol = json.loads(response.first_lines[0])["protocol"]["deltaProtocol"]
+    assert (protocol["minReaderVersion"], protocol["readerFeatures"]) == (3, ["deletionVectors"])
+    metadata = json.loads(response.first_lines[1])["metaData"]["deltaMetadata"]
+    assert metadata["configuration"] == {"delta.enableDeletionVectors": "true"}
+    vectored = [line["file"] for line in response.files if "deletionVector" in action(line)[1]]
+    (file,) = vectored
+    descriptor = file["deltaSingleAction"]["add"]["deletionVector"]
+    assert (descriptor["storageType"], descriptor["offset"], descriptor["cardinality"]) == ("p", 1, 3)
+    assert file["deletionVectorFileId"]
+    with urlopen(descriptor["pathOrInlineDv"]) as stored:
+        content = stored.read()
+    vector = content[5 : 5 + descriptor["sizeInBytes"]]
+    assert deletion_vectors.decode(vector) == [1, 3, 6]
+
+
+# Names
+
+
+@pytest.fixture(scope="module")
+def oddly_named(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    tables = {"with blank": str(demo_tables / "cities"), "with+plus": str(demo_tables / "orders")}
+    with running_gateway(tmp_path_factory.mktemp("odd-names"), [share("My Share", tables)]) as served:
+        yield served
+
+
+def test_a_plus_is_a_blank_where_no_name_has_a_plus(oddly_named: RunningGateway) -> None:
+    asking = SparkClient(oddly_named, share="My Share", table="with blank")
+    assert "+" in asking.path
+    assert len(asking.query().files) == 6
+
+
+@pytest.mark.parametrize("spelled", ["with+plus", "with%2Bplus", "With%2bPlus"])
+def test_a_literal_plus_is_found_first(oddly_named: RunningGateway, spelled: str) -> None:
+    answer = oddly_named.request("POST", f"/shares/My%20Share/schemas/default/tables/{spelled}/query", {})
+    assert answer.status == 200
+    assert answer.lines[1]["metaData"]["name"] == "orders"
+
+
+# The end of the stream
+
+
+@pytest.mark.parametrize(
+    ("body", "capability", "expected"),
+    [
+        ({}, False, False),
+        ({"limitHint": 1}, False, False),
+        ({}, True, True),
+        ({"maxFiles": 100}, False, True),
+        ({"includeRefreshToken": True}, False, True),
+    ],
+)
+def test_the_stream_ends_in_an_action_iff_the_request_asked_for_it(
+    demo_gateway: RunningGateway, body: dict[str, Any], capability: bool, expected: bool
+) -> None:
+    response = client(demo_gateway, end_stream_action=capability).query(**body)
+    assert (response.end is not None) == expected
+    if response.end is not None:
+        expirations = [line["file"]["expirationTimestamp"] for line in response.files]
+        assert response.end["minUrlExpirationTimestamp"] == min(expirations)
+
+
+def test_the_end_of_a_stream_knows_the_expiry_of_deletion_vectors(local_gateway: RunningGateway) -> None:
+    response = client(local_gateway, "readings", "delta", end_stream_action=True).query()
+    assert response.end is not None
+    expirations = [line["file"]["expirationTimestamp"] for line in response.files]
+    assert response.end["minUrlExpirationTimestamp"] == min(expirations)
+
+
+def test_an_asynchronous_query_is_answered_at_once(local_gateway: RunningGateway) -> None:
+    assert client(local_gateway, asynchronous=True).query().files
+    answer = local_gateway.request("POST", "/shares/demo/schemas/default/tables/orders/queries/some-id", {})
+    assert (answer.status, answer.json["errorCode"]) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+# Pages
+
+
+@pytest.mark.parametrize("max_files", [1, 2, 5, 6, 100])
+@pytest.mark.parametrize("formats", FORMATS)
+def test_pages_are_the_whole_answer(demo_gateway: RunningGateway, formats: str, max_files: int) -> None:
+    asking = client(demo_gateway, "cities", formats)
+    whole, pages = asking.query(), asking.query_pages(max_files)
+    assert [file_id(line) for line in files(pages)] == [file_id(line) for line in whole.files]
+    assert all(len(page.files) <= max_files for page in pages)
+    assert pages[0].first_lines == whole.first_lines
+
+
+@pytest.mark.parametrize("max_files", [1, 3])
+@pytest.mark.parametrize("formats", FORMATS)
+def test_pages_of_changes_are_the_whole_answer(
+    demo_gateway: RunningGateway, formats: str, max_files: int
+) -> None:
+    asking = client(demo_gateway, "orders", formats)
+    whole, pages = asking.changes(startingVersion=0), asking.changes_pages(max_files, startingVersion=0)
+    assert [file_id(line) for line in files(pages) if "metaData" not in line] == [
+        file_id(line) for line in whole.files if "metaData" not in line
+    ]
+
+
+def test_a_page_token_opens_nothing_else(local_gateway: RunningGateway) -> None:
+    first = client(local_gateway, "cities").query(maxFiles=1)
+    assert first.end is not None
+    token = first.end["nextPageToken"]
+    others = [
+        ("orders", {"maxFiles": 1, "pageToken": token}),
+        ("cities", {"maxFiles": 1, "pageToken": token, "version": 0}),
+        ("cities", {"maxFiles": 1, "pageToken": token, "predicateHints": ["region = 'a'"]}),
+        ("cities", {"maxFiles": 1, "pageToken": token[:-2]}),
+        ("cities", {"maxFiles": 1, "pageToken": token[:9] + ("A" if token[9] != "A" else "B") + token[10:]}),
+        ("cities", {"maxFiles": 1, "pageToken": "x"}),
+    ]
+    for table, body in others:
+        answer = local_gateway.query(f"demo.default.{table}", body)
+        assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE"), body
+
+
+# Refreshed URLs
+
+
+def append_commit(table: Path, source: Path) -> None:
+    """Commits a version that adds one file more."""
+    log = table / "_delta_log"
+    version = max(int(path.stem) for path in log.glob("*.json")) + 1
+    shutil.copy(source, table / "more.parquet")
+    add = {
+        "path": "more.parquet",
+        "partitionValues": {},
+        "size": source.stat().st_size,
+        "modificationTime": int(time.time() * 1000),
+        "dataChange": True,
+    }
+    (log / f"{version:020}.json").write_text(json.dumps({"add": add}) + "\n")
+
+
+@pytest.fixture
+def growing(demo_tables: Path, tmp_path: Path) -> Iterator[tuple[RunningGateway, Path]]:
+    """A gateway over a table that a test may commit to."""
+    table = tmp_path / "orders"
+    shutil.copytree(demo_tables / "orders", table, copy_function=shutil.copy2)
+    (tmp_path / "serve").mkdir()
+    with running_gateway(tmp_path / "serve", [share("demo", {"orders": str(table)})]) as served:
+        yield served, table
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_a_refreshed_answer_has_the_same_files_with_new_urls(
+    growing: tuple[RunningGateway, Path], formats: str
+) -> None:
+    gateway, table = growing
+    asking = client(gateway, "orders", formats)
+    first = asking.query(includeRefreshToken=True)
+    assert first.end is not None
+    append_commit(table, next(table.glob("*.parquet")))
+    assert asking.version() == 4
+    refreshed = asking.query(refreshToken=first.end["refreshToken"])
+    assert refreshed.version == 3
+    assert [file_id(line) for line in refreshed.files] == [file_id(line) for line in first.files]
+    assert refreshed.end is not None
+    assert refreshed.end["refreshToken"]
+    assert len(asking.query().files) == len(first.files) + 1
+
+
+def test_pages_go_on_after_a_commit(growing: tuple[RunningGateway, Path]) -> None:
+    gateway, table = growing
+    asking = client(gateway)
+    whole = asking.query()
+    first = asking.query(maxFiles=1)
+    append_commit(table, next(table.glob("*.parquet")))
+    assert first.end is not None
+    second = asking.query(maxFiles=1, pageToken=first.end["nextPageToken"])
+    same_head(first, second)
+    assert [file_id(line) for line in first.files + second.files] == [file_id(line) for line in whole.files]
+
+
+@pytest.mark.parametrize(
+    "body", [{"version": 0}, {"timestamp": "2026-01-01T00:00:00Z"}, {"startingVersion": 0}]
+)
+def test_a_refresh_token_goes_with_the_latest_version_only(
+    local_gateway: RunningGateway, body: dict[str, Any]
+) -> None:
+    answer = local_gateway.query("demo.default.orders", {**body, "includeRefreshToken": True})
+    assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE")
+
+
+# File ids
+
+
+@pytest.mark.parametrize("scheme", ["parquet", "Delta"])
+@pytest.mark.parametrize("formats", FORMATS)
+def test_the_id_scheme_is_echoed(
+    local_gateway: RunningGateway, demo_tables: Path, formats: str, scheme: str
+) -> None:
+    asking = client(local_gateway, "cities", formats, sent={"fileidhash": scheme})
+    response = asking.query()
+    assert response.answer.headers["fileidhash"] == scheme.lower()
+    assert {file_id(line) for line in response.files} == ids(demo_tables / "cities", scheme.lower())
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_the_format_chooses_the_id_scheme(
+    local_gateway: RunningGateway, demo_tables: Path, formats: str
+) -> None:
+    response = client(local_gateway, "orders", formats).query()
+    assert {file_id(line) for line in response.files} == ids(demo_tables / "orders", formats)
+
+
+def ids(table: Path, scheme: str) -> set[str]:
+    """Hashes of the live files' paths as the log spells them."""
+    hashing = hashlib.md5 if scheme == "parquet" else hashlib.sha256
+    return {hashing(add["path"].encode()).hexdigest() for add in reference.replay(table).files()}
+
+
+def test_another_id_scheme_is_refused(local_gateway: RunningGateway) -> None:
+    answer = local_gateway.request(
+        "POST", "/shares/demo/schemas/default/tables/orders/query", {}, {"fileidhash": "sha1"}
+    )
+    assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE")
+
+
+# Structured streaming and change data
+
+
+def test_a_stream_reads_the_files_since_a_version(demo_gateway: RunningGateway) -> None:
+    response = client(demo_gateway, formats="delta").query(startingVersion=1, endingVersion=3)
+    assert response.version == 1
+    kinds = [(line["file"]["version"], action(line)[0]) for line in response.files if "file" in line]
+    assert sorted(kinds) == [(1, "add"), (1, "remove"), (2, "add"), (2, "remove"), (3, "add")]
+    for line in response.files:
+        assert "timestamp" in line["file"]
+        assert action(line)[1]["size"] > 0
+
+
+def test_changes_hold_change_files_where_there_are_some(demo_gateway: RunningGateway) -> None:
+    response = client(demo_gateway, formats="delta").changes(startingVersion=0)
+    assert response.version == 0
+    kinds = sorted((line["file"]["version"], action(line)[0]) for line in response.files if "file" in line)
+    assert kinds == [(0, "add"), (1, "cdc"), (2, "cdc"), (3, "add")]
+    assert all("deletionVector" not in action(line)[1] for line in response.files if "file" in line)
+
+
+def test_changes_in_the_parquet_format(demo_gateway: RunningGateway) -> None:
+    response = client(demo_gateway, formats="parquet").changes(startingVersion=1, endingVersion=3)
+    kinds = sorted((next(iter(line.values()))["version"], next(iter(line))) for line in response.files)
+    assert [kind for kind in kinds if kind[1] != "metaData"] == [(1, "cdf"), (2, "cdf"), (3, "add")]
+    assert all(line[kind]["timestamp"] > 0 for line in response.files for kind in line if kind != "metaData")
+
+
+# Predicates, as the client's converter writes them
+
+
+def column(name: str, kind: str) -> dict[str, str]:
+    return {"op": "column", "name": name, "valueType": kind}
+
+
+def literal(value: str, kind: str) -> dict[str, str]:
+    return {"op": "literal", "value": value, "valueType": kind}
+
+
+REGION = column("region", "string")
+PREDICATES = {
+    "in": (
+        {
+            "op": "or",
+            "children": [
+                {"op": "equal", "children": [REGION, literal("日本", "string")]},
+                {"op": "equal", "children": [REGION, literal("a/b", "string")]},
+            ],
+        },
+        {"日本", "a/b"},
+    ),
+    "is not null": (
+        {"op": "not", "children": [{"op": "isNull", "children": [REGION]}]},
+        {"Alps + lakes", "100% coast", "日本", "64°=N", "a/b"},
+    ),
+    "is null": ({"op": "isNull", "children": [REGION]}, {None}),
+    "data column": (
+        {"op": "greaterThan", "children": [column("inhabitants", "long"), literal("12000000", "long")]},
+        {"日本", "a/b"},
+    ),
+    "unknown operator": ({"op": "like", "children": [REGION, literal("%", "string")]}, None),
+}
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize(("tree", "kept"), PREDICATES.values(), ids=PREDICATES)
+def test_predicates_prune_as_the_client_writes_them(
+    local_gateway: RunningGateway, formats: str, tree: dict[str, Any], kept: set[str | None] | None
+) -> None:
+    asking = client(local_gateway, "cities", formats)
+    response = asking.query(predicateHints=[], jsonPredicateHints=json_hint(tree))
+    values = [line["file"] if formats == "parquet" else action(line)[1] for line in response.files]
+    found = {value["partitionValues"]["region"] for value in values}
+    everything = {"Alps + lakes", "100% coast", "日本", "64°=N", "a/b", None}
+    assert found == (everything if kept is None else kept)

@@ -1,0 +1,111 @@
+"""What a gateway holds is bounded by `gateway.cache.memoryBytes`, whatever its clients ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.gateway_process import RunningGateway, running_gateway, share
+from tables.large_logs import make_log
+
+MIB = 1024 * 1024
+VERSIONS = 60
+ADDS_PER_VERSION = 2_000
+STATISTICS_BYTES = 400
+BUDGET_BYTES = 64 * MIB
+SMALL_FILES, LARGE_FILES = 10_000, 80_000
+"""The columns of the first fit into `COLUMNS_BYTES`, those of the second do not."""
+COLUMNS_BYTES = 24 * MIB
+UNITS = {"kB": 1024}
+
+
+def peak_bytes(gateway: RunningGateway) -> int:
+    """The most that the process ever held."""
+    status = Path(f"/proc/{gateway.process.pid}/status").read_text()
+    _, number, unit = next(line for line in status.splitlines() if line.startswith("VmHWM")).split()
+    return int(number) * UNITS[unit]
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of commits alone, 57 MB in all."""
+    root = tmp_path_factory.mktemp("long") / "table"
+    log = root / "_delta_log"
+    log.mkdir(parents=True)
+    fields = [{"name": "c", "type": "string", "nullable": True, "metadata": {}}]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    head = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": "long",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": schema,
+                "partitionColumns": [],
+                "configuration": {},
+            }
+        },
+    ]
+    longest = "x" * (STATISTICS_BYTES // 2)
+    statistics = json.dumps({"numRecords": 1, "minValues": {"c": longest}, "maxValues": {"c": longest}})
+    for version in range(VERSIONS):
+        adds = [
+            {
+                "add": {
+                    "path": f"part-{version:03}-{number:05}.parquet",
+                    "partitionValues": {},
+                    "size": 1,
+                    "modificationTime": 0,
+                    "dataChange": True,
+                    "stats": statistics,
+                }
+            }
+            for number in range(ADDS_PER_VERSION)
+        ]
+        lines = (json.dumps(action) for action in (head if version == 0 else []) + adds)
+        (log / f"{version:020}.json").write_text("\n".join(lines) + "\n")
+    return root
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["ascending", "descending"])
+def test_all_versions_of_a_long_log_are_held_within_the_budget(
+    long_log: Path, tmp_path: Path, order: int
+) -> None:
+    section = {"cache": {"memoryBytes": BUDGET_BYTES}, "drainDelaySeconds": 0}
+    with running_gateway(tmp_path, [share("s", {"t": str(long_log)})], section) as gateway:
+        for version in range(VERSIONS)[::order]:
+            body = {"version": version, "maxFiles": 1}
+            answer = gateway.query("s.default.t", body, "responseformat=parquet;includeendstreamaction=true")
+            assert answer.status == 200
+            assert answer.lines[1]["metaData"]["numFiles"] == (version + 1) * ADDS_PER_VERSION
+        # Beside what is held, the log of one version is read; that of another one, too, while the work for
+        # the answer before it ends. The rest is the process itself.
+        assert peak_bytes(gateway) < BUDGET_BYTES + 320 * MIB
+
+
+def test_a_table_that_does_not_fit_leaves_the_others_in_memory(tmp_path: Path) -> None:
+    maker = make_log()
+    tables: dict[str, str] = {}
+    for name, files in (("small", SMALL_FILES), ("large", LARGE_FILES)):
+        maker.make_log(tmp_path / name, maker.LogOptions(adds=files, commits=1))
+        tables[name] = str(tmp_path / name)
+    section = {"cache": {"memoryBytes": COLUMNS_BYTES, "threads": 2}, "drainDelaySeconds": 0}
+    with running_gateway(tmp_path, [share("s", tables)], section) as gateway:
+
+        def read(table: str) -> None:
+            assert gateway.query(table).status == 200
+
+        def is_in_memory(table: str) -> bool:
+            """Whether the files that a hint chooses are counted before they are read."""
+            answer = gateway.query(table, {"predicateHints": ["id >= 0"]})
+            assert answer.status == 200
+            return "while streaming" not in answer.headers["delta-sharing-pruning"]
+
+        read("s.default.small")
+        assert is_in_memory("s.default.small")
+        for _ in range(2):
+            read("s.default.large")
+            assert not is_in_memory("s.default.large")
+            assert is_in_memory("s.default.small")
+        assert peak_bytes(gateway) < COLUMNS_BYTES + 200 * MIB

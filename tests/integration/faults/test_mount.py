@@ -1,0 +1,181 @@
+"""A mount hangs: what lies on it ends in errors within the deadline, what lies on others does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from run import ROOT
+from support.file_answers import HEADERS, Broken, Files, query
+from support.gateway_process import PREFIX, RunningGateway, running_gateway, share, table_path
+from tables.large_logs import make_log
+
+ADDS = 60_000
+ASKED = 40
+"""More than a storage has threads, and the pool."""
+REQUEST_SECONDS = 6
+OTHER_MOUNT = Path("/dev/shm")
+
+
+@dataclass
+class Mounts:
+    """A gateway with a table on each of two mounts, of which one can be made to hang."""
+
+    gateway: RunningGateway
+    hanging: Path
+    expected: Files
+    whole: Path
+    """While it is there, the mount hangs."""
+    reads: Path
+    """While it is there, reads hang, and listings are answered."""
+
+    async def ask(self, table: str) -> Files:
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(60):
+            base = f"http://127.0.0.1:{self.gateway.port}"
+            return (await query(session, base, table, with_end=True)).files
+
+    async def heals(self) -> None:
+        for flag in (self.whole, self.reads):
+            flag.unlink(missing_ok=True)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                assert await self.ask("hanging.default.t") == self.expected
+            except Broken:
+                assert time.monotonic() < end
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+@pytest.fixture
+def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    with two_mounts(tmp_path, monkeypatch, {"cache": {"memoryBytes": 0}}) as found:
+        yield found
+
+
+@pytest.fixture
+def kept_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounts]:
+    """With snapshots that are served while their mount hangs."""
+    faults = {"openSeconds": 60, "staleSeconds": 600}
+    with two_mounts(tmp_path, monkeypatch, {"storageFaults": faults}) as found:
+        yield found
+
+
+@contextmanager
+def two_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]) -> Iterator[Mounts]:
+    if tmp_path.stat().st_dev == OTHER_MOUNT.stat().st_dev:
+        pytest.skip(f"{OTHER_MOUNT} is no mount of its own")
+    shim, hanging, whole, reads = (tmp_path / name for name in ("hanging.so", "hanging", "whole", "reads"))
+    source = ROOT / "tests/support/hanging.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl"], check=True)
+    maker = make_log()
+    found = maker.make_log(hanging, maker.LogOptions(adds=ADDS, commits=3))
+    with tempfile.TemporaryDirectory(dir=OTHER_MOUNT) as other:
+        shutil.copytree(hanging, Path(other) / "table")
+        monkeypatch.setenv("HANGING_BELOW", str(hanging))
+        monkeypatch.setenv("HANGING_WHILE", str(whole))
+        monkeypatch.setenv("HANGING_READS_WHILE", str(reads))
+        monkeypatch.setenv("LD_PRELOAD", str(shim))
+        shares = [share("hanging", {"t": str(hanging)}), share("healthy", {"t": f"{other}/table"})]
+        section = {
+            "drainDelaySeconds": 0,
+            "drainSeconds": 1,
+            "storageFaults": {"openSeconds": 0.5},
+            **changes,
+        }
+        with running_gateway(tmp_path, shares, section, requestTimeoutSeconds=REQUEST_SECONDS) as gateway:
+            try:
+                expected = Files(found["files"], int(found["digest"], 16))
+                yield Mounts(gateway, hanging, expected, whole, reads)
+            finally:
+                for flag in (whole, reads):
+                    flag.unlink(missing_ok=True)
+
+
+async def hangs(mounts: Mounts, begin: Callable[[], None]) -> None:
+    """Ask more of the hanging table than there are threads; meanwhile the other is answered as ever."""
+    begun = time.monotonic()
+    assert await mounts.ask("healthy.default.t") == mounts.expected
+    usual_seconds = time.monotonic() - begun
+    begin()
+    asked = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(ASKED)]
+    await asyncio.sleep(1)
+    slowest = 0.0
+    for _ in range(5):
+        begun = time.monotonic()
+        assert await mounts.ask("healthy.default.t") == mounts.expected
+        slowest = max(slowest, time.monotonic() - begun)
+    assert not any(one.done() and one.exception() is None for one in asked)
+    # A table that hangs holds its askers for as long as they may wait.
+    assert slowest < usual_seconds + REQUEST_SECONDS / 2
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(one, Broken) for one in ended), ended
+    await mounts.heals()
+
+
+async def test_a_mount_that_hangs_when_it_is_listed_holds_up_its_own_tables_alone(mounts: Mounts):
+    assert await mounts.ask("hanging.default.t") == mounts.expected
+    await hangs(mounts, mounts.whole.touch)
+
+
+async def test_a_mount_that_hangs_amid_streams_holds_up_its_own_tables_alone(mounts: Mounts):
+    assert await mounts.ask("hanging.default.t") == mounts.expected
+    await hangs(mounts, mounts.reads.touch)
+
+
+async def test_falling_back_on_what_is_kept_asks_nothing_of_the_mount_that_hangs(kept_mounts: Mounts):
+    mounts = kept_mounts
+    for _ in range(2):
+        # Its columns are in memory after the first.
+        assert await mounts.ask("hanging.default.t") == mounts.expected
+    assert await mounts.ask("healthy.default.t") == mounts.expected
+    mounts.whole.touch()
+    # Its mount is given up after so many failures; then what needs no reading is answered at once.
+    begun = time.monotonic()
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{mounts.gateway.port}{PREFIX}{table_path('hanging.default.t')}/query"
+        sent = {"json": {}, "headers": HEADERS}
+        first = await asyncio.gather(*(statuses(session, url, sent) for _ in range(10)))
+        assert time.monotonic() - begun < 2 * REQUEST_SECONDS
+        assert set(first) == {(200, "true")}
+        # Versions that are not kept would have to be read: more of them than any pool has threads.
+        begun = time.monotonic()
+        past = [statuses(session, url, sent | {"json": {"version": 1}}) for _ in range(2 * ASKED)]
+        asked = asyncio.ensure_future(asyncio.gather(*past))
+        large = sent | {"json": {"predicateHints": ["path = 'x'"] * 2000}}
+        healthy = url.replace("hanging", "healthy")
+        for _ in range(5):
+            assert await statuses(session, healthy, large) == (200, None)
+            assert await statuses(session, url, sent) == (200, "true")
+        assert set(await asked) == {(503, None)}
+        assert time.monotonic() - begun < REQUEST_SECONDS
+    mounts.whole.unlink()
+
+
+async def statuses(session: aiohttp.ClientSession, url: str, sent: dict[str, Any]) -> tuple[int, str | None]:
+    async with session.post(url, **sent) as response:
+        await response.read()
+        return response.status, response.headers.get("delta-sharing-stale")
+
+
+@pytest.mark.parametrize("flag", ["whole", "reads"])
+async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
+    assert await mounts.ask("hanging.default.t") == mounts.expected
+    getattr(mounts, flag).touch()
+    asked = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(5)]
+    await asyncio.sleep(1)
+    mounts.gateway.process.terminate()
+    assert await asyncio.to_thread(mounts.gateway.process.wait, 20) == 0
+    assert all(isinstance(one, Broken) for one in await asyncio.gather(*asked, return_exceptions=True))

@@ -1,0 +1,234 @@
+"""Workers are killed and servers stopped amid streams; clients leave, cut and crawl."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import aiohttp
+import pytest
+from support.fault_proxy import Fault, running
+from support.file_answers import Broken, Files, query
+from support.gateway_process import PREFIX, TOKEN, running_gateway, share, table_path
+from support.process_resources import open_files, open_sockets, resident
+from support.waiting import until
+from tables.large_logs import make_log
+
+from gateway.recipients import RecipientDatabase
+from gateway.sharing import epoch_ms
+
+ADDS = 15_000
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    root = tmp_path_factory.mktemp("processes") / "table"
+    maker = make_log()
+    found = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=5))
+    return root, Files(found["files"], int(found["digest"], 16))
+
+
+def shares(table):
+    return [share("s", {"t": str(table[0])})]
+
+
+def children(process_id: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def listeners(port: int) -> int:
+    """How many sockets listen on a port: one for each worker that has started."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
+
+
+async def storm(base: str, count: int, *, with_end: bool = False):
+    """As many answers at a time, each on a connection of its own."""
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(90):
+        return await asyncio.gather(
+            *(query(session, base, "s.default.t", with_end=with_end) for _ in range(count)),
+            return_exceptions=True,
+        )
+
+
+def whole_or_broken(answers, expected: Files) -> int:
+    """How many are whole; every other one is known to be broken."""
+    for answer in answers:
+        assert isinstance(answer, Broken) or answer.files == expected, answer
+    return sum(not isinstance(answer, Broken) for answer in answers)
+
+
+async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
+        # Throttled, so that all of them are amid their streams.
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(bytes_per_second=5_000_000)
+            await until(lambda: listeners(gateway.port) == 2, 15)
+            streams = asyncio.ensure_future(storm(proxy.endpoint, 12))
+            await until(lambda: proxy.answered == 12, 30)
+            os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+            answers = await streams
+        whole = whole_or_broken(answers, table[1])
+        assert 0 < whole < 12
+        assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 6), table[1]) == 6
+
+
+async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0.2, "drainSeconds": 60}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(bytes_per_second=5_000_000)
+            streams = asyncio.ensure_future(storm(proxy.endpoint, 6))
+            await until(lambda: proxy.answered == 6, 30)
+            gateway.process.terminate()
+            assert whole_or_broken(await streams, table[1]) == 6
+        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
+
+
+async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
+    section = {"drainDelaySeconds": 0, "recipientsDatabase": "recipients.db"}
+    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=epoch_ms)) as database:
+        token = database.add("alice", shares=["s"]).token
+        headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
+
+        url = f"{PREFIX}{table_path('s.default.t')}/query"
+
+        async def read(session: aiohttp.ClientSession, base: str) -> bytes:
+            async with session.post(f"{base}{url}", headers=headers) as got:
+                assert got.status == 200
+                return await got.read()
+
+        with (
+            running_gateway(tmp_path, shares(table), section, workers=2) as gateway,
+            running(gateway.port) as proxy,
+        ):
+            # Throttled so that a whole answer takes a minute.
+            proxy.fault = Fault(bytes_per_second=200_000)
+            await until(lambda: listeners(gateway.port) == 2, 15)
+            connector = aiohttp.TCPConnector(force_close=True, limit=0)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                streams = [asyncio.ensure_future(read(session, proxy.endpoint)) for _ in range(8)]
+                others = asyncio.ensure_future(storm(proxy.endpoint, 4))
+                await until(lambda: proxy.answered == 12, 30)
+                database.revoke("alice")
+                await asyncio.sleep(2)
+                # What has left before arrives later, and quickly from here on.
+                proxy.fault = Fault()
+                ended = await asyncio.gather(*streams, return_exceptions=True)
+                assert all(isinstance(one, aiohttp.ClientPayloadError) for one in ended), ended
+                assert whole_or_broken(await others, table[1]) == 4
+
+
+QUERY = (
+    f"POST {PREFIX}{table_path('s.default.t')}/query HTTP/1.1\r\nHost: localhost\r\n"
+    f'Authorization: Bearer {TOKEN}\r\nContent-Length: 18\r\n\r\n{{"maxFiles": 4000}}'
+).encode()
+
+
+def asked(port: int) -> socket.socket:
+    reader = socket.socket()
+    reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    reader.settimeout(30)
+    reader.connect(("127.0.0.1", port))
+    reader.sendall(QUERY)
+    return reader
+
+
+def test_the_last_bytes_reach_a_slow_reader_before_a_server_ends(table, tmp_path):
+    section = {"drainDelaySeconds": 0, "drainSeconds": 60}
+    end = b"\r\n0\r\n\r\n"
+    with running_gateway(tmp_path, shares(table), section) as gateway:
+        with asked(gateway.port) as reader:
+            answer = b""
+            while not answer.endswith(end):
+                answer += reader.recv(1 << 16)
+        with asked(gateway.port) as reader:
+            received = reader.recv(1024)
+            gateway.process.terminate()
+            while piece := reader.recv(4096):
+                received += piece
+                # When the handler ends about a megabyte is with the kernel; what comes before it waits here.
+                if 700_000 < len(answer) - len(received) < 1_500_000:
+                    time.sleep(0.02)
+        assert len(received) == len(answer)
+        assert received.endswith(end)
+
+
+async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tmp_path):
+    section = {"drainDelaySeconds": 0, "drainSeconds": 1}
+    with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
+        proxy.fault = Fault(bytes_per_second=1_000_000)
+        streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
+        await until(lambda: proxy.answered == 4, 30)
+        begun = time.monotonic()
+        gateway.process.terminate()
+        await asyncio.to_thread(gateway.process.wait, 30)
+        assert time.monotonic() - begun < 10
+        proxy.fault = Fault()
+        assert whole_or_broken(await streams, table[1]) == 0
+
+
+CLIENT_FAULTS = {
+    "cuts": Fault(cut_after_bytes=2_000_000),
+    "delays": Fault(delay_seconds=0.01),
+    "resets_at_once": Fault(cut_after_bytes=0),
+}
+
+
+@pytest.mark.parametrize("fault", CLIENT_FAULTS.values(), ids=CLIENT_FAULTS.keys())
+@pytest.mark.parametrize("with_end", [False, True], ids=["plain", "with_end"])
+async def test_faults_between_client_and_gateway_are_whole_or_known(table, tmp_path, fault, with_end):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = fault
+            whole_or_broken(await storm(proxy.endpoint, 4, with_end=with_end), table[1])
+        assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 2), table[1]) == 2
+
+
+async def test_a_client_that_leaves_is_no_error_of_the_server(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(cut_after_bytes=300_000)
+            assert whole_or_broken(await storm(proxy.endpoint, 6), table[1]) == 0
+        await until(lambda: gateway.log.read_text().count('"status":499') == 6, 15)
+        assert "Traceback" not in gateway.log.read_text()
+
+
+async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
+    limits = {"minimumBytesPerSecond": 1_000_000, "slowReaderSeconds": 1}
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0, "limits": limits}) as gateway:
+        # The last probe of its readiness may still be among them.
+        sockets = open_sockets(gateway)
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=4096)
+        path = "/delta-sharing/shares/s/schemas/default/tables/t/query"
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {gateway.token}\r\n"
+        writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
+        assert b"200" in await reader.readline()
+        try:
+            await until(lambda: "slow reader" in gateway.log.read_text(), 15)
+            await until(lambda: open_sockets(gateway) <= sockets, 15)
+        finally:
+            writer.transport.abort()
+
+
+async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_path):
+    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
+        base = f"http://127.0.0.1:{gateway.port}"
+        for _ in range(3):
+            assert whole_or_broken(await storm(base, 10), table[1]) == 10
+        await asyncio.sleep(1)
+        memory, files = resident(gateway), open_files(gateway)
+        for _ in range(3):
+            assert whole_or_broken(await storm(base, 10), table[1]) == 10
+        with running(gateway.port) as proxy:
+            proxy.fault = Fault(cut_after_bytes=300_000)
+            assert whole_or_broken(await storm(proxy.endpoint, 20), table[1]) == 0
+        await until(lambda: open_files(gateway) <= files, 15)
+        await until(lambda: resident(gateway) < 1.1 * memory, 15)

@@ -1,0 +1,198 @@
+"""Tables that change while they are read: DataFrames and streams follow where Delta does, else refuse."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.plain_server import PlainServer
+
+from gateway.spark.actions import TableHead
+from gateway.spark.evolution import SchemaChanged, check_change_data, check_dataframe, check_stream
+from gateway.spark.source import register
+
+MAPPED = "delta.columnMapping.mode = 'name'"
+Alter = Callable[[str], None]
+
+
+@pytest.fixture
+def table(spark: Any, tmp_path: Path) -> Path:
+    """Versions: 1 one row, with columns mapped by name."""
+    register(spark)
+    path = tmp_path / "t"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, name STRING) USING delta TBLPROPERTIES ({MAPPED})")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a')")
+    return path
+
+
+@pytest.fixture
+def alter(spark: Any, table: Path) -> Alter:
+    return lambda statement: spark.sql(statement.replace("{t}", f"delta.`{table}`"))
+
+
+@pytest.fixture
+def server(table: Path) -> Iterator[PlainServer]:
+    serving = PlainServer({"t": table})
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def without_history(server: PlainServer) -> PlainServer:
+    server.history = False
+    return server
+
+
+def load(spark: Any, server: PlainServer, **options: Any) -> Any:
+    return spark.read.format("delta-sharing").options(profile=server.profile, **options).load("s.d.t")
+
+
+def rows(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def message(act: Callable[[], Any]) -> str:
+    with pytest.raises(Exception) as failed:  # noqa: PT011 - Spark wraps what a source raises
+        act()
+    return str(failed.value)
+
+
+def test_a_dataframe_stays_with_its_version(
+    spark: Any, server: PlainServer, alter: Alter, table: Path
+) -> None:
+    shared = load(spark, server)
+    alter("INSERT INTO {t} VALUES (2, 'b')")
+    alter("ALTER TABLE {t} RENAME COLUMN name TO label")
+    assert rows(shared) == [(1, "a")]
+    assert load(spark, server).columns == ["id", "label"]
+    assert rows(load(spark, server)) == [(1, "a"), (2, "b")]
+
+
+def test_without_history_a_dataframe_reads_on_where_delta_does(
+    spark: Any, without_history: PlainServer, alter: Alter, table: Path
+) -> None:
+    shared = load(spark, without_history)
+    direct = spark.read.format("delta").load(str(table))
+    alter("ALTER TABLE {t} ADD COLUMN x INT")
+    alter("INSERT INTO {t} VALUES (2, 'b', 3)")
+    assert rows(shared) == rows(direct) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("change", ["RENAME COLUMN name TO label", "DROP COLUMN name"])
+def test_without_history_a_lost_column_is_refused_by_the_name_of_deltas_error(
+    spark: Any, without_history: PlainServer, alter: Alter, table: Path, change: str
+) -> None:
+    shared = load(spark, without_history)
+    direct = spark.read.format("delta").load(str(table))
+    alter(f"ALTER TABLE {{t}} {change}")
+    for frame in (shared, direct):
+        assert "[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS]" in message(frame.collect)
+
+
+def stream(spark: Any, server: PlainServer, place: Path, **options: Any) -> None:
+    """Run a stream to its end."""
+    reading = spark.readStream.format("delta-sharing").options(profile=server.profile, **options)
+    writing = reading.load("s.d.t").writeStream.format("parquet").trigger(availableNow=True)
+    writing.option("checkpointLocation", f"{place}-checkpoint").start(str(place)).awaitTermination()
+
+
+def started(spark: Any, server: PlainServer, place: Path) -> Any:
+    """A stream that goes on."""
+    reading = spark.readStream.format("delta-sharing").options(profile=server.profile).load("s.d.t")
+    writing = reading.writeStream.format("parquet").option("checkpointLocation", f"{place}-checkpoint")
+    query = writing.start(str(place))
+    query.processAllAvailable()
+    return query
+
+
+def test_a_stream_over_a_renamed_column_ends_with_deltas_error(
+    spark: Any, server: PlainServer, alter: Alter, tmp_path: Path
+) -> None:
+    query = started(spark, server, tmp_path / "out")
+    alter("ALTER TABLE {t} RENAME COLUMN name TO label")
+    alter("INSERT INTO {t} VALUES (2, 'b')")
+    assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE" in message(query.processAllAvailable)
+    query.stop()
+    again = message(lambda: stream(spark, server, tmp_path / "out"))
+    assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE" in again
+    assert rows(spark.read.parquet(str(tmp_path / "out"))) == [(1, "a")]
+
+
+def test_a_stream_that_starts_before_a_rename_is_refused_as_by_delta(
+    spark: Any, server: PlainServer, alter: Alter, table: Path, tmp_path: Path
+) -> None:
+    alter("ALTER TABLE {t} RENAME COLUMN name TO label")
+    said = message(lambda: stream(spark, server, tmp_path / "out", startingVersion=0))
+    assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG" in said
+
+
+def test_a_stream_ends_at_a_new_column_and_reads_on_when_started_again(
+    spark: Any, server: PlainServer, alter: Alter, tmp_path: Path
+) -> None:
+    place = tmp_path / "out"
+    query = started(spark, server, place)
+    alter("ALTER TABLE {t} ADD COLUMN x INT")
+    alter("INSERT INTO {t} VALUES (2, 'b', 3)")
+    assert "DELTA_SCHEMA_CHANGED_WITH_VERSION" in message(query.processAllAvailable)
+    query.stop()
+    # This trigger runs one batch: first the one that failed, which may end before the new row.
+    for _ in range(2):
+        stream(spark, server, place)
+    found = spark.read.schema("id BIGINT, name STRING, x INT").parquet(str(place))
+    assert sorted(map(str, rows(found))) == ["(1, 'a', None)", "(2, 'b', 3)"]
+
+
+def head(*columns: tuple[str, str], version: int = 1, table_id: str = "t", **places: str) -> TableHead:
+    """A table with columns mapped by name; `places`: physical names that are not the logical ones."""
+    fields = [
+        {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {"delta.columnMapping.physicalName": places.get(name, name)},
+        }
+        for name, kind in columns
+    ]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    return TableHead(schema, (), {"delta.columnMapping.mode": "name"}, version, table_id=table_id)
+
+
+LOADED = head(("id", "long"), ("name", "string"), version=5)
+WIDER = head(("id", "long"), ("name", "string"), ("x", "integer"), version=6)
+NARROW = head(("id", "long"), version=4)
+RETYPED = head(("id", "string"), ("name", "string"), version=6)
+RENAMED = head(("id", "long"), ("label", "string"), version=6)
+REPLACED = head(("id", "long"), ("name", "string"), version=6, name="another")
+UNMAPPED = replace(RETYPED, configuration={})
+ANOTHER = head(("id", "long"), ("name", "string"), version=6, table_id="u")
+
+
+@pytest.mark.parametrize(
+    ("check", "other", "error"),
+    [
+        (check_dataframe, WIDER, None),
+        (check_dataframe, NARROW, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        (check_dataframe, RETYPED, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        (check_dataframe, RENAMED, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        (check_dataframe, REPLACED, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        (check_dataframe, ANOTHER, "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"),
+        (check_change_data, NARROW, None),
+        (check_change_data, RENAMED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
+        (check_change_data, RETYPED, "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA"),
+        (check_stream, NARROW, None),
+        (check_stream, WIDER, "DELTA_SCHEMA_CHANGED_WITH_VERSION"),
+        (check_stream, RENAMED, "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"),
+        (check_stream, RETYPED, "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"),
+        (check_stream, UNMAPPED, "DELTA_SCHEMA_CHANGED_WITH_VERSION"),
+        (check_stream, ANOTHER, "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"),
+    ],
+)
+def test_what_can_be_followed(check: Any, other: TableHead, error: str | None) -> None:
+    check(LOADED, LOADED)
+    if error is None:
+        check(LOADED, other)
+        return
+    with pytest.raises(SchemaChanged, match=rf"^\[{error}\]"):
+        check(LOADED, other)

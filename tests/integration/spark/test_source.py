@@ -1,0 +1,193 @@
+"""The source in a Spark session, against a server with nothing but the protocol's first version."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.plain_server import PlainServer
+from support.spark_session import settings
+from tables.golden import location
+
+from gateway.spark.digest import digest
+from gateway.spark.source import register
+
+KNOWN = [
+    "made/column-mapping-by-id/delta",
+    "made/column-mapping-by-name/delta",
+    "made/deletion-vectors-of-every-container/delta",
+    "made/partition-value-types/delta",
+    "made/timestamps-without-a-zone/delta",
+    "dat/all_primitive_types/delta",
+    "dat/column_mapping/delta",
+    "dat/multi_partitioned/delta",
+    "dat/nested_types/delta",
+    "kernel-rs/basic-decimal-table",
+]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., PlainServer]]:
+    servers: list[PlainServer] = []
+
+    def start(**tables: Path) -> PlainServer:
+        servers.append(PlainServer(tables))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def read(spark: Any) -> Any:
+    register(spark)
+
+    def reader(server: PlainServer, table: str = "t", **options: Any) -> Any:
+        reading = spark.read.format("delta-sharing").options(profile=server.profile, **options)
+        return reading.load(f"s.d.{table}")
+
+    return reader
+
+
+@pytest.fixture(scope="module")
+def ledger(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: 1 insert, 2 update, 3 delete, 4 a column more, 5 insert; change data, no vectors."""
+    path = tmp_path_factory.mktemp("ledger") / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id BIGINT, kind STRING, amount DOUBLE) USING delta "
+        "PARTITIONED BY (kind) "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.enableDeletionVectors = false)"
+    )
+    rows = "SELECT id, concat('k', id % 3), CAST(id AS DOUBLE) / 4"
+    spark.sql(f"INSERT INTO delta.`{path}` {rows} FROM range(0, 30)")
+    spark.sql(f"UPDATE delta.`{path}` SET amount = -1 WHERE id = 7")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE kind = 'k2' AND id < 10")
+    spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMN note STRING")
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT 100, 'k0', 1.5, 'new'")
+    return path
+
+
+def changes(spark: Any, path: Path, **options: Any) -> Any:
+    return spark.read.format("delta").options(readChangeFeed="true", **options).load(str(path))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_reads_what_delta_spark_reads(spark: Any, serve: Any, read: Any, name: str) -> None:
+    shared = read(serve(t=location(name)))
+    direct = spark.read.format("delta").load(str(location(name)))
+    assert shared.schema.simpleString() == direct.schema.simpleString()
+    assert digest(shared) == digest(direct)
+
+
+def test_reads_past_versions(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
+    server = serve(t=ledger)
+    for version in (1, 3, 5):
+        direct = spark.read.format("delta").option("versionAsOf", version).load(str(ledger))
+        shared = read(server, versionAsOf=version)
+        assert shared.columns == direct.columns
+        assert digest(shared) == digest(direct)
+
+
+def test_reads_change_data(spark: Any, serve: Any, read: Any, ledger: Path) -> None:
+    shared = read(serve(t=ledger), readChangeFeed="true", startingVersion=1, endingVersion=5)
+    direct = changes(spark, ledger, startingVersion=1, endingVersion=5)
+    assert shared.schema.simpleString() == direct.schema.simpleString()
+    assert digest(shared) == digest(direct)
+    assert {row[0] for row in shared.select("_change_type").distinct().collect()} == {
+        "insert",
+        "delete",
+        "update_preimage",
+        "update_postimage",
+    }
+
+
+def test_columns_and_file_names(serve: Any, read: Any, ledger: Path) -> None:
+    shared = read(serve(t=ledger), columns="amount,_file_name", withFileName="true")
+    assert shared.columns == ["amount", "_file_name"]
+    names = {row["_file_name"] for row in shared.collect()}
+    assert names
+    assert all(name.endswith(".parquet") and "secret" not in name for name in names)
+
+
+def test_partition_times_without_a_zone_are_of_the_sessions(
+    spark: Any, serve: Any, read: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    local = {
+        "spark.databricks.delta.write.utcTimestampPartitionValues": "false",
+        "spark.sql.session.timeZone": "America/Los_Angeles",
+    }
+    with settings(spark, local):
+        spark.sql(f"CREATE TABLE delta.`{path}` (id INT, at TIMESTAMP) USING delta PARTITIONED BY (at)")
+        times = "(1, TIMESTAMP'2024-07-01 12:00:00'), (2, TIMESTAMP'2024-01-01 00:00:00.5'), (3, NULL)"
+        spark.sql(f"INSERT INTO delta.`{path}` VALUES {times}")
+    for zone in ("America/Los_Angeles", "+05:30", "UTC"):
+        with settings(spark, {"spark.sql.session.timeZone": zone}):
+            direct = spark.read.format("delta").load(str(path))
+            assert digest(read(serve(t=path))) == digest(direct), zone
+
+
+def test_a_given_schema_is_checked(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    reading = spark.read.format("delta-sharing").option("profile", serve(t=ledger).profile)
+    assert reading.schema("amount DOUBLE, id BIGINT").load("s.d.t").columns == ["amount", "id"]
+    for schema, said in (("id BIGINT, gone INT", "a column gone"), ("id INT", "in the table it is bigint")):
+        with pytest.raises(Exception, match=said):
+            reading.schema(schema).load("s.d.t").collect()
+
+
+def test_an_unexpected_version_fails(serve: Any, read: Any, ledger: Path) -> None:
+    with pytest.raises(Exception, match="answered version 5, not 4"):
+        read(serve(t=ledger), expectedVersion=4).count()
+
+
+def test_streams_what_versions_add_and_goes_on_after_a_restart(
+    spark: Any, serve: Any, ledger: Path, tmp_path: Path
+) -> None:
+    register(spark)
+    server = serve(t=ledger)
+
+    def run(**options: Any) -> None:
+        stream = spark.readStream.format("delta-sharing").options(
+            profile=server.profile, skipChangeCommits="true", startingVersion=0, **options
+        )
+        query = (
+            stream.load("s.d.t")
+            .writeStream.format("delta")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("mergeSchema", "true")
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+
+    run(endingVersion=1)
+    assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 30
+    run()
+    assert spark.read.format("delta").load(str(tmp_path / "out")).count() == 31
+
+
+def test_a_stream_without_a_start_begins_with_the_table(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    stream = spark.readStream.format("delta-sharing").options(profile=serve(t=ledger).profile)
+    rows = stream.load("s.d.t")
+    query = rows.writeStream.format("memory").queryName("whole").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert digest(spark.table("whole")) == digest(spark.read.format("delta").load(str(ledger)))
+
+
+def test_streams_change_data(spark: Any, serve: Any, ledger: Path) -> None:
+    register(spark)
+    stream = spark.readStream.format("delta-sharing").options(
+        profile=serve(t=ledger).profile, readChangeFeed="true", startingVersion=1
+    )
+    query = (
+        stream.load("s.d.t")
+        .writeStream.format("memory")
+        .queryName("changes")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert digest(spark.table("changes")) == digest(changes(spark, ledger, startingVersion=1))

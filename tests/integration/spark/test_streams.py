@@ -1,0 +1,144 @@
+"""Streams in pieces: every row once, however the pieces are cut, also over a restart."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import types as t
+from support.plain_server import PlainServer
+
+from gateway.spark.options import ReadOptions
+from gateway.spark.planning import SharePartition
+from gateway.spark.source import register
+from gateway.spark.streaming import Offset, ShareStreamReader
+
+ROWS = 12
+
+
+@pytest.fixture(scope="module")
+def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Versions: 1 of five files, 2 and 3 of one each; change data, no vectors."""
+    path = tmp_path_factory.mktemp("streams") / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) TBLPROPERTIES "
+        "(delta.enableChangeDataFeed = true, delta.enableDeletionVectors = false)"
+    )
+    spark.sql(
+        f"INSERT INTO delta.`{path}` SELECT /*+ REPARTITION(1) */ id, CAST(id % 5 AS INT) FROM range(10)"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (10, 9)")
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (11, 9)")
+    return path
+
+
+@pytest.fixture
+def server(table: Path) -> Iterator[PlainServer]:
+    serving = PlainServer({"t": table})
+    yield serving
+    serving.close()
+
+
+def reader(server: PlainServer, **options: Any) -> ShareStreamReader:
+    given = {name: str(value) for name, value in options.items()}
+    parsed = ReadOptions.parse({"profile": server.profile, "path": "s.d.t", **given})
+    return ShareStreamReader(parsed, t.StructType(), parsed.client().head())
+
+
+def batches(mine: ShareStreamReader, most: int = 30) -> list[list[str]]:
+    """What each batch reads, as Spark asks for it: files by id and version."""
+    start, found = mine.initialOffset(), []
+    for _ in range(most):
+        end = mine.latestOffset()
+        if end == start:
+            return found
+        partitions = [one for one in mine.partitions(start, end) if isinstance(one, SharePartition)]
+        found.append([f"{task.file.version}:{task.file.id}" for one in partitions for task in one.tasks])
+        start = end
+    raise AssertionError("the stream does not end")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 100])
+@pytest.mark.parametrize(
+    "options", [{}, {"startingVersion": 0}, {"startingVersion": 1}, {"endingVersion": 2}]
+)
+def test_batches_hold_at_most_so_many_files_and_every_file_once(
+    server: PlainServer, most: int, options: dict[str, Any]
+) -> None:
+    whole = [name for batch in batches(reader(server, **options)) for name in batch]
+    cut = batches(reader(server, maxFilesPerTrigger=most, **options))
+    assert max(map(len, cut)) <= most
+    assert Counter(name for batch in cut for name in batch) == Counter(whole)
+    assert len(whole) == (6 if "endingVersion" in options and "startingVersion" not in options else 7)
+
+
+def test_a_stream_that_starts_again_goes_on_where_it_was(server: PlainServer) -> None:
+    whole = batches(reader(server, maxFilesPerTrigger=2))
+    for restarted_after in range(1, len(whole)):
+        first = reader(server, maxFilesPerTrigger=2)
+        start, found = first.initialOffset(), []
+        for _ in range(restarted_after):
+            end = first.latestOffset()
+            found += names(first, start, end)
+            start = end
+        second = reader(server, maxFilesPerTrigger=2)
+        second.partitions(start, start)
+        while (end := second.latestOffset()) != start:
+            found += names(second, start, end)
+            start = end
+        assert Counter(found) == Counter(name for batch in whole for name in batch)
+
+
+def names(mine: ShareStreamReader, start: Any, end: Any) -> list[str]:
+    partitions = [one for one in mine.partitions(start, end) if isinstance(one, SharePartition)]
+    return [f"{task.file.version}:{task.file.id}" for one in partitions for task in one.tasks]
+
+
+def test_offsets_of_earlier_versions_are_understood() -> None:
+    assert Offset.of({"version": -1, "snapshot": True}) == Offset(-1, snapshot=True)
+    assert Offset.of({"version": 4, "snapshot": False}) == Offset(4)
+    for offset in (Offset(4), Offset(4, 2), Offset(4, 0, snapshot=True)):
+        assert Offset.of(offset.document) == offset
+
+
+def test_a_version_of_change_data_is_not_cut(server: PlainServer) -> None:
+    cut = batches(reader(server, maxFilesPerTrigger=2, readChangeFeed="true", startingVersion=0))
+    assert [len(batch) for batch in cut] == [5, 2]
+
+
+def test_the_trigger_cuts_a_backlog_into_batches(spark: Any, server: PlainServer, tmp_path: Path) -> None:
+    register(spark)
+    reading = spark.readStream.format("delta-sharing").options(profile=server.profile, maxFilesPerTrigger=3)
+    writing = reading.load("s.d.t").writeStream.format("parquet")
+    place = str(tmp_path / "out")
+
+    def run() -> list[int]:
+        query = writing.option("checkpointLocation", f"{place}-checkpoint").start(place)
+        query.processAllAvailable()
+        counts = [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+        query.stop()
+        return counts
+
+    assert len(run()) == 3
+    assert sorted(row[0] for row in spark.read.parquet(place).select("id").collect()) == list(range(ROWS))
+    assert run() == []
+
+
+def test_a_change_feed_without_a_start_begins_with_the_table_as_inserts(
+    spark: Any, server: PlainServer, table: Path
+) -> None:
+    register(spark)
+
+    def changes(form: str, place: str) -> list[tuple[Any, ...]]:
+        reading = spark.readStream.format(form).option("readChangeFeed", "true")
+        if form != "delta":
+            reading = reading.option("profile", server.profile)
+        name = f"changes_{form.replace('-', '_')}"
+        query = reading.load(place).writeStream.format("memory").queryName(name)
+        query.trigger(availableNow=True).start().awaitTermination()
+        return sorted(tuple(row) for row in spark.table(name).collect())
+
+    found = changes("delta-sharing", "s.d.t")
+    assert len(found) == ROWS
+    assert found == changes("delta", str(table))

@@ -1,0 +1,389 @@
+"""Verify finds nothing where nothing is wrong, and each injected fault where one is."""
+
+import copy
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from support.gateway_process import running_gateway, share
+from support.plain_server import PlainServer, Table
+from support.rewriting_proxy import Rewrite, RewritingProxy
+from support.spark_session import settings
+
+from gateway.spark import verify as verifying
+from gateway.spark.generate import generate
+from gateway.spark.source import DeltaSharingSource
+from gateway.spark.targets import Target, load_targets
+from gateway.spark.verify import CONNECTOR_FORMAT, TableResult, VerifyOptions, draw_predicates, verify
+from gateway.spark.verify_report import html, junit, result_rows
+
+ROWS = 120
+FAST = VerifyOptions(predicates=0, shown_rows=3)
+
+
+@pytest.fixture(scope="module")
+def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("faulty")
+    only = [
+        "partitioned",
+        "deletion_vectors",
+        "changes",
+        "changes_mapped_by_id",
+        "legacy_dates",
+        "legacy_int96",
+    ]
+    made = generate(spark, str(root), rows=ROWS, only=only)
+    return {table.name: Path(table.location) for table in made}
+
+
+@pytest.fixture
+def server(tables: dict[str, Path]) -> Iterator[PlainServer]:
+    serving = PlainServer(tables)
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def through(spark: Any, tables: dict[str, Path], server: PlainServer) -> Iterator[Callable[..., TableResult]]:
+    """Verify one table with its answers rewritten on the way."""
+    proxies: list[RewritingProxy] = []
+
+    def run(table: str, rewrite: Rewrite = lambda _, lines: lines) -> TableResult:
+        proxies.append(RewritingProxy(server.profile, rewrite))
+        targets = [Target(f"s.d.{table}", str(tables[table]))]
+        (result,) = verify(spark, proxies[-1].profile, targets, FAST)
+        assert result.error is None
+        return result
+
+    yield run
+    for proxy in proxies:
+        proxy.close()
+
+
+def differences(result: TableResult, check: str) -> str:
+    return "\n".join(line for one in result.checks if one.name.startswith(check) for line in one.differences)
+
+
+class TestFaultsOfTheSource:
+    """Each is put back as it was: verify, and what `generate` writes, find it."""
+
+    @pytest.fixture
+    def verified(
+        self, spark: Any, tables: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> Callable[..., TableResult]:
+        """Verify one table through a gateway, by a source with a fault."""
+
+        def run(
+            table: str, source: type[DeltaSharingSource] = DeltaSharingSource, **options: Any
+        ) -> TableResult:
+            shares = [share("s", {table: str(tables[table])}, historyShared=True)]
+            if source is not DeltaSharingSource:
+                monkeypatch.setattr(verifying, "FORMAT", source.name())
+                monkeypatch.setattr(
+                    verifying, "register", lambda session: session.dataSource.register(source)
+                )
+            with running_gateway(tmp_path, shares) as gateway:
+                targets = [Target(f"s.default.{table}", str(tables[table]))]
+                (result,) = verify(spark, str(gateway.profile), targets, replace(FAST, **options))
+            monkeypatch.undo()
+            assert result.error is None
+            return result
+
+        return run
+
+    def test_one_reader_for_all_filters_of_a_dataframe_is_found(self, verified: Any, spark: Any) -> None:
+        class Pushing(DeltaSharingSource):
+            @classmethod
+            def name(cls) -> str:
+                return "pushing"
+
+            def reader(self, schema: Any) -> Any:
+                reader = super().reader(schema)
+
+                def push(filters: Any) -> Any:
+                    words = {"EqualTo": "=", "LessThan": "<", "LessThanOrEqual": "<="}
+                    words |= {"GreaterThan": ">", "GreaterThanOrEqual": ">="}
+                    hints = [
+                        f"{one.attribute[0]} {words[type(one).__name__]} {literal(one.value)}"
+                        for one in filters
+                        if type(one).__name__ in words
+                    ]
+                    hints += [
+                        f"{one.attribute[0]} IS NULL" for one in filters if type(one).__name__ == "IsNull"
+                    ]
+                    if hints:
+                        reader._options = replace(reader._options, predicate_hints=" AND ".join(hints))
+                    return filters
+
+                def literal(value: Any) -> str:
+                    return repr(value) if isinstance(value, int) else f"'{value}'"
+
+                reader.pushFilters = push
+                return reader
+
+        with settings(spark, {"spark.sql.python.filterPushdown.enabled": "true"}):
+            result = verified("partitioned", Pushing, predicates=3)
+            assert " rows shared, " in differences(result, "uses")
+        assert verified("partitioned", predicates=3).equal
+
+    def test_change_types_looked_for_by_field_id_are_found(self, verified: Any) -> None:
+        class ById(DeltaSharingSource):
+            @classmethod
+            def name(cls) -> str:
+                return "by-id"
+
+            def reader(self, schema: Any) -> Any:
+                reader = super().reader(schema)
+                read = reader.read
+
+                def by_id(partition: Any) -> Iterator[Any]:
+                    from gateway.spark import decode  # noqa: PLC0415 - in the worker
+
+                    honest = decode.FileDecoder._change_column
+
+                    def column(self: Any, file: Any, wanted: Any, constants: Any) -> Any:
+                        found = honest(self, file, wanted, constants)
+                        lost = isinstance(found, decode._FromFile) and self._shape.by_field_id
+                        return decode._Constant(decode.pa.scalar(None, decode.pa.string())) if lost else found
+
+                    decode.FileDecoder._change_column = column  # type: ignore[method-assign]
+                    try:
+                        yield from read(partition)
+                    finally:
+                        decode.FileDecoder._change_column = honest  # type: ignore[method-assign]
+
+                reader.read = by_id
+                return reader
+
+        assert "None of version" in differences(verified("changes_mapped_by_id", ById), "changes")
+        assert verified("changes_mapped_by_id").equal
+
+    @pytest.mark.parametrize("table", ["legacy_dates", "legacy_int96"])
+    def test_old_calendars_taken_for_the_one_of_today_are_found(self, verified: Any, table: str) -> None:
+        class Proleptic(DeltaSharingSource):
+            @classmethod
+            def name(cls) -> str:
+                return "proleptic"
+
+            def reader(self, schema: Any) -> Any:
+                reader = super().reader(schema)
+                read = reader.read
+
+                def unmoved(partition: Any) -> Iterator[Any]:
+                    from gateway.spark import decode  # noqa: PLC0415 - in the worker
+
+                    honest = decode.FileCalendar
+                    decode.FileCalendar = type("Same", (), {"of": lambda *_: honest()})  # type: ignore[misc]
+                    try:
+                        yield from read(partition)
+                    finally:
+                        decode.FileCalendar = honest  # type: ignore[misc]
+
+                reader.read = unmoved
+                return reader
+
+        assert "rows on both sides, but not the same rows" in differences(verified(table, Proleptic), "rows")
+        assert verified(table).equal
+
+
+def test_a_filter_that_delta_spark_skips_wrongly_for_is_not_the_shares_fault(
+    spark: Any, tmp_path: Path
+) -> None:
+    """A float that became double: its statistics are rounded, and Spark believes them."""
+    path = tmp_path / "t"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (x FLOAT) USING delta TBLPROPERTIES (delta.enableTypeWidening = true)"
+    )
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (CAST(0.1 AS FLOAT))")
+    spark.sql(f"ALTER TABLE delta.`{path}` ALTER COLUMN x TYPE DOUBLE")
+    server = PlainServer({"t": path})
+    try:
+        options = replace(FAST, predicates=12)
+        (result,) = verify(spark, server.profile, [Target("s.d.t", str(path))], options)
+    finally:
+        server.close()
+    assert result.error is None
+    assert result.equal
+    remarks = [check.remark for check in result.checks if check.remark]
+    assert remarks
+    assert "with data skipping on" in remarks[0]
+
+
+class TestReportsWithoutValues:
+    def test_no_value_of_a_table_is_in_any_report(
+        self, spark: Any, tables: dict[str, Path], server: PlainServer
+    ) -> None:
+        def move(lines: list[Any]) -> list[Any]:
+            action = lines[files_of(lines)[0]]["file"]["deltaSingleAction"]["add"]
+            action["partitionValues"]["day"] = "1999-12-31"
+            return lines
+
+        proxy = RewritingProxy(server.profile, only("query", move))
+        targets = [Target("s.d.partitioned", str(tables["partitioned"])), Target("s.d.p", "/nowhere/secret")]
+        try:
+            results = verify(spark, proxy.profile, targets, replace(FAST, predicates=4, shown_rows=0))
+        finally:
+            proxy.close()
+        assert not results[0].equal
+        assert any("partitions differ" in line for line in results[0].checks[1].differences)
+        now = dt.datetime.now(dt.UTC)
+        for report in (junit(results), html(results, now), str(result_rows(results, now))):
+            for value in ("1999-12-31", "2024-01", "name-", "a=b", "é"):
+                assert value not in report
+
+    def test_a_value_in_brackets_is_no_error_class(self) -> None:
+        options = replace(FAST, shown_rows=0)
+        plain = ValueError("cannot parse [SECRET_VALUE]")
+        assert verifying._described(plain, options) == "ValueError"
+        spark_error = AnalysisException(
+            errorClass="CANNOT_PARSE_DATATYPE", messageParameters={"msg": "[SECRET_VALUE]"}
+        )
+        assert verifying._described(spark_error, options) == "AnalysisException CANNOT_PARSE_DATATYPE"
+
+
+def test_changes_are_compared_from_the_version_that_is_shared_first(
+    spark: Any, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    location = str(tables["changes"])
+    table = {"name": "changes", "location": location, "historyShared": True, "startVersion": 2}
+    shares = [{"name": "s", "schemas": [{"name": "default", "tables": [table]}]}]
+    with running_gateway(tmp_path, shares) as gateway:
+        targets = load_targets(tmp_path / "gateway.yaml")
+        assert targets[0].start_version == 2
+        (result,) = verify(spark, str(gateway.profile), targets, FAST)
+    assert result.error is None
+    assert result.equal
+    assert "changes 2 to 5" in {check.name for check in result.checks}
+
+
+def files_of(lines: list[Any]) -> list[int]:
+    return [index for index, line in enumerate(lines) if "file" in line]
+
+
+def only(kind: str, change: Callable[[list[Any]], list[Any]]) -> Rewrite:
+    return lambda path, lines: change(lines) if path.partition("?")[0].endswith(f"/{kind}") else lines
+
+
+def test_an_honest_server_is_found_equal(through: Any) -> None:
+    result = through("changes")
+    assert result.equal
+    assert {check.name.split()[0] for check in result.checks if check.passed} == {"schema", "rows", "changes"}
+    assert result.rows > 0
+
+
+def test_a_dropped_file_is_found(through: Any) -> None:
+    def drop(lines: list[Any]) -> list[Any]:
+        return [line for index, line in enumerate(lines) if index != files_of(lines)[0]]
+
+    found = differences(through("partitioned", only("query", drop)), "rows")
+    assert "partition part=" in found
+    assert ": 0 rows shared, " in found
+    assert "shared 0 times, in the table 1 times" in found
+
+
+def test_a_doubled_file_is_found(through: Any) -> None:
+    def double(lines: list[Any]) -> list[Any]:
+        twice = copy.deepcopy(lines[files_of(lines)[0]])
+        twice["file"]["id"] += "-again"
+        return [*lines, twice]
+
+    found = differences(through("partitioned", only("query", double)), "rows")
+    assert "partition part=" in found
+    assert "shared 2 times, in the table 1 times" in found
+
+
+def test_a_stale_deletion_vector_is_found(through: Any, tables: dict[str, Path], server: PlainServer) -> None:
+    past = Table(tables["deletion_vectors"], f"{server.url}/files").query({"version": 1})[1]
+    stale = {past[index]["file"]["id"]: past[index] for index in files_of(past)}
+
+    def exchange(lines: list[Any]) -> list[Any]:
+        return [stale.get(line["file"]["id"], line) if "file" in line else line for line in lines]
+
+    found = differences(through("deletion_vectors", only("query", exchange)), "rows")
+    assert "file part-" in found
+    assert "shared 1 times, in the table 0 times" in found
+
+
+def test_a_wrong_partition_value_is_found(through: Any) -> None:
+    def move(lines: list[Any]) -> list[Any]:
+        lines[files_of(lines)[0]]["file"]["deltaSingleAction"]["add"]["partitionValues"]["day"] = "1999-12-31"
+        return lines
+
+    found = differences(through("partitioned", only("query", move)), "rows")
+    assert "day=1999-12-31" in found
+    assert "0 in the table" in found
+
+
+def test_a_missing_change_is_found(through: Any) -> None:
+    def drop(lines: list[Any]) -> list[Any]:
+        return [line for index, line in enumerate(lines) if index != files_of(lines)[-1]]
+
+    result = through("changes", only("changes", drop))
+    assert not differences(result, "rows")
+    assert "of version 5" in differences(result, "changes")
+
+
+def test_the_official_connectors_format_is_read_where_it_is_asked_for(
+    spark: Any,
+    tables: dict[str, Path],
+    server: PlainServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connector itself cannot be had here: a source of that name stands in for it."""
+
+    class Connector(DeltaSharingSource):
+        @classmethod
+        def name(cls) -> str:
+            return CONNECTOR_FORMAT
+
+        def __init__(self, options: Any) -> None:
+            self.options = {
+                name: value for name, value in options.items() if name.lower() != "responseformat"
+            }
+
+    monkeypatch.setattr(verifying, "register", lambda session: session.dataSource.register(Connector))
+    profile = tmp_path / "profile.share"
+    profile.write_text(server.profile)
+    options = replace(FAST, connector=True)
+    targets = [
+        Target("s.d.changes", str(tables["changes"])),
+        Target("s.d.changes", str(tables["partitioned"])),
+    ]
+    equal, different = verify(spark, str(profile), targets, options)
+    assert equal.error is None
+    assert equal.equal
+    assert {check.name.split()[0] for check in equal.checks if check.passed} == {"schema", "rows", "changes"}
+    assert not different.equal
+
+
+def test_a_column_of_another_type_is_found(through: Any) -> None:
+    def retype(lines: list[Any]) -> list[Any]:
+        metadata = lines[1]["metaData"]["deltaMetadata"]
+        metadata["schemaString"] = metadata["schemaString"].replace('"double"', '"float"')
+        return lines
+
+    found = differences(through("changes", lambda _, lines: retype(lines)), "schema")
+    assert found == "column amount is shared as float, the table has double"
+
+
+def test_a_table_that_cannot_be_read_fails_alone(
+    spark: Any, tables: dict[str, Path], server: PlainServer
+) -> None:
+    targets = [Target("s.d.nowhere", "/nowhere"), Target("s.d.changes", str(tables["changes"]))]
+    broken, fine = verify(spark, server.profile, targets, FAST)
+    assert broken.error is not None
+    assert not broken.equal
+    assert fine.equal
+
+
+def test_the_same_seed_draws_the_same_predicates(spark: Any) -> None:
+    frame = spark.sql("SELECT id, id % 3 = 0 b, concat('x', id) s, timestamp_seconds(id) at FROM range(50)")
+    drawn = [[one.text for one in draw_predicates(frame, 10, seed)] for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for predicate in draw_predicates(frame, 10, 1):
+        assert frame.where(predicate.column).count() <= 50

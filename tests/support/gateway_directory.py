@@ -1,0 +1,128 @@
+"""A gateway as its users run it: a directory with a configuration file, commands and server processes."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import gateway
+
+TOKEN, ADMIN_TOKEN = "token-of-alice", "token-of-the-admin"
+# Where the package under test was imported from: the checkout has no native module when it is installed.
+PACKAGE = Path(gateway.__file__).parent.parent
+HEAD = f"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+
+
+def sha256(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Gateway:
+    """A configuration in a directory and the process that serves it."""
+
+    def __init__(self, directory, **ours):
+        self.directory = directory
+        self.port, self.admin_port = free_port(), free_port()
+        self.path = directory / "share.json.yaml"
+        self.settings = {
+            "version": 1,
+            "host": "127.0.0.1",
+            "port": self.port,
+            "shares": [{"name": name, "schemas": []} for name in ("sales", "logs")],
+            "gateway": {
+                "recipients": [{"name": "alice", "tokens": [{"sha256": sha256(TOKEN)}], "shares": ["sales"]}],
+                "tokenKeys": [{"id": "k1", "secret": "k" * 32}],
+                "drainDelaySeconds": 0.3,
+                "drainSeconds": 5,
+                "audit": {"file": "audit.jsonl"},
+                "admin": {"port": self.admin_port, "tokenSha256": sha256(ADMIN_TOKEN)},
+                **ours,
+            },
+        }
+        self.write()
+
+    def write(self):
+        # Swapped in one step: the server never reads half a file of ours.
+        half = self.path.with_suffix(".half")
+        half.write_text(json.dumps(self.settings))
+        half.replace(self.path)
+
+    def get(self, path, token=TOKEN, *, port=None, method="GET", body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=20)
+        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
+        try:
+            connection.request(method, path, body if body is None else json.dumps(body), sent)
+            response = connection.getresponse()
+            return response.status, response.read(), response.headers
+        finally:
+            connection.close()
+
+    def shares(self, token=TOKEN, **options):
+        status, body, _ = self.get("/delta-sharing/shares", token, **options)
+        return status, [share["name"] for share in json.loads(body).get("items", [])]
+
+    def admin(self, method, path, body=None):
+        status, answer, _ = self.get(path, ADMIN_TOKEN, port=self.admin_port, method=method, body=body)
+        return status, answer
+
+    def records(self):
+        return [json.loads(line) for line in (self.directory / "audit.jsonl").read_bytes().splitlines()]
+
+    def command(self, *arguments, operation="recipient"):
+        return subprocess.run(
+            [sys.executable, "-m", "gateway", operation, *arguments, "-c", str(self.path)],
+            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+            cwd=PACKAGE,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    @contextmanager
+    def running(self, workers=1):
+        with (self.directory / "log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", "-c", str(self.path), "--workers", str(workers)],
+                env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+                cwd=PACKAGE,
+                stdout=log,
+                stderr=log,
+            )
+            try:
+                self.until(lambda: self.get("/readyz")[0] == 200, seconds=20)
+                yield self
+            finally:
+                self.process.terminate()
+                assert self.process.wait(20) == 0, self.log()
+
+    def log(self):
+        return (self.directory / "log").read_text()
+
+    def until(self, condition, seconds=5.0):
+        end = time.monotonic() + seconds
+        while True:
+            with suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return time.monotonic() - end + seconds
+            assert time.monotonic() < end, self.log()
+            assert self.process.poll() is None, self.log()
+            time.sleep(0.02)
+
+
+def children(process_id):
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]

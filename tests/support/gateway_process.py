@@ -1,0 +1,201 @@
+"""The gateway as its users run it: a process of its own, a configuration file, a socket."""
+
+import gzip
+import hashlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tables.demo import ROWS
+
+import gateway
+from support.versitygw import VersityGw, free_port, wait_for
+
+TOKEN = "a-token-of-the-tests"
+PREFIX = "/delta-sharing"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole response."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The objects of an NDJSON body; an empty line anywhere is an error here."""
+        text = self.body.decode("utf-8")
+        assert text.endswith("\n")
+        return [json.loads(line) for line in text.removesuffix("\n").split("\n")]
+
+    @property
+    def json(self) -> Any:
+        """A JSON body."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class RunningGateway:
+    """A gateway process that listens."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    profile: Path
+    log: Path
+    token: str = field(default=TOKEN, repr=False)
+
+    def logged(self, text: str, *, seconds: float = 15.0) -> str:
+        """Wait until the log, which a thread writes, has the text; returns all of it."""
+        end = time.monotonic() + seconds
+        while text not in (log := self.log.read_text()):
+            assert time.monotonic() < end, f"{text!r} is not in the log: {log[-2000:]}"
+            time.sleep(0.05)
+        return log
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        token: str | None = None,
+    ) -> Answer:
+        """Sends a path exactly as written, below the endpoint's prefix when it begins with /shares."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        sent = {"Authorization": f"Bearer {token or self.token}", **(headers or {})}
+        if body is not None and "content-type" not in {name.lower() for name in sent}:
+            sent["Content-Type"] = "application/json; charset=utf-8"
+        encoded = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, PREFIX + path if path.startswith("/shares") else path, encoded, sent)
+            response = connection.getresponse()
+            content = response.read()
+        finally:
+            connection.close()
+        if response.headers.get("Content-Encoding") == "gzip":
+            content = gzip.decompress(content)
+        return Answer(response.status, response.headers, content)
+
+    def query(
+        self, table: str, body: Mapping[str, Any] | None = None, capabilities: str | None = None
+    ) -> Answer:
+        """POST .../query of `share.schema.table`."""
+        headers = {"delta-sharing-capabilities": capabilities} if capabilities else {}
+        return self.request("POST", f"{table_path(table)}/query", body or {}, headers)
+
+
+def table_path(table: str) -> str:
+    """The path of `share.schema.table`."""
+    share, schema, name = table.split(".")
+    return f"/shares/{share}/schemas/{schema}/tables/{name}"
+
+
+def share(name: str, tables: Mapping[str, str], schema: str = "default", **options: Any) -> dict[str, Any]:
+    """A share of the configuration with one schema: table names to locations."""
+    entries = [
+        {"name": table, "location": location, "historyShared": True, **options}
+        for table, location in tables.items()
+    ]
+    return {"name": name, "schemas": [{"name": schema, "tables": entries}]}
+
+
+def configuration(
+    shares: list[dict[str, Any]], port: int, section: Mapping[str, Any], **keys: Any
+) -> dict[str, Any]:
+    """A configuration file's content: one recipient who may read every share."""
+    hashed = hashlib.sha256(TOKEN.encode()).hexdigest()
+    recipients = [{"name": "tests", "tokens": [{"sha256": hashed}], "shares": ["*"]}]
+    keyed = {
+        "recipients": recipients,
+        "tokenKeys": [{"id": "k1", "secret": "0123456789abcdef0123456789abcdef"}],
+    }
+    top = {"version": 1, "host": "127.0.0.1", "port": port, "endpoint": PREFIX, "shares": shares}
+    return {**top, **keys, "gateway": {**keyed, **section}}
+
+
+@contextmanager
+def running_gateway(
+    directory: Path,
+    shares: list[dict[str, Any]],
+    section: Mapping[str, Any] | None = None,
+    *,
+    workers: int = 1,
+    **keys: Any,
+) -> Iterator[RunningGateway]:
+    """Runs `delta-gateway serve` over a configuration until the block ends."""
+    pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
+    port = free_port()
+    file = directory / "gateway.yaml"
+    file.write_text(yaml.safe_dump(configuration(shares, port, section or {}, **keys)))
+    profile = directory / "tests.share"
+    endpoint = f"http://127.0.0.1:{port}{PREFIX}"
+    credentials = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": TOKEN}
+    profile.write_text(json.dumps(credentials))
+    log = directory / "gateway.log"
+    # Where the package was imported from: installed, or the checkout when its leaf was built in place.
+    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "gateway", "serve", "-c", str(file), "--workers", str(workers)]
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=directory)
+        try:
+            try:
+                wait_for(port, process)
+            except (RuntimeError, TimeoutError) as failure:
+                raise RuntimeError(log.read_text()[-4000:]) from failure
+            yield RunningGateway(port, process, profile, log)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def local_gateway(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    """Serves the demo's tables from a directory, by URLs of its own."""
+    tables = {name: str(demo_tables / name) for name in ROWS}
+    with running_gateway(tmp_path_factory.mktemp("local-gateway"), [share("demo", tables)]) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def s3_gateway(
+    demo_tables: Path, versitygw: VersityGw, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningGateway]:
+    """Serves the demo's tables from S3, below a prefix that is hard to sign."""
+    for name in ROWS:
+        versitygw.upload(demo_tables / name, "demo", f"ware house/50%+=ü/{name}")
+    tables = {name: f"s3://demo/ware house/50%+=ü/{name}" for name in ROWS}
+    directory = tmp_path_factory.mktemp("s3-gateway")
+    with running_gateway(directory, [share("demo", tables)], {"storages": [storage(versitygw)]}) as served:
+        yield served
+
+
+def storage(store: VersityGw, prefix: str = "s3://demo/") -> dict[str, Any]:
+    """The configuration of a bucket in the S3 server of the tests."""
+    return {
+        "prefix": prefix,
+        "endpoint": store.endpoint,
+        "region": store.region,
+        "pathStyle": True,
+        "accessKeyId": store.access_key_id,
+        "secretAccessKey": store.secret_access_key,
+    }
+
+
+@pytest.fixture(params=["local", "s3"])
+def demo_gateway(request: pytest.FixtureRequest) -> RunningGateway:
+    """Each of the gateways that serve the demo's tables."""
+    return request.getfixturevalue(f"{request.param}_gateway")

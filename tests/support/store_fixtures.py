@@ -1,0 +1,18 @@
+"""The stores as fixtures."""
+
+from collections.abc import Iterator
+
+import pytest
+import run
+
+from support.versitygw import VersityGw, running
+
+
+@pytest.fixture(scope="session")
+def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGw]:
+    """An S3 server that verifies signatures; buckets are made by those who need them."""
+    binary = run.CACHE / "bin" / f"versitygw-{run.VERSITYGW}"
+    if not binary.exists():
+        pytest.skip("versitygw is not installed: tests/run.py does it where there is Go")
+    with running(binary, tmp_path_factory.mktemp("versitygw")) as server:
+        yield server

@@ -1,0 +1,118 @@
+"""One answer for absent and forbidden, also in time: the same steps, and no more to be seen by a clock."""
+
+from __future__ import annotations
+
+import random
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from support.gateway_app import recipients
+from support.gateway_process import PREFIX, TOKEN, running_gateway, share
+
+from gateway import catalog as catalog_room
+from gateway.auth import token_hash
+from gateway.catalog import Catalog, Recipient
+from gateway.config import loads
+from gateway.errors import NotFound
+
+SHARES = """
+version: 1
+shares:
+- name: granted
+  schemas: [{name: public, tables: [{name: orders, location: /o}]}]
+- name: hidden
+  schemas: [{name: public, tables: [{name: orders, location: /p}]}]
+"""
+BOB = Recipient("bob", frozenset({"granted"}))
+ROUNDS = 1500
+TRIES = 3
+
+
+def steps(call: Callable[[], Any]) -> list[tuple[str, int]]:
+    """Every instruction of the catalog that a call runs."""
+    seen: list[tuple[str, int]] = []
+
+    def tracing(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != catalog_room.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen.append((frame.f_code.co_qualname, frame.f_lasti))
+        return tracing
+
+    before = sys.gettrace()
+    sys.settrace(tracing)
+    try:
+        with pytest.raises(NotFound):
+            call()
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+@pytest.mark.parametrize("names", [(), ("public",), ("public", "orders"), ("nothing", "orders")])
+def test_what_is_not_granted_is_refused_by_the_very_steps_that_refuse_what_is_not_there(names):
+    catalog = Catalog.of(loads(SHARES + recipients(bob="granted")).shares)
+    ask = [catalog.share, catalog.schema, catalog.table][len(names)]
+    forbidden, absent, renamed = (
+        steps(lambda name=name: ask(BOB, name, *names)) for name in ("hidden", "absent", "HID+")
+    )
+    assert forbidden == absent == renamed
+    assert len(forbidden) > 20
+
+
+def clocked(connection: socket.socket, table: str) -> float:
+    head = (
+        f"GET {PREFIX}{table}/version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    )
+    begun = time.perf_counter_ns()
+    connection.sendall(head)
+    answer = connection.recv(1 << 16)
+    taken = time.perf_counter_ns() - begun
+    assert answer.endswith(b"}"), answer
+    return taken
+
+
+def ahead(some: list[float], others: list[float]) -> float:
+    """How often one of these is quicker than one of those: a half where the two are alike."""
+    order = sorted([(value, 0) for value in some] + [(value, 1) for value in others])
+    ranks = sum(rank for rank, (_, which) in enumerate(order, 1) if which)
+    return (ranks - len(others) * (len(others) + 1) / 2) / (len(some) * len(others))
+
+
+def test_a_clock_cannot_tell_what_is_not_granted_from_what_is_not_there(tmp_path):
+    known = {"name": "tests", "tokens": [{"sha256": token_hash(TOKEN).hex()}], "shares": ["granted"]}
+    tables = {f"t{number}": str(tmp_path / f"{number}") for number in range(50)}
+    shares = [share("granted", tables), share("hidden", tables)]
+    with (
+        running_gateway(tmp_path, shares, {"recipients": [known]}) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port)) as connection,
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # What other work does to a clock passes; what the gateway does is there every time.
+        assert any(alike(measured(connection, random.Random(seed))) for seed in range(TRIES))
+
+
+def measured(connection: socket.socket, drawn: random.Random) -> dict[str, list[float]]:
+    asked = {
+        "forbidden": "/shares/hidden/schemas/default/tables/t7",
+        "absent": "/shares/hiddem/schemas/default/tables/t7",
+        # Its log is looked for, so that it is seen that this clock tells such things apart.
+        "granted": "/shares/granted/schemas/default/tables/t7",
+    }
+    taken: dict[str, list[float]] = {kind: [] for kind in asked}
+    for _ in range(ROUNDS):
+        # In any order: what else the machine does, and what one leaves behind, falls on all alike.
+        for kind in drawn.sample(sorted(asked), len(asked)):
+            taken[kind].append(clocked(connection, asked[kind]))
+    return {kind: times[ROUNDS // 10 :] for kind, times in taken.items()}
+
+
+def alike(taken: dict[str, list[float]]) -> bool:
+    assert ahead(taken["forbidden"], taken["granted"]) > 0.75
+    return abs(ahead(taken["forbidden"], taken["absent"]) - 0.5) < 0.1

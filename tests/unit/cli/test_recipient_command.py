@@ -1,0 +1,459 @@
+"""`delta-gateway recipient` as it is called: what it writes, what it refuses, and in which order."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shlex
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from datetime import datetime
+
+import pytest
+from run import ROOT
+
+from gateway import recipients
+from gateway.__main__ import main
+from gateway.commands.profile_file import ProfileFile
+
+CONFIG = """
+version: 1
+shares: [{name: sales}, {name: logs}, {name: a share}]
+gateway: {audit: {file: audit.jsonl}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    file = tmp_path / "share.yaml"
+    file.write_text(CONFIG)
+    return file
+
+
+@pytest.fixture
+def run(config, capsys):
+    """Run `recipient ..` and give its exit code, standard output and standard error."""
+
+    def run(operation, *arguments):
+        code = main(["recipient", operation, "-c", str(config), *map(str, arguments)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def actions(tmp_path):
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    return [(record["actionName"], record["recipientName"]) for record in map(json.loads, lines)]
+
+
+def test_positional_arguments_may_stand_around_the_options(config, capsys):
+    assert main(["recipient", "add", "acme", "-c", str(config), "--share", "sales"]) == 0
+    # README's own line.
+    assert main(["recipient", "grant", "acme", "-c", str(config), "logs"]) == 0
+    assert main(["recipient", "grant", "-c", str(config), "acme", "a share", "--allow", "192.0.2.1"]) == 0
+    assert "shares a share, logs, sales; from 192.0.2.1/32" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as refused:
+        main(["recipient", "grant", "acme", "-c", str(config), "logs", "--unheard-of"])
+    assert refused.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["recipient", "grant", "-c", str(config)])
+    assert "required: NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("operation", ["add", "rotate"])
+@pytest.mark.parametrize("place", ["absent/acme.share", "file/acme.share", "taken.share"])
+def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operation, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken.share").write_text("precious")
+    name = "acme" if operation == "rotate" else "new"
+    token = json.loads(run("add", "acme")[1])["bearerToken"]
+    before = run("list")
+    code, out, err = run(operation, name, "--profile", tmp_path / place)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert place.partition("/")[0] in err
+    assert run("list") == before
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        [record] = database.list()
+        assert [one.sha256 for one in record.tokens] == [recipients.token_sha256(token)]
+        assert record.tokens[0].expires_ms is None
+    assert (tmp_path / "taken.share").read_text() == "precious"
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_profile_is_its_owners_whole_and_replaces_another_where_that_is_asked_for(run, tmp_path):
+    profile = tmp_path / "acme.share"
+    assert run("add", "acme", "--profile", profile)[0] == 0
+    assert stat.S_IMODE(profile.stat().st_mode) == 0o600
+    first = json.loads(profile.read_text())["bearerToken"]
+    assert run("rotate", "acme", "--profile", profile)[0] == 1
+    assert json.loads(profile.read_text())["bearerToken"] == first
+    code, out, _ = run("rotate", "acme", "--profile", profile, "--overwrite")
+    assert (code, "it is not kept anywhere else" in out) == (0, True)
+    second = json.loads(profile.read_text())["bearerToken"]
+    assert (second != first, stat.S_IMODE(profile.stat().st_mode)) == (True, 0o600)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "acme.share",
+        "audit.jsonl",
+        "recipients.db",
+        "share.yaml",
+    }
+
+
+@pytest.mark.parametrize("earlier", [None, "an earlier one"])
+def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, earlier):
+    path = tmp_path / "acme.share"
+    if earlier is not None:
+        path.write_text(earlier)
+
+    before = signal.getsignal(signal.SIGINT)
+
+    def fail():
+        with ProfileFile(path, overwrite=earlier is not None) as file:
+            file.write({"bearerToken": "t"})
+            assert "bearerToken" in path.read_text()
+            assert signal.getsignal(signal.SIGINT) is not before
+            raise sqlite3.OperationalError("disk I/O error")
+
+    with pytest.raises(sqlite3.OperationalError):
+        fail()
+    assert {one.name for one in tmp_path.iterdir()} == ({"acme.share"} if earlier else set())
+    if earlier is not None:
+        assert path.read_text() == earlier
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def live_tokens(tmp_path):
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        return [one.sha256 for one in database.show("acme").tokens if one.expires_ms is None]
+
+
+@pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "acme", "--overwrite"]])
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkeypatch, operation, failure):
+    profile = tmp_path / "acme.share"
+    if operation[0] == "rotate":
+        run("add", "acme", "--profile", profile)
+
+    def fail(*_arguments):
+        raise failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.serving.administration.change_record", fail)
+        if failure is KeyboardInterrupt:
+            assert run(*operation, "--profile", profile)[0] == 130
+        else:
+            with pytest.raises(failure):
+                run(*operation, "--profile", profile)
+    token = json.loads(profile.read_text())["bearerToken"]
+    assert live_tokens(tmp_path) == [recipients.token_sha256(token)]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("overwrite", [[], ["--overwrite"]])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link to a pipe", "device"])
+def test_only_a_regular_file_is_replaced(run, tmp_path, overwrite, kind):
+    place = tmp_path / "place"
+    if kind == "directory":
+        place.mkdir()
+    elif kind == "device":
+        place.symlink_to("/dev/null")
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        place = tmp_path / "pipe" if kind == "pipe" else place
+        if kind != "pipe":
+            place.symlink_to("pipe")
+    before = place.lstat()
+    code, out, err = run("add", "acme", "--profile", place, *overwrite)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "is not a regular file" in err
+    assert (place.lstat().st_ino, place.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert run("list")[1] == ""
+
+
+@pytest.mark.parametrize("target_exists", [False, True])
+def test_a_profile_is_written_where_a_link_points(run, tmp_path, target_exists):
+    (tmp_path / "kept").mkdir()
+    link, target = tmp_path / "acme.share", tmp_path / "kept" / "acme.share"
+    link.symlink_to("kept/acme.share")
+    if target_exists:
+        target.write_text("an earlier one")
+        assert "exists; --overwrite" in run("add", "acme", "--profile", link)[2]
+    assert run("add", "acme", "--profile", link, *["--overwrite"][: int(target_exists)])[0] == 0
+    assert link.is_symlink()
+    assert "bearerToken" in json.loads(target.read_text())
+    assert [path.name for path in target.parent.iterdir()] == ["acme.share"]
+
+
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):
+    """The signal comes as the history is written: after the profile, before the commit."""
+    profile = tmp_path / "acme.share"
+    assert main(["recipient", "add", "acme", "-c", str(config), "--profile", str(profile)]) == 0
+    capsys.readouterr()
+    code = (
+        "import os, sys\n"
+        "from gateway import recipients\n"
+        "from gateway.__main__ import main\n"
+        "packed = recipients._pack\n"
+        "def pack(detail):\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    return packed(detail)\n"
+        "recipients._pack = pack\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    place = [] if printed else ["--profile", str(profile), "--overwrite"]
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", code, "recipient", "rotate", "acme", "-c", str(config), *place],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode != 0
+    text = ended.stdout if printed else profile.read_text()
+    assert live_tokens(tmp_path) == [recipients.token_sha256(json.loads(text)["bearerToken"])]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "host"),
+    [
+        ("", "localhost"),
+        ("host: 0.0.0.0", "0.0.0.0"),
+        ("host: '::'", "::"),
+        ("host: sharing.example.com", None),
+        ("host: 0.0.0.0", None),
+    ],
+)
+def test_a_profile_of_an_address_for_this_machine_alone_is_warned_of(run, config, tmp_path, keys, host):
+    public = "gateway: {publicUrl: 'https://sharing.example.com', " if host is None else "gateway: {"
+    config.write_text(CONFIG.replace("gateway: {", public) + keys)
+    for operation in ("add", "rotate"):
+        code, _, err = run(operation, "acme", "--profile", tmp_path / "acme.share", "--overwrite")
+        assert code == 0
+        assert ("gateway.publicUrl" in err) == (host is not None)
+        assert host is None or f"names the host '{host}'" in err
+    assert "publicUrl" not in run("rotate", "acme")[2]
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_lines_run_with_the_readmes_configuration(tmp_path, monkeypatch, capsys):
+    (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
+    (tmp_path / "share.yaml").write_text(yaml)
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^\$ delta-gateway (recipient [^#\n]*)", README, re.MULTILINE)
+    assert len(lines) >= 7
+    for line in lines:
+        assert main(shlex.split(line)) == 0, capsys.readouterr().err
+    assert "shares logs, sales" in capsys.readouterr().out
+
+
+def test_a_file_that_comes_meanwhile_is_not_written_over(tmp_path):
+    path = tmp_path / "acme.share"
+    with ProfileFile(path) as file:
+        path.write_text("another's")
+        with pytest.raises(FileExistsError):
+            file.write({"bearerToken": "t"})
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["another's"]
+
+
+def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_path, monkeypatch, capsys):
+    token = json.loads(run("add", "acme")[1])["bearerToken"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert main(["recipient", "rotate", "acme", "-c", str(config)]) == 1
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            pipe.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+    with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+        assert [one.sha256 for one in database.show("acme").tokens] == [recipients.token_sha256(token)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["add", "x", "--expires", "9999999d"], "'9999999d' is too long; accepted: up to 3650d"),
+        (["rotate", "x", "--expires", "999999999999w"], "is too long; accepted: up to 3650d"),
+        (["rotate", "x", "--old-expires", "3651d"], "is too long; accepted: up to 3650d"),
+        (["add", "x", "--expires", "0d"], "'0d' is no life of a token"),
+        (["add", "x", "--expires", "-1d"], "expected one argument"),
+        (["add", "x", "--expires", "1.5d"], "is no length of time; accepted: 90d, 12h, 30m, 45s, 2w"),
+        (["add", "x", "--expires", "\u0661d"], "is no length of time"),
+        (["purge", "--history-older-than", "1y"], "is no length of time"),
+    ],
+)
+def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, arguments, words):
+    operation, *rest = arguments
+    with pytest.raises(SystemExit) as refused:
+        main(["recipient", operation, "-c", str(config), *rest])
+    assert refused.value.code == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "recipients.db").exists()
+
+
+def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_let_in(run, tmp_path):
+    profile = json.loads(run("add", "acme", "--expires", "3650d")[1])
+    assert datetime.fromisoformat(profile["expirationTime"])
+    with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as database:
+        database.execute("UPDATE tokens SET expires_ms = 9223372036854775807")
+    code, out, _ = run("list")
+    assert (code, "expires after the year 9999" in out) == (0, True)
+    assert run("show", "acme")[0] == 0
+
+
+def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
+    run("add", "acme")
+    monkeypatch.setattr(recipients, "BUSY_SECONDS", 0.1)
+    with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for operation, *arguments in (["list"], ["show", "acme"], ["rotate", "acme"], ["delete", "acme"]):
+            code, out, err = run(operation, *arguments)
+            assert (code, out) == (1, "")
+            assert err == (
+                "delta-gateway recipient: the recipients' database is locked by another program; try again\n"
+            )
+    (tmp_path / "recipients.db").write_bytes(b"no database" * 100)
+    code, _, err = run("list")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "cannot be used" in err
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        (["list"], 0),
+        (["show", "x"], 1),
+        (["rotate", "x"], 1),
+        (["revoke", "x"], 1),
+        (["grant", "x", "logs"], 1),
+    ],
+)
+def test_only_an_addition_makes_the_database(run, tmp_path, operation, code):
+    done, out, err = run(*operation)
+    assert (done, out) == (code, "")
+    assert "there is no database of recipients yet" in err
+    assert not (tmp_path / "recipients.db").exists()
+
+
+def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
+    assert run("add", "acme", "--share", "a share")[0] == 0
+    assert run("grant", "acme", "SALES", "*")[0] == 0
+    code, _, err = run("grant", "acme", "later")
+    assert code == 1
+    assert "share 'later' is not in the configuration, whose shares are: a share, logs, sales" in err
+    assert run("add", "other", "--share", "later")[0] == 1
+    assert "later" in run("grant", "acme", "later", "--allow-absent")[1]
+    assert run("add", "other", "--share", "later", "--allow-absent")[0] == 0
+
+
+@pytest.mark.parametrize("bad", ["\udcff", "a\u0085b", "a\x1bb"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        ["add", "BAD"],
+        ["add", "new", "--share", "BAD", "--allow-absent"],
+        ["add", "new", "--comment", "BAD"],
+        ["add", "new", "--allow", "BAD"],
+        ["add", "new", "--allow", "fe80::1%BAD"],
+        ["grant", "acme", "BAD", "--allow-absent"],
+        ["grant", "acme", "logs", "--allow", "BAD"],
+        ["grant", "BAD", "logs"],
+        ["revoke", "acme", "--share", "BAD"],
+        ["revoke", "BAD"],
+        ["rotate", "BAD"],
+        ["delete", "BAD"],
+        ["show", "BAD"],
+    ],
+)
+def test_text_that_cannot_be_shown_is_refused_in_one_line(run, operation, bad):
+    run("add", "acme")
+    before = run("list")
+    code, out, err = run(*(word.replace("BAD", bad) for word in operation))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert run("list") == before
+
+
+def test_a_profile_with_a_name_that_is_not_utf_8_is_written(run, tmp_path):
+    path = tmp_path / "\udcff.share"
+    code, out, _ = run("add", "acme", "--profile", path)
+    assert (code, "\\udcff.share holds the profile" in out, path.exists()) == (0, True, True)
+
+
+def test_to_look_changes_no_file(run, tmp_path):
+    run("add", "acme")
+    database = tmp_path / "recipients.db"
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+    before = database.read_bytes()
+    for looking in (["list"], ["show", "acme"]):
+        code, out, _ = run(*looking)
+        assert (code, out.startswith("acme: ")) == (0, True)
+    assert database.read_bytes() == before
+    database.write_bytes(b"")
+    for looking in (["list"], ["show", "acme"]):
+        code, _, err = run(*looking)
+        assert (code, "is empty" in err, err.count("\n")) == (1, True, 1)
+    assert database.read_bytes() == b""
+
+
+def test_the_actor_is_the_user_of_the_process(run, monkeypatch):
+    monkeypatch.setenv("LOGNAME", "somebody\nelse")
+    run("add", "acme")
+    assert f" by cli:{pwd.getpwuid(os.getuid()).pw_name} " in run("show", "acme")[1]
+    named = pwd.struct_passwd(("a\nb\x1b", "", 0, 0, "", "", ""))
+    monkeypatch.setattr("pwd.getpwuid", lambda _number: named)
+    run("rotate", "acme")
+    assert r" by cli:a\nb\x1b " in run("show", "acme")[1]
+
+
+def test_shares_and_their_restriction_are_one_change(run, config, tmp_path, capsys):
+    run("add", "acme")
+    before = run("show", "acme")
+    code, out, err = run("grant", "acme", "logs", "--allow", "300.1.1.1")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert run("show", "acme") == before
+    assert actions(tmp_path) == [("createRecipient", "acme")]
+    for order in (["--allow", "192.0.2.1", "--allow-anywhere"], ["--allow-anywhere", "--allow", "192.0.2.1"]):
+        with pytest.raises(SystemExit) as refused:
+            main(["recipient", "grant", "acme", "-c", str(config), "logs", *order])
+        assert refused.value.code == 2
+        assert "not allowed with" in capsys.readouterr().err
+    assert run("show", "acme") == before
+    done = run("grant", "acme", "logs", "--allow", "192.0.2.1", "--allow", "192.0.2.2")[1]
+    assert "shares logs; from 192.0.2.1/32, 192.0.2.2/32" in done
+    assert "updateSharePermissions by " in run("show", "acme")[1]
+    assert "granted=logs networks=192.0.2.1 192.0.2.2" in run("show", "acme")[1]
+    assert "shares logs; from anywhere" in run("grant", "acme", "--allow-anywhere")[1]
+
+
+def test_recipients_are_deleted_and_tokens_and_history_purged_and_all_of_it_is_audited(run, tmp_path):
+    run("add", "acme")
+    run("rotate", "acme")
+    assert run("purge")[0] == 1
+    assert run("purge", "--tokens-expired-for", "1d")[1] == "deleted: 0 tokens, 0 changes of the history\n"
+    assert run("purge", "--tokens-expired-for", "0s")[1] == "deleted: 1 tokens, 0 changes of the history\n"
+    assert run("delete", "acme")[1] == "acme is deleted, with 1 tokens\n"
+    assert run("list")[1] == ""
+    assert run("delete", "acme")[0] == 1
+    assert run("purge", "--history-older-than", "0s")[1].endswith(" 5 changes of the history\n")
+    assert actions(tmp_path) == [
+        ("createRecipient", "acme"),
+        ("rotateRecipientToken", "acme"),
+        ("purgeRecipients", None),
+        ("purgeRecipients", None),
+        ("deleteRecipient", "acme"),
+        ("purgeRecipients", None),
+    ]

@@ -1,0 +1,95 @@
+"""The demo's tables are real: other implementations read them, and read the same rows."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from support.official_client import OfficialClient
+from support.versitygw import wait_for
+from tables.demo import ORDER_CHANGES, ROWS, in_any_order
+
+import gateway
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_delta_rs_reads_the_rows(demo_tables: Path, table: str) -> None:
+    assert in_any_order(pl.scan_delta(str(demo_tables / table)).collect().rows()) == in_any_order(ROWS[table])
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_spark_reads_the_rows(demo_tables: Path, spark: Any, table: str) -> None:
+    rows = spark.read.format("delta").load(str(demo_tables / table)).toArrow()
+    found = pl.DataFrame(rows).rows()
+    assert in_any_order(found) == in_any_order(ROWS[table])
+
+
+def test_spark_reads_the_changes(demo_tables: Path, spark: Any) -> None:
+    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+    changes = reader.load(str(demo_tables / "orders"))
+    columns = ["_commit_version", "_change_type", "order", "customer", "amount"]
+    assert in_any_order(changes.select(columns).collect()) == in_any_order(ORDER_CHANGES)
+
+
+def test_statistics_are_those_of_the_files(demo_tables: Path) -> None:
+    for commit in demo_tables.glob("*/_delta_log/*.json"):
+        adds = [
+            action["add"] for action in map(json.loads, commit.read_text().splitlines()) if "add" in action
+        ]
+        for add in adds:
+            stats = json.loads(add["stats"])
+            (path,) = (demo_tables / commit.parts[-3]).rglob(add["path"].rsplit("/", 1)[-1])
+            rows = pl.read_parquet(path)
+            assert (stats["numRecords"], add["size"]) == (rows.height, path.stat().st_size)
+            assert stats["nullCount"] == {name: rows[name].null_count() for name in rows.columns}
+
+
+def test_a_version_is_as_old_as_its_commit_says(demo_tables: Path) -> None:
+    for commit in demo_tables.glob("*/_delta_log/*.json"):
+        info = json.loads(commit.read_text().splitlines()[0])["commitInfo"]
+        assert int(commit.stat().st_mtime * 1000) == pytest.approx(info["timestamp"], abs=1)
+
+
+def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
+    """As a user runs it; a second time in the same directory, over the same tables."""
+    for _ in range(2):
+        ended = demo_once(tmp_path / "kept")
+        assert ended.returncode == 0, ended.stderr
+        for table, rows in ROWS.items():
+            assert f"demo.default.{table}: {len(rows)} rows" in ended.stdout
+        assert "Alps + lakes" in ended.stdout
+    assert (tmp_path / "kept" / "demo.share").stat().st_mode & 0o077 == 0
+
+
+def demo_once(directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gateway", "demo", "--once", "--directory", str(directory)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd="/")
+
+
+def test_what_it_tells_works(demo_tables: Path, tmp_path: Path, official_client: OfficialClient) -> None:
+    """The printed profile and curl line, and the table of the Python snippet."""
+    command = [sys.executable, "-u", "-m", "gateway", "demo", "--directory", str(tmp_path / "kept")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, **pipes, env=environment, cwd="/") as process:
+        try:
+            assert process.stdout is not None
+            told = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()
+            (profile,) = re.findall(r"^Profile: (.*)$", told, re.MULTILINE)
+            (table,) = re.findall(rf"{re.escape(profile)}#([\w.]+)", told)
+            port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", told)[0])
+            wait_for(port, process)
+            assert len(official_client.rows(Path(profile), table)) == len(ROWS["cities"])
+            (curl,) = re.findall(r"^ +(curl .*)$", told, re.MULTILINE)
+            said = subprocess.run(shlex.split(curl), check=True, capture_output=True, text=True).stdout
+            assert [item["name"] for item in json.loads(said)["items"]] == list(ROWS)
+        finally:
+            process.send_signal(signal.SIGTERM)

@@ -1,0 +1,211 @@
+"""The protocol's table of errors as a whole: every route through every row that applies to it.
+
+Rows that apply to any route run here over the whole route table, so that no new route is left out. Rows
+about one route's own parameters have the tests that `HELD_BY` names. `HELD_BY` is compared with the table of
+docs/errors.md.
+"""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient, unused_port
+from run import ROOT
+from support.gateway_app import PREFIX, Clock, bearer, error_of, serve
+from tables.small_tables import FIRST_MS, SECRET_PLACE, configuration, lay_out
+
+from gateway.app import routes
+from gateway.errors import STATUS_OF
+
+Client = TestClient[Any, Any]
+Expected = tuple[int, str]
+
+UNAUTHENTICATED: Expected = (401, "UNAUTHENTICATED")
+MISSING: Expected = (404, "RESOURCE_DOES_NOT_EXIST")
+INVALID: Expected = (400, "INVALID_PARAMETER_VALUE")
+UNSUPPORTED: Expected = (400, "UNSUPPORTED_OPERATION")
+UNAVAILABLE: Expected = (503, "TEMPORARILY_UNAVAILABLE")
+
+PAGE = ROOT / "docs/errors.md"
+
+EVERY_ROUTE = "test_every_route_through_every_row"
+HELD_BY = {
+    "no token": EVERY_ROUTE,
+    "a client address": "test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed",
+    "a share, schema or table": EVERY_ROUTE,
+    "an unknown path": EVERY_ROUTE,
+    "a method": EVERY_ROUTE,
+    "`maxResults`": EVERY_ROUTE,
+    "`pageToken`": EVERY_ROUTE,
+    "a body that is not": "test_a_body_that_cannot_be_read",
+    "a body over": "test_a_body_over_a_mebibyte",
+    "an unknown field": "test_unknown_fields_are_ignored",
+    "more than one of": "test_query_values_outside_of_what_is_accepted",
+    "negative `version`": "test_query_values_outside_of_what_is_accepted",
+    "`version` or `timestamp`": "test_history_that_is_not_shared",
+    "a version before": "test_before_the_first_shared_version",
+    "a version that is newer": "test_a_version_that_is_not_there_says_which_are",
+    "a timestamp that": "test_parameters_outside_of_what_is_accepted",
+    "a starting timestamp": "test_what_lies_beyond_the_ends_of_the_log_but_is_accepted",
+    "`startingTimestamp`": "test_history_that_is_not_shared",
+    "`startingVersion` after": "test_query_values_outside_of_what_is_accepted",
+    "`/changes` without": "test_parameters_outside_of_what_is_accepted",
+    "a range": "test_a_remove_whose_add_is_not_in_the_log_is_its_own_error",
+    "`refreshToken`": "test_query_values_outside_of_what_is_accepted",
+    "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
+    "a response format": "test_a_format_or_feature_that_was_not_announced",
+    "a reader feature": EVERY_ROUTE,
+    "a predicate hint": "test_a_hint_never_fails_a_request",
+    "a missing table": EVERY_ROUTE,
+    "a corrupt log": "test_a_corrupt_log_names_a_request_to_quote",
+    "a store that refuses": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
+    "a store that is": EVERY_ROUTE,
+    "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
+    "the URL of a data file that was": "test_an_expired_url_is_refused",
+    "the URL of a data file that is": "test_what_is_signed_but_is_no_file_of_the_table",
+    "a precondition": "test_pages_of_an_allowed_origin_may_read_every_answer",
+    "a range of a data file": "test_a_range_that_cannot_be_satisfied",
+    "anything else": "test_a_defect_is_told_by_its_request_id_alone",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that is answered well, to be spoiled by a row."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+    def of_table(self, name: str) -> "Asked":
+        return replace(self, path=self.path.replace("/tables/whole", f"/tables/{name}"))
+
+    def plus(self, parameter: str) -> "Asked":
+        return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{parameter}")
+
+
+WELL = {
+    route.path: Asked(
+        route.method,
+        route.path.replace(":.+", "").format(share="s", schema="d", table="whole", id="1", root="r", key="k")
+        + ("?startingVersion=0" if route.path.endswith("/changes") else ""),
+        bearer(),
+    )
+    for route in routes(PREFIX)
+}
+OPEN = {"/healthz", "/readyz", f"{PREFIX}/files/{{root}}/{{key:.+}}"}
+NAMED = set(WELL) - OPEN
+OF_SHARES = {path for path in NAMED if "{share}" in path}
+LISTINGS = {path for path in NAMED if path.endswith(("/shares", "/schemas", "/tables", "/all-tables"))}
+OF_TABLES = {path for path in NAMED if "{table}" in path}
+# It knows no query of any table, so it looks at none.
+READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")}
+PAGED = {path for path in OF_TABLES if path.endswith("/changes")} | LISTINGS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is wrong, with the routes that it can be wrong with."""
+
+    told: str
+    paths: set[str]
+    spoil: Callable[[Asked], Asked]
+    expected: Expected
+    header: str | None = None
+
+
+def with_authorization(*value: str) -> Callable[[Asked], Asked]:
+    headers = {"Authorization": value[0]} if value else {}
+    return lambda asked: replace(asked, headers=headers)
+
+
+ROWS = [
+    Row("no token", NAMED, with_authorization(), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row("malformed", NAMED, with_authorization("Basic abc"), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row("unknown token", NAMED, with_authorization("Bearer abc"), UNAUTHENTICATED, "WWW-Authenticate"),
+    Row(
+        "unknown share",
+        OF_SHARES,
+        lambda a: replace(a, path=a.path.replace("/shares/s", "/shares/none")),
+        MISSING,
+    ),
+    Row("not granted", OF_SHARES, lambda a: replace(a, headers=bearer("bob")), MISSING),
+    Row("unknown table", OF_TABLES, lambda a: a.of_table("none"), MISSING),
+    Row("unknown path", set(WELL), lambda a: replace(a, path=f"{PREFIX}/none{a.path}"), MISSING),
+    Row(
+        "wrong method",
+        set(WELL),
+        lambda a: replace(a, method="DELETE"),
+        (405, "UNSUPPORTED_OPERATION"),
+        "Allow",
+    ),
+    Row("negative maxResults", LISTINGS, lambda a: a.plus("maxResults=-1"), INVALID),
+    Row("maxResults is no integer", LISTINGS, lambda a: a.plus("maxResults=many"), INVALID),
+    Row("malformed pageToken", PAGED, lambda a: a.plus("pageToken=none"), INVALID),
+    Row("unknown feature", READING, lambda a: a.of_table("fancy"), UNSUPPORTED),
+    Row("no directory", READING, lambda a: a.of_table("absent"), MISSING),
+    Row("nothing but a hint", READING, lambda a: a.of_table("empty"), MISSING),
+    Row("storage is down", READING, lambda a: a.of_table("down"), UNAVAILABLE, "Retry-After"),
+]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp(SECRET_PLACE)
+    lay_out(root)
+    return root
+
+
+@pytest.fixture
+async def client(tables: Path) -> AsyncIterator[Client]:
+    started, _ = await serve(configuration(tables, unused_port()), clock=Clock(FIRST_MS + 86_400_000))
+    yield started
+    await started.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "path"),
+    [pytest.param(row, path, id=f"{row.told}-{path}") for row in ROWS for path in sorted(row.paths)],
+)
+async def test_every_route_through_every_row(client: Client, row: Row, path: str) -> None:
+    asked = row.spoil(WELL[path])
+    data = orjson.dumps({}) if asked.method == "POST" else None
+    refused = await client.request(asked.method, asked.path, headers=asked.headers, data=data)
+    body = await refused.read()
+    assert row.header is None or row.header in refused.headers
+    assert refused.status == row.expected[0], body
+    assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
+    if asked.method == "HEAD":
+        return
+    assert error_of(body) == row.expected[1]
+    assert SECRET_PLACE.encode() not in body
+
+
+def rows_of_the_page() -> list[tuple[str, str, str]]:
+    """Input, status and errorCode of each row of docs/errors.md."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| (.*?) ?\|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [row for row in rows if row[0] not in {"input", "---"}]
+
+
+def test_every_row_of_the_page_is_held_by_a_test() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    rows = rows_of_the_page()
+    assert len(rows) == len(HELD_BY)
+    for (row, _, _), (begins, test) in zip(rows, HELD_BY.items(), strict=True):
+        assert row.startswith(begins), row
+        assert f"def {test}(" in tests, test
+
+
+def test_every_row_of_the_page_has_a_status_and_code_of_the_code() -> None:
+    known = {(status, code) for status, code in STATUS_OF.values()}
+    listed = {(int(status), code.strip("`")) for _, status, code in rows_of_the_page() if code}
+    assert listed == known, listed ^ known
+
+
+def test_the_page_says_what_the_rows_here_expect() -> None:
+    listed = {(int(status), code.strip("`")) for _, status, code in rows_of_the_page() if code}
+    assert {row.expected for row in ROWS} <= listed

@@ -1,0 +1,306 @@
+"""The files route: data files of local tables for whoever holds a signed URL, and no way out of the table."""
+
+import asyncio
+import gzip
+import hashlib
+import hmac
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import pytest
+from aiohttp.test_utils import TestClient
+from support.gateway_app import PREFIX, Clock, error_of, serve
+from yarl import URL
+
+from gateway import _native
+from gateway.config import Config, Secret, TokenKey
+from gateway.routes.files import spelling
+from gateway.tokens import Sealer
+
+Client = TestClient[Any, Any]
+NOW_MS = 1_700_000_000_000
+CONTENT = bytes(range(256)) * 8
+NAMES = ["plain.parquet", "a b+c=d%e/é ü.parquet", "date=2024-01-01 10%3A00/x.parquet"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    table = tmp_path / "tables" / "one"
+    for name in NAMES:
+        (table / name).parent.mkdir(parents=True, exist_ok=True)
+        (table / name).write_bytes(CONTENT)
+    (table / "plain.parquet.gz").write_bytes(gzip.compress(b"another file"))
+    (tmp_path / "tables" / "two").mkdir()
+    (tmp_path / "tables" / "two" / "other.parquet").write_bytes(b"other")
+    (tmp_path / "outside").write_bytes(b"outside")
+    (table / "way-out").symlink_to(tmp_path / "outside")
+    (table / "way-up").symlink_to(tmp_path)
+    (table / "inner").symlink_to(table / "plain.parquet")
+    return table
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW_MS)
+
+
+@pytest.fixture
+async def served(root: Path, clock: Clock) -> AsyncIterator[tuple[Client, Config]]:
+    started, config = await serve(
+        f"""
+shares:
+- name: s
+  schemas:
+  - name: d
+    tables:
+    - {{name: one, location: {root}, id: id-1}}
+    - {{name: two, location: {root.parent / "two"}, id: id-2}}
+gateway: {{anonymous: true, tokenKeys: [{{id: k1, secret: a secret for the tests}}]}}
+""",
+        clock=clock,
+    )
+    yield started, config
+    await started.close()
+
+
+def signed(config: Config, key: str, table: str = "id-1", lifetime_seconds: int = 60) -> URL:
+    """A URL as answers hold it, for any key at all."""
+    url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
+    base = f"{config.public_url}{PREFIX}/files/{table}"
+    url, _ = _native.Signer.local(base, key=url_key).sign(
+        key, now_ms=NOW_MS, lifetime_seconds=lifetime_seconds
+    )
+    return URL(url, encoded=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_signed_url_answers_the_whole_file(served: tuple[Client, Config], name: str) -> None:
+    client, config = served
+    async with client.session.get(signed(config, name)) as answered:
+        assert (answered.status, await answered.read()) == (200, CONTENT)
+        assert answered.headers["Accept-Ranges"] == "bytes"
+        assert "Content-Encoding" not in answered.headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [
+        ("0-0", 0, 1),
+        ("5-9", 5, 10),
+        ("2000-", 2000, 2048),
+        ("-4", 2044, 2048),
+        ("-9999", 0, 2048),
+        ("0-9999", 0, 2048),
+    ],
+)
+async def test_a_range_is_answered_by_206(
+    served: tuple[Client, Config], asked: str, start: int, stop: int
+) -> None:
+    client, config = served
+    url = signed(config, "plain.parquet")
+    async with client.session.get(url, headers={"Range": f"bytes={asked}"}) as answered:
+        assert (answered.status, await answered.read()) == (206, CONTENT[start:stop])
+        assert answered.headers["Content-Range"] == f"bytes {start}-{stop - 1}/2048"
+
+
+@pytest.mark.parametrize("asked", ["bytes=2048-", "bytes=9-5", "bytes=x-y", "bytes=0-1,4-5"])
+async def test_a_range_that_cannot_be_satisfied(served: tuple[Client, Config], asked: str) -> None:
+    client, config = served
+    async with client.session.get(signed(config, "plain.parquet"), headers={"Range": asked}) as answered:
+        assert (answered.status, answered.headers["Content-Range"]) == (416, "bytes */2048")
+
+
+async def test_head_tells_the_size_and_sends_nothing(served: tuple[Client, Config]) -> None:
+    client, config = served
+    async with client.session.head(signed(config, "plain.parquet")) as answered:
+        assert (answered.status, answered.headers["Content-Length"]) == (200, "2048")
+        assert await answered.read() == b""
+
+
+async def test_an_etag_saves_the_second_transfer(served: tuple[Client, Config], root: Path) -> None:
+    client, config = served
+    url = signed(config, "plain.parquet")
+    async with client.session.get(url) as answered:
+        etag = answered.headers["ETag"]
+    async with client.session.get(url, headers={"If-None-Match": etag}) as answered:
+        assert answered.status == 304
+    (root / "plain.parquet").write_bytes(b"changed")
+    async with client.session.get(url, headers={"If-None-Match": etag}) as answered:
+        assert (answered.status, await answered.read()) == (200, b"changed")
+
+
+async def test_a_compressed_sibling_is_another_file(served: tuple[Client, Config]) -> None:
+    client, config = served
+    headers = {"Accept-Encoding": "gzip, br, deflate"}
+    async with client.session.get(signed(config, "plain.parquet"), headers=headers) as answered:
+        assert await answered.read() == CONTENT
+
+
+async def test_an_expired_url_is_refused(served: tuple[Client, Config], clock: Clock) -> None:
+    client, config = served
+    url = signed(config, "plain.parquet", lifetime_seconds=60)
+    clock.now_ms = NOW_MS + 59_999
+    async with client.session.get(url) as answered:
+        assert answered.status == 200
+    clock.now_ms = NOW_MS + 60_000
+    async with client.session.get(url) as answered:
+        assert (answered.status, error_of(await answered.read())) == (403, "PERMISSION_DENIED")
+
+
+async def test_clients_may_rewrite_percent_encodings(served: tuple[Client, Config]) -> None:
+    client, config = served
+    url = str(signed(config, NAMES[1]))
+    for other in (
+        url.replace("%3D", "="),
+        url.replace("%2B", "%2b"),
+        url.replace("%2B", "+").replace("a%20", "%61%20"),
+    ):
+        assert other != url
+        async with client.session.get(URL(other, encoded=True)) as answered:
+            assert (answered.status, await answered.read()) == (200, CONTENT)
+
+
+async def test_whatever_is_changed_in_a_url_is_refused(served: tuple[Client, Config]) -> None:
+    client, config = served
+    url = str(signed(config, "plain.parquet"))
+    expires = url.partition("expires=")[2].partition("&")[0]
+    changed = [
+        url[:-1] + ("0" if url[-1] != "0" else "1"),
+        url.replace("signature=", "signature=00"),
+        url.replace(expires, str(int(expires) + 1)),
+        url.replace("plain.parquet", "inner"),
+        url.replace("id-1", "id-2"),
+        url.partition("?")[0],
+        url.partition("&")[0],
+        url + "&signature=x",
+    ]
+    for one in changed[:-1]:
+        async with client.session.get(URL(one, encoded=True)) as answered:
+            assert answered.status == 403, one
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "way-out",
+        "way-up/outside",
+        "way-up/tables/two/other.parquet",
+        "absent.parquet",
+        "_delta_log",
+        "date=2024-01-01 10%3A00",
+        "plain.parquet/x",
+        "nul\0byte",
+        "x" * 5000,
+    ],
+)
+async def test_what_is_signed_but_is_no_file_of_the_table(served: tuple[Client, Config], key: str) -> None:
+    client, config = served
+    async with client.session.get(signed(config, key)) as answered:
+        assert (answered.status, error_of(await answered.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
+
+
+async def test_a_link_inside_of_the_table_is_followed(served: tuple[Client, Config]) -> None:
+    client, config = served
+    async with client.session.get(signed(config, "inner")) as answered:
+        assert await answered.read() == CONTENT
+
+
+@pytest.mark.parametrize(
+    "raw_key",
+    [
+        "../two/other.parquet",
+        "%2e%2e/two/other.parquet",
+        "%2E%2E%2Ftwo%2Fother.parquet",
+        "./plain.parquet",
+        "a//plain.parquet",
+        "%2Fetc%2Fpasswd",
+        "/etc/passwd",
+        "plain.parquet%00",
+        "..%5ctwo",
+    ],
+)
+async def test_there_is_no_way_out_even_with_a_signature(
+    served: tuple[Client, Config], raw_key: str, tmp_path: Path
+) -> None:
+    """A signer that signs anything: the fence stands without it."""
+    _client, config = served
+    path = f"{PREFIX}/files/id-1/{raw_key}"
+    spelt = spelling(PREFIX, "id-1", unquote_to_bytes(raw_key))
+    url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
+    query = hand_signed(spelt, url_key)
+    status, body = await raw_get(config.port, f"{path}?{query}")
+    assert status == 404, (raw_key, body)
+    assert b"other" not in body.partition(b"\r\n\r\n")[2]
+
+
+async def test_a_url_of_a_table_that_is_not_shared(served: tuple[Client, Config]) -> None:
+    client, config = served
+    async with client.session.get(signed(config, "plain.parquet", table="id-3")) as answered:
+        assert answered.status == 404
+
+
+async def test_other_methods_are_refused(served: tuple[Client, Config]) -> None:
+    client, config = served
+    async with client.session.post(signed(config, "plain.parquet")) as answered:
+        assert answered.status == 405
+        assert answered.headers["Allow"] == "GET, HEAD"
+
+
+def hand_signed(path: str, key: bytes) -> str:
+    expires = NOW_MS // 1000 + 60
+    signature = hmac.new(key, f"{path}\n{expires}".encode(), hashlib.sha256).hexdigest()
+    return f"expires={expires}&signature={signature}"
+
+
+async def raw_get(port: int, target: str) -> tuple[int, bytes]:
+    """A request whose path no client library has tidied up."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return int(answer.split(b" ")[1]), answer
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({}, 200),
+        ({"Range": "bytes=5-9"}, 206),
+        ({"If-None-Match": "*"}, 304),
+        ({"If-Match": '"another"'}, 412),
+        ({"Range": "bytes=9999-"}, 416),
+    ],
+)
+async def test_pages_of_an_allowed_origin_may_read_every_answer(
+    root: Path, clock: Clock, method: str, sent: dict[str, str], status: int
+) -> None:
+    page = "https://app.example"
+    client, config = await serve(
+        f"""
+shares:
+- name: s
+  schemas: [{{name: d, tables: [{{name: one, location: {root}, id: id-1}}]}}]
+gateway:
+  anonymous: true
+  tokenKeys: [{{id: k1, secret: a secret for the tests}}]
+  cors: {{origins: [{page}]}}
+""",
+        clock=clock,
+    )
+    url = signed(config, "plain.parquet")
+    try:
+        for origin in (page, "https://evil.example", None):
+            headers = sent | ({"Origin": origin} if origin else {})
+            async with client.session.request(method, url, headers=headers) as answered:
+                assert answered.status == status
+                allowed = [page] if origin == page else []
+                assert answered.headers.getall("Access-Control-Allow-Origin", []) == allowed
+                assert answered.headers.getall("Vary") == ["Origin"]
+                exposed = answered.headers.getall("Access-Control-Expose-Headers", [])
+                assert ["Content-Range" in names for names in exposed] == [True] * len(allowed)
+    finally:
+        await client.close()

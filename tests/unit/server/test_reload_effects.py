@@ -1,0 +1,639 @@
+"""Every key of the configuration is changed under a running server, and takes effect as its row says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient
+from support.gateway_app import PREFIX, TOKENS, Clock, Served, bearer
+from support.gateway_process import storage
+from support.versitygw import VersityGw, free_port
+from tables.small_tables import FIRST_MS, lay_out
+
+from gateway.auth import token_hash
+from gateway.config import Location, load
+from gateway.config.effects import EFFECTS, Effect, row_of
+from gateway.config.reference import keys
+from gateway.serving.handed import Handed
+from gateway.serving.process import NeedsRestart, accepted
+from gateway.serving.process import Served as Process
+
+CONFIGURATION = Path(__file__).resolve().parents[1] / "docs/configuration.md"
+TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
+HASHES = {name: token_hash(token).hex() for name, token in TOKENS.items()}
+EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+DEEP = [f"s3://demo/deep/{number}" for number in range(2)]
+
+
+class Live:
+    """A process over a file, and a client of it."""
+
+    def __init__(self, file: Path, settings: dict[str, Any], clock: Clock) -> None:
+        self.file, self.settings, self.clock = file, settings, clock
+        self.kept: dict[str, Any] = {}
+        self.write()
+        config = load(file)
+        self.process = Process(file, config, Handed.made(config), workers=1, now_ms=clock)
+        self.client: TestClient[Any, Any] = TestClient(Served(self.process.door))
+
+    def write(self) -> None:
+        self.file.write_text(yaml.safe_dump(self.settings))
+
+    async def change(self, key: str, value: Any) -> str | None:
+        """Put another value into the file and let the process read it; why it is refused."""
+        put(self.settings, key, value)
+        self.write()
+        return await self.process.reloader.reload()
+
+    @property
+    def sharing(self) -> Any:
+        return self.process.door.sharing
+
+    @property
+    def guards(self) -> Any:
+        return self.process.door.guards
+
+    async def answer(self, method: str, path: str, **options: Any) -> Any:
+        options = {"headers": bearer()} | options
+        return await self.client.request(method, path, **options)
+
+    async def status(self, path: str = f"{PREFIX}/shares", **options: Any) -> int:
+        return int((await self.answer("GET", path, **options)).status)
+
+    async def items(self, path: str) -> list[Any]:
+        return list((await (await self.answer("GET", PREFIX + path)).json())["items"])
+
+    async def query(self, headers: Mapping[str, str] | None = None, **body: Any) -> list[Any]:
+        answer = await self.answer(
+            "POST", f"{TABLE}/query", json=body, headers=bearer() | dict(headers or {})
+        )
+        lines = [json.loads(line) for line in (await answer.read()).splitlines()]
+        return [answer.status, *lines]
+
+    async def query_headers(self, headers: Mapping[str, str], **body: Any) -> Any:
+        answer = await self.answer("POST", f"{TABLE}/query", json=body, headers=bearer() | dict(headers))
+        await answer.read()
+        return answer.headers
+
+
+def put(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key, in the first item of each list on the way; None takes it away."""
+    *way, last = key.split(".")
+    for word in way:
+        name = word.removesuffix("[]")
+        settings = settings.setdefault(name, [{}] if word != name else {})
+        if word != name:
+            settings = settings[0]
+    if value is None:
+        settings.pop(last, None)
+    else:
+        settings[last] = value
+
+
+def base(tables: Path) -> dict[str, Any]:
+    tables_of_schema = [{"name": "t", "location": str(tables / "whole"), "historyShared": True, "id": "id-1"}]
+    alice = {"name": "alice", "tokens": [{"sha256": HASHES["alice"]}], "shares": ["*"]}
+    return {
+        "version": 1,
+        "host": "127.0.0.1",
+        "port": 8080,
+        "shares": [
+            {"name": "s", "id": "share-id", "schemas": [{"name": "d", "tables": tables_of_schema}]},
+            {"name": "other"},
+        ],
+        "gateway": {
+            "recipients": [alice],
+            "tokenKeys": [{"id": "k1", "secret": "a secret of the tests"}],
+            "compression": {"minimumFiles": 0},
+        },
+    }
+
+
+@asynccontextmanager
+async def living(file: Path, settings: dict[str, Any]) -> AsyncIterator[Live]:
+    live = Live(file, settings, Clock(FIRST_MS + 86_400_000))
+    async with live.process.living():
+        await live.client.start_server()
+        try:
+            yield live
+        finally:
+            await live.client.close()
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tables")
+    lay_out(root)
+    log = root / "clone/_delta_log"
+    log.mkdir(parents=True)
+    text = (root / "whole/_delta_log" / f"{0:020}.json").read_text()
+    (log / f"{0:020}.json").write_text(
+        text.replace('"0.parquet"', json.dumps(f"file://{root}/whole/0.parquet"))
+    )
+    return root
+
+
+@pytest.fixture
+async def live(tmp_path: Path, tables: Path) -> AsyncIterator[Live]:
+    async with living(tmp_path / "gateway.yaml", base(tables)) as started:
+        yield started
+
+
+Seen = Callable[[Live], Awaitable[Any]]
+
+
+class Row(NamedTuple):
+    """A key's value before and after, and what is seen of each."""
+
+    before: Any
+    after: Any
+    seen: Seen
+    expected: tuple[Any, Any]
+    beside: Mapping[str, Any] = {}
+    """Other keys, whose values stay."""
+
+
+def names_of(path: str, field: str = "name") -> Seen:
+    async def seen(live: Live) -> Any:
+        return (await live.items(path))[0][field]
+
+    return seen
+
+
+async def table_of_metadata(live: Live) -> Any:
+    lines = (await (await live.answer("GET", f"{TABLE}/metadata")).read()).splitlines()
+    return json.loads(lines[1])["metaData"]["id"]
+
+
+async def share_id(live: Live) -> Any:
+    return (await (await live.answer("GET", f"{PREFIX}/shares/s")).json())["share"]["id"]
+
+
+def status_of(**body: Any) -> Seen:
+    async def seen(live: Live) -> Any:
+        return (await live.query(**body))[0]
+
+    return seen
+
+
+def status_with(headers: Mapping[str, str]) -> Seen:
+    async def seen(live: Live) -> Any:
+        return await live.status(headers=headers)
+
+    return seen
+
+
+async def life_of_a_url(live: Live) -> Any:
+    lines = await live.query()
+    return (lines[3]["file"]["expirationTimestamp"] - live.clock.now_ms) // 1000
+
+
+async def files_on_a_page(live: Live) -> Any:
+    return sum("file" in line for line in (await live.query(maxFiles=100))[1:])
+
+
+def status_after(seconds: int, **body: Any) -> Seen:
+    """Of a token that is made now, so many seconds later."""
+
+    async def seen(live: Live) -> Any:
+        ending = (await live.query(**body))[-1]["endStreamAction"]
+        live.clock.now_ms += seconds * 1000
+        token = {"pageToken": ending["nextPageToken"]} | body if "maxFiles" in body else {}
+        return (await live.query(**(token or {"refreshToken": ending["refreshToken"]})))[0]
+
+    return seen
+
+
+async def status_of_an_earlier_token(live: Live) -> Any:
+    """Of a page token that was made when this was first called."""
+    if "token" not in live.kept:
+        live.kept["token"] = (await live.query(maxFiles=1))[-1]["endStreamAction"]["nextPageToken"]
+    return (await live.query(maxFiles=1, pageToken=live.kept["token"]))[0]
+
+
+def header(name: str, headers: Mapping[str, str] | None = None, **body: Any) -> Seen:
+    async def seen(live: Live) -> Any:
+        return (await live.query_headers(headers or {}, **body)).get(name)
+
+    return seen
+
+
+async def allowed_origin(live: Live) -> Any:
+    answer = await live.answer("GET", "/healthz", headers={"Origin": "https://b.example"})
+    return answer.headers.get("Access-Control-Allow-Origin")
+
+
+async def host_of_a_url(live: Live) -> Any:
+    return urlsplit((await live.query())[3]["file"]["url"]).netloc
+
+
+async def name_of_the_reader(live: Live) -> Any:
+    return live.sharing.credentials.find(token_hash(TOKENS["alice"]), now_ms=live.clock.now_ms).name
+
+
+async def limits_of_alice(live: Live) -> Any:
+    await live.status()
+    return live.guards.recipients.gate("alice")._limits
+
+
+def limit(name: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        return getattr(await limits_of_alice(live), name)
+
+    return seen
+
+
+async def status_of_a_quick_second_request(live: Live) -> Any:
+    await live.status()
+    return await live.status()
+
+
+async def statuses_of_requests_while_a_stream_runs(live: Live) -> Any:
+    gate = live.guards.recipients.gate("alice")
+    await gate.enter_stream()
+    try:
+        return (await live.query())[0]
+    finally:
+        gate.leave_stream()
+
+
+async def bytes_of_a_stream(live: Live) -> Any:
+    taken: int = await live.guards.memory.enter_stream()
+    live.guards.memory.leave_stream(taken)
+    return taken
+
+
+def guard(path: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        found: Any = live.guards
+        for name in path.split("."):
+            found = getattr(found, name)
+        return found
+
+    return seen
+
+
+def calls(path: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        found: Any = live.sharing.tables.storages.calls(Location("file", "", str(live.file.parent)))
+        for name in path.split("."):
+            found = getattr(found, name)
+        return found
+
+    return seen
+
+
+async def staleness(live: Live) -> Any:
+    table = next(iter(live.sharing.catalog.tables()))
+    return live.sharing.tables.open(table).max_staleness_ms
+
+
+async def is_kept_for_a_failing_storage(live: Live) -> Any:
+    await live.query()
+    table = next(iter(live.sharing.catalog.tables()))
+    return live.sharing.tables._kept(live.sharing.tables.open(table)) is not None
+
+
+GZIP = {"Accept-Encoding": "gzip"}
+FORWARDED = bearer() | {"X-Forwarded-For": "192.0.2.9"}
+SQL = {"predicateHints": ["x = 1"]}
+TREE = {"jsonPredicateHints": '{"op":"isNull","children":[{"op":"column","name":"x","valueType":"long"}]}'}
+JSON_OFF = {"evaluateJsonPredicateHints": False, "evaluateJsonPredicateHintsV2": False}
+RECIPIENT = "gateway.limits.recipient"
+
+AT_ONCE: Mapping[str, Row] = {
+    "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
+    "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
+    "shares[].schemas[].name": Row("d", "renamed", names_of("/shares/s/schemas"), ("d", "renamed")),
+    "shares[].schemas[].tables[].name": Row(
+        "t", "renamed", names_of("/shares/s/all-tables"), ("t", "renamed")
+    ),
+    "shares[].schemas[].tables[].id": Row(
+        "id-1", "id-2", names_of("/shares/s/all-tables", "id"), ("id-1", "id-2")
+    ),
+    "shares[].schemas[].tables[].location": Row("whole", "plain", table_of_metadata, ("whole", "plain")),
+    "shares[].schemas[].tables[].historyShared": Row(True, False, status_of(version=1), (200, 400)),
+    "shares[].schemas[].tables[].startVersion": Row(0, 2, status_of(version=1), (200, 400)),
+    "authorization.bearerToken": Row(
+        "one:token", "another", status_with({"Authorization": "Bearer one:token"}), (200, 401)
+    ),
+    "preSignedUrlTimeoutSeconds": Row(1800, 2400, life_of_a_url, (1800, 2400)),
+    "queryTablePageSizeLimit": Row(100, 2, files_on_a_page, (4, 2)),
+    "queryTablePageTokenTtlMs": Row(60_000, 5_000, status_after(20, maxFiles=1), (200, 400)),
+    "refreshTokenTtlMs": Row(60_000, 5_000, status_after(20, includeRefreshToken=True), (200, 400)),
+    "requestTimeoutSeconds": Row(300, 200, calls("_call_seconds"), (300, 200)),
+    "evaluatePredicateHints": Row(
+        False, True, header("delta-sharing-hint-status", None, **SQL), (None, "ok")
+    ),
+    "evaluateJsonPredicateHints": Row(
+        False, True, header("delta-sharing-hint-status", None, **TREE), (None, "ok"), JSON_OFF
+    ),
+    "evaluateJsonPredicateHintsV2": Row(
+        False, True, header("delta-sharing-hint-status", None, **TREE), (None, "ok"), JSON_OFF
+    ),
+    "stalenessAcceptable": Row(False, True, staleness, (0, 3_600_000)),
+    "gateway.anonymous": Row(False, True, status_with({}), (401, 200)),
+    "gateway.publicUrl": Row(
+        "http://one.example", "http://two.example", host_of_a_url, ("one.example", "two.example")
+    ),
+    "gateway.recipients[].name": Row("alice", "bob", name_of_the_reader, ("alice", "bob")),
+    "gateway.recipients[].shares": Row(["s"], ["other"], names_of("/shares"), ("s", "other")),
+    "gateway.recipients[].tokens[].sha256": Row(
+        HASHES["alice"], HASHES["bob"], status_with(bearer("bob")), (401, 200)
+    ),
+    "gateway.recipients[].tokens[].expires": Row(FOREVER, EXPIRED, status_with(bearer()), (200, 401)),
+    "gateway.recipients[].networks": Row(
+        ["127.0.0.0/8", "::1"], ["192.0.2.0/24"], status_with(bearer()), (200, 403)
+    ),
+    "gateway.recipients[].limits": Row(
+        {"burstRequests": 9},
+        {"requestsPerSecond": 0.01, "burstRequests": 1, "queueSeconds": 0},
+        status_of_a_quick_second_request,
+        (200, 429),
+    ),
+    "gateway.trustedProxies": Row(
+        ["192.0.2.1"],
+        ["127.0.0.0/8", "::1"],
+        status_with(FORWARDED),
+        (403, 200),
+        {"gateway.recipients[].networks": ["192.0.2.9"]},
+    ),
+    "gateway.tokenKeys[].id": Row("k1", "k2", status_of_an_earlier_token, (200, 400)),
+    "gateway.tokenKeys[].secret": Row(
+        "a secret of the tests", "b" * 32, status_of_an_earlier_token, (200, 400)
+    ),
+    "gateway.allowedRoots": Row(["/nothing"], ["whole"], status_of(), (403, 200)),
+    "gateway.maxStalenessSeconds": Row(1.5, 2, staleness, (1500, 2000)),
+    "gateway.cors.origins": Row(
+        ["https://a.example"], ["https://b.example"], allowed_origin, (None, "https://b.example")
+    ),
+    "gateway.compression.enabled": Row(True, False, header("Content-Encoding", GZIP), ("gzip", None)),
+    "gateway.compression.minimumFiles": Row(0, 9, header("Content-Encoding", GZIP), ("gzip", None)),
+    "gateway.compression.skipLoopback": Row(False, True, header("Content-Encoding", GZIP), ("gzip", None)),
+    f"{RECIPIENT}.requestsPerSecond": Row(
+        1_000_000,
+        0.01,
+        status_of_a_quick_second_request,
+        (200, 429),
+        {f"{RECIPIENT}.burstRequests": 1, f"{RECIPIENT}.queueSeconds": 0},
+    ),
+    f"{RECIPIENT}.burstRequests": Row(9, 8, limit("burst_requests"), (9, 8)),
+    f"{RECIPIENT}.concurrentStreams": Row(
+        2, 1, statuses_of_requests_while_a_stream_runs, (200, 429), {f"{RECIPIENT}.queueLength": 0}
+    ),
+    f"{RECIPIENT}.filesPerMinute": Row(9, 8, limit("files_per_minute"), (9, 8)),
+    f"{RECIPIENT}.queueSeconds": Row(0.1, 0.2, guard("recipients._default.queue_seconds"), (0.1, 0.2)),
+    f"{RECIPIENT}.queueLength": Row(5, 6, limit("queue_length"), (5, 6)),
+    "gateway.limits.memoryBytes": Row(1 << 30, 1 << 29, guard("memory.limit_bytes"), (1 << 30, 1 << 29)),
+    "gateway.limits.streamBytes": Row(1000, 2000, bytes_of_a_stream, (1000, 2000)),
+    "gateway.limits.queuedStreams": Row(3, 4, guard("memory._queue_length"), (3, 4)),
+    "gateway.limits.queueSeconds": Row(3, 4, guard("memory._queue_seconds"), (3, 4)),
+    "gateway.limits.minimumBytesPerSecond": Row(
+        1024, 512, guard("drain_rate.minimum_bytes_per_second"), (1024, 512)
+    ),
+    "gateway.limits.slowReaderSeconds": Row(30, 20, guard("drain_rate.grace_seconds"), (30, 20)),
+    "gateway.limits.bodySeconds": Row(20, 10, guard("body_seconds"), (20, 10)),
+    "gateway.storageFaults.failures": Row(5, 4, calls("breaker._settings.failures"), (5, 4)),
+    "gateway.storageFaults.openSeconds": Row(5, 4, calls("breaker._settings.open_seconds"), (5, 4)),
+    "gateway.storageFaults.concurrentCalls": Row(16, 8, calls("_admission.capacity"), (16, 8)),
+    "gateway.storageFaults.queuedCalls": Row(9, 8, calls("_admission._queue_length"), (9, 8)),
+    "gateway.storageFaults.queueSeconds": Row(9, 8, calls("_admission._queue_seconds"), (9, 8)),
+    "gateway.storageFaults.staleSeconds": Row(0, 1000, is_kept_for_a_failing_storage, (False, True)),
+}
+
+
+def located(key: str, value: Any, tables: Path) -> Any:
+    """A value whose place is known when the test runs."""
+    if key.endswith(".location"):
+        return str(tables / value)
+    if key == "gateway.allowedRoots":
+        return [str(tables / value[0])]
+    return value
+
+
+@pytest.mark.parametrize("key", AT_ONCE)
+async def test_a_changed_key_takes_effect_from_the_next_request(
+    tmp_path: Path, tables: Path, key: str
+) -> None:
+    row, settings = AT_ONCE[key], base(tables)
+    for other, value in row.beside.items():
+        put(settings, other, value)
+    if key == "gateway.allowedRoots":
+        settings["shares"][0]["schemas"][0]["tables"][0]["location"] = str(tables / "clone")
+    put(settings, key, located(key, row.before, tables))
+    async with living(tmp_path / "gateway.yaml", settings) as live:
+        before = await row.seen(live)
+        assert await live.change(key, located(key, row.after, tables)) is None
+        assert (before, await row.seen(live)) == row.expected
+
+
+async def is_read(live: Live) -> Any:
+    return (await live.query())[0] == 200
+
+
+def signing(path: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        found: Any = live.sharing.tables.storages.store(Location.parse(DEEP[1] + "/t")).keys.fresh()
+        value = getattr(found, path)
+        return getattr(value, "reveal", lambda: value)() if value is not None else None
+
+    return seen
+
+
+async def region_of_a_url(live: Live) -> Any:
+    found = re.search(
+        r"X-Amz-Credential=[^&]*%2F\d{8}%2F([^%]+)%2Fs3", (await live.query())[3]["file"]["url"]
+    )
+    return found and found[1]
+
+
+async def native_storage(live: Live) -> Any:
+    """The number of native storages that were made for the bucket so far."""
+    made = live.kept.setdefault("natives", [])
+    native = live.sharing.tables.storages.store(Location.parse(DEEP[1] + "/t")).native
+    if not any(native is one for one in made):
+        made.append(native)
+    return len(made)
+
+
+S3_ROWS: Mapping[str, Row] = {
+    "prefix": Row(DEEP[0], DEEP[1], is_read, (False, True)),
+    "endpoint": Row("http://127.0.0.1:9", "{endpoint}", is_read, (False, True)),
+    "publicEndpoint": Row("http://a.example", "http://b.example", host_of_a_url, ("a.example", "b.example")),
+    "region": Row("us-west-9", "us-east-1", is_read, (False, True)),
+    "pathStyle": Row(False, True, is_read, (False, True)),
+    "timeoutSeconds": Row(20, 10, native_storage, (1, 2)),
+    "retrySeconds": Row(0.5, 1, native_storage, (1, 2)),
+    "accessKeyId": Row("nobody", "tests-access-key", is_read, (False, True)),
+    "secretAccessKey": Row("wrong", "tests-secret-key", is_read, (False, True)),
+    "sessionToken": Row("one", "two", signing("session_token"), ("one", "two")),
+    "sessionExpires": Row(FOREVER, "2099-01-01T00:00:00Z", signing("expires"), (2100, 2099)),
+}
+
+
+@pytest.mark.parametrize("key", S3_ROWS)
+async def test_a_changed_storage_takes_effect_from_the_next_request(
+    tmp_path: Path, tables: Path, versitygw: VersityGw, key: str
+) -> None:
+    row, settings = S3_ROWS[key], base(tables)
+    versitygw.upload(tables / "whole", "demo", "deep/1/t")
+    put(settings, "shares[].schemas[].tables[].location", f"{DEEP[1]}/t")
+    dead = {
+        "prefix": "s3://demo",
+        "endpoint": "http://127.0.0.1:9",
+        "pathStyle": True,
+        "accessKeyId": "x",
+        "secretAccessKey": "y",
+    }
+    entry = storage(versitygw, DEEP[1]) | {"retrySeconds": 0}
+    settings["gateway"]["storages"] = [entry, dead | {"retrySeconds": 0}]
+    before, after = (
+        value.format(endpoint=versitygw.endpoint) if isinstance(value, str) else value
+        for value in (row.before, row.after)
+    )
+    if key == "pathStyle":
+        entry["endpoint"] = versitygw.endpoint.replace("127.0.0.1", "localhost")
+    put(settings, f"gateway.storages[].{key}", before)
+    async with living(tmp_path / "gateway.yaml", settings) as live:
+        seen = [await row.seen(live)]
+        assert await live.change(f"gateway.storages[].{key}", after) is None
+        seen.append(await row.seen(live))
+    assert tuple(getattr(one, "year", one) for one in seen) == row.expected
+
+
+RESTART: Mapping[str, tuple[Any, Any]] = {
+    "host": ("127.0.0.1", "localhost"),
+    "port": (8080, 8081),
+    "endpoint": ("/delta-sharing", "/shared"),
+    "ssl.selfSigned": (None, True),
+    "ssl.certificateFile": ("a.pem", "b.pem"),
+    "ssl.certificateKeyFile": ("a.key", "b.key"),
+    "ssl.certificatePasswordFile": ("a", "b"),
+    "gateway.recipientsDatabase": ("a.db", "b.db"),
+    "gateway.cache.memoryBytes": (1 << 20, 1 << 21),
+    "gateway.cache.threads": (1, 2),
+    "gateway.audit.file": ("a.jsonl", "b.jsonl"),
+    "gateway.audit.failClosed": (False, True),
+    "gateway.audit.queueRecords": (10, 20),
+    "gateway.admin.tokenSha256": ("a" * 64, "b" * 64),
+    "gateway.admin.metricsTokenSha256": ("a" * 64, "b" * 64),
+    "gateway.admin.host": ("127.0.0.1", "::1"),
+    "gateway.admin.port": (8081, 8082),
+    "gateway.admin.ssl.selfSigned": (False, True),
+    "gateway.admin.ssl.certificateFile": ("a.pem", "b.pem"),
+    "gateway.admin.ssl.certificateKeyFile": ("a.key", "b.key"),
+    "gateway.admin.ssl.certificatePasswordFile": ("a", "b"),
+    "gateway.tracing.endpoint": ("http://a.example", "http://b.example"),
+    "gateway.tracing.sampleRatio": (0.1, 0.2),
+}
+BESIDE: Mapping[str, Any] = {
+    "ssl": {"certificateFile": "c.pem", "certificateKeyFile": "c.key"},
+    "gateway.audit": {"file": "c.jsonl"},
+    "gateway.admin": {"tokenSha256": "c" * 64},
+    "gateway.tracing": {"endpoint": "http://c.example"},
+}
+
+
+@pytest.mark.parametrize("key", RESTART)
+def test_a_key_that_needs_a_restart_refuses_the_reload_by_its_name(
+    tmp_path: Path, tables: Path, key: str
+) -> None:
+    file, settings = tmp_path / "gateway.yaml", base(tables)
+    section = row_of(key)
+    if section in BESIDE and key != "ssl.selfSigned":
+        put(settings, section, deepcopy(BESIDE[section]))
+    if key.startswith("gateway.admin.ssl"):
+        put(settings, "gateway.admin.ssl", deepcopy(BESIDE["ssl"]))
+    before, after = RESTART[key]
+    configs = []
+    for value in (before, after):
+        put(settings, key, value)
+        if key == "ssl.selfSigned" and value is None:
+            settings.pop("ssl", None)
+        settings["shares"].append({"name": f"share-{value}".replace("/", "-")})
+        file.write_text(yaml.safe_dump(settings))
+        configs.append(load(file))
+    assert EFFECTS[section] is Effect.RESTART
+    with pytest.raises(NeedsRestart, match=f"^{re.escape(section)}: a change of this needs a restart$"):
+        accepted(file, configs[0])
+    assert accepted(file, configs[1]) == configs[1]
+
+
+async def test_a_refused_reload_changes_nothing(live: Live) -> None:
+    put(live.settings, "gateway.anonymous", True)
+    refused = await live.change("port", free_port())
+    assert refused == "port: a change of this needs a restart"
+    assert await live.status(headers={}) == 401
+    assert await live.change("port", 8080) is None
+    assert await live.status(headers={}) == 200
+
+
+NO_EFFECT = {"version": (1, 1), "deltaTableCacheSize": (1, 2), "temporaryCredentialValiditySeconds": (1, 2)}
+
+
+@pytest.mark.parametrize("key", NO_EFFECT)
+async def test_a_key_without_effect_is_taken(live: Live, key: str) -> None:
+    assert await live.change(key, NO_EFFECT[key][1]) is None
+    assert (await live.query())[0] == 200
+
+
+async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
+    tmp_path: Path, tables: Path
+) -> None:
+    settings = base(tables)
+    put(settings, RECIPIENT, {"requestsPerSecond": 0.01, "burstRequests": 3, "queueSeconds": 0})
+    async with living(tmp_path / "gateway.yaml", settings) as live:
+        assert [await live.status() for _ in range(4)] == [200, 200, 200, 429]
+        for number in range(3):
+            assert await live.change("preSignedUrlTimeoutSeconds", 1000 + number) is None
+            assert await live.status() == 429
+
+
+IN_PROCESSES = {
+    "gateway.limits.idleConnectionSeconds": "test_idle_connections_end_as_the_reloaded_file_says",
+    "gateway.drainSeconds": "test_a_drain_takes_as_long_as_the_reloaded_file_says",
+    "gateway.drainDelaySeconds": "test_readiness_fails_for_as_long_as_the_reloaded_file_says",
+}
+
+
+def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
+    every = set(keys())
+    tested = {
+        Effect.AT_ONCE: {*AT_ONCE, *(f"gateway.storages[].{key}" for key in S3_ROWS)},
+        Effect.RESTART: {*RESTART},
+        Effect.NONE: {*NO_EFFECT},
+        Effect.NEW_CONNECTIONS: {"gateway.limits.idleConnectionSeconds"},
+        Effect.AT_SHUTDOWN: {"gateway.drainSeconds", "gateway.drainDelaySeconds"},
+    }
+    assert set().union(*tested.values()) == every
+    for effect, tested_keys in tested.items():
+        assert {key for key in every if EFFECTS[row_of(key)] is effect} == tested_keys
+    # No row is without a key.
+    assert {row_of(key) for key in every} == set(EFFECTS)
+    processes = (Path(__file__).parent / "test_reload_in_processes.py").read_text()
+    for test in IN_PROCESSES.values():
+        assert f"def {test}(" in processes
+
+
+def test_the_page_says_when_each_key_takes_effect() -> None:
+    table = (
+        CONFIGURATION.read_text(encoding="utf-8")
+        .split("| changed key | takes effect |\n")[1]
+        .split("\n\n")[0]
+    )
+    told = {
+        key: effect
+        for cells, effect in re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)
+        for key in re.findall(r"`([^`]+)`", cells)
+    }
+    assert told == {row: str(effect) for row, effect in EFFECTS.items() if effect is not Effect.AT_ONCE}
+    assert f"| every other key | {Effect.AT_ONCE} |" in table

@@ -1,0 +1,63 @@
+"""What a reload changes of connections and of the shutdown, through a real process."""
+
+from __future__ import annotations
+
+import socket
+import time
+from contextlib import suppress
+
+import pytest
+from support.gateway_directory import HEAD, Gateway
+
+
+def reload(gateway, **section):
+    gateway.settings["gateway"] |= section
+    gateway.write()
+    gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+    status, body = gateway.admin("POST", "/reload")
+    assert (status, b'"reloaded":true' in body) == (200, True)
+
+
+def test_idle_connections_end_as_the_reloaded_file_says(tmp_path):
+    gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 60})
+    with gateway.running():
+        reload(gateway, limits={"idleConnectionSeconds": 1})
+        with socket.create_connection(("127.0.0.1", gateway.port), 30) as connection:
+            begun = time.monotonic()
+            connection.sendall((HEAD + "\r\n").encode())
+            while connection.recv(4096):
+                pass
+            assert 0.5 < time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers):
+    gateway = Gateway(tmp_path, drainDelaySeconds=0)
+    with gateway.running(workers=workers):
+        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log(), seconds=20)
+        reload(gateway, drainDelaySeconds=4)
+        gateway.process.terminate()
+        begun = time.monotonic()
+        gateway.until(lambda: gateway.get("/readyz")[0] == 503)
+        assert gateway.process.wait(30) == 0
+        assert time.monotonic() - begun > 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_drain_takes_as_long_as_the_reloaded_file_says(tmp_path, workers):
+    gateway = Gateway(tmp_path, drainDelaySeconds=0, drainSeconds=50, limits={"bodySeconds": 60})
+    with gateway.running(workers=workers):
+        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log(), seconds=20)
+        reload(gateway, drainSeconds=1)
+        with socket.create_connection(("127.0.0.1", gateway.port), 30) as connection:
+            # A request that is under way: its body never comes.
+            sent = HEAD.replace("GET /delta-sharing/shares", "GET /delta-sharing/shares/sales")
+            connection.sendall((sent + "Content-Length: 9\r\n\r\n{").encode())
+            time.sleep(0.5)
+            begun = time.monotonic()
+            gateway.process.terminate()
+            with suppress(OSError):
+                while connection.recv(4096):
+                    pass
+            assert gateway.process.wait(40) == 0
+            assert time.monotonic() - begun < 30

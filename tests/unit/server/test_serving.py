@@ -1,0 +1,308 @@
+"""The server as its users run it: recipients, reloads, limits, workers and drains through real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support.gateway_directory import HEAD, PACKAGE, Gateway, children, free_port
+
+pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    return Gateway(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["state/recipients.db", None])
+def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place):
+    # Without a place the database is made beside the file, by the first who is added while the server runs.
+    gateway.settings["gateway"] |= {"recipientsDatabase": place} if place else {}
+    gateway.write()
+    with gateway.running():
+        added = gateway.command(
+            "add", "bob", "--share", "logs", "--profile", str(gateway.directory / "bob.share")
+        )
+        assert added.returncode == 0, added.stderr
+        profile = json.loads((gateway.directory / "bob.share").read_text())
+        first = profile["bearerToken"]
+        assert profile["endpoint"] == f"http://127.0.0.1:{gateway.port}/delta-sharing"
+        assert gateway.until(lambda: gateway.shares(first) == (200, ["logs"])) < 1
+        assert gateway.command("grant", "bob", "sales").returncode == 0
+        assert gateway.until(lambda: gateway.shares(first)[1] == ["sales", "logs"]) < 1
+        rotated = gateway.command("rotate", "bob", "--old-expires", "1h")
+        second = json.loads(rotated.stdout)["bearerToken"]
+        assert gateway.until(lambda: gateway.shares(second)[0] == 200) < 1
+        assert gateway.shares(first)[0] == 200
+        assert gateway.command("revoke", "bob").returncode == 0
+        assert gateway.until(lambda: gateway.shares(first)[0] == gateway.shares(second)[0] == 401) < 1
+        assert gateway.shares() == (200, ["sales"])
+    actions = [record["actionName"] for record in gateway.records()]
+    assert [action for action in actions if "ecipient" in action or "Permissions" in action] == [
+        "createRecipient",
+        "updateSharePermissions",
+        "rotateRecipientToken",
+        "revokeRecipientTokens",
+    ]
+    told = (gateway.directory / "audit.jsonl").read_text() + gateway.log()
+    assert first not in told
+    assert second not in told
+
+
+def test_whoever_was_added_is_enough_to_serve(gateway):
+    del gateway.settings["gateway"]["recipients"]
+    gateway.write()
+    refused = gateway.command(operation="check")
+    assert "delta-gateway recipient add" in refused.stderr
+    token = json.loads(gateway.command("add", "bob", "--share", "logs").stdout)["bearerToken"]
+    with gateway.running():
+        assert gateway.shares(token) == (200, ["logs"])
+
+
+def test_a_profile_is_never_written_over_and_the_recipient_is_then_not_made(gateway):
+    existing = gateway.directory / "bob.share"
+    existing.write_text("precious")
+    refused = gateway.command("add", "bob", "--profile", str(existing))
+    assert refused.returncode == 1
+    assert existing.read_text() == "precious"
+    assert gateway.command("list").stdout == ""
+    assert "stands in the configuration file" in gateway.command("add", "Alice").stderr
+
+
+def test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed(tmp_path):
+    gateway = Gateway(tmp_path, trustedProxies=["127.0.0.1"])
+    gateway.settings["gateway"]["recipients"][0]["networks"] = ["192.0.2.0/24"]
+    gateway.write()
+    with gateway.running():
+        assert gateway.shares()[0] == 403
+        assert gateway.shares(headers={"X-Forwarded-For": "192.0.2.9"}) == (200, ["sales"])
+        assert gateway.shares(headers={"X-Forwarded-For": "192.0.2.9, 203.0.113.1"})[0] == 403
+        assert gateway.shares("wrong", headers={"X-Forwarded-For": "192.0.2.9"})[0] == 401
+    assert [record["sourceIPAddress"] for record in gateway.records()] == [
+        "127.0.0.1",
+        "192.0.2.9",
+        "203.0.113.1",
+        "192.0.2.9",
+    ]
+
+
+def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gateway):
+    with gateway.running():
+        gateway.settings["shares"].append({"name": "news", "schemas": []})
+        gateway.settings["gateway"]["recipients"][0]["shares"].append("news")
+        gateway.write()
+        gateway.until(lambda: gateway.shares()[1] == ["sales", "news"])
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
+        gateway.write()
+        gateway.until(lambda: "is refused, the old one goes on" in gateway.log())
+        assert gateway.shares() == (200, ["sales", "news"])
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.settings["port"] = free_port()
+        gateway.write()
+        gateway.until(lambda: "port: a change of this needs a restart" in gateway.log())
+        assert gateway.shares() == (200, ["sales", "news"])
+        gateway.settings["port"] = gateway.port
+        gateway.write()
+        gateway.until(lambda: gateway.shares()[1] == ["logs"])
+
+
+def test_sighup_reads_the_file_anew(gateway):
+    with gateway.running():
+        gateway.process.send_signal(signal.SIGHUP)
+        gateway.until(lambda: "the configuration was read anew" in gateway.log())
+        assert gateway.shares() == (200, ["sales"])
+
+
+def test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held(tmp_path):
+    gateway = Gateway(
+        tmp_path, limits={"recipient": {"requestsPerSecond": 1, "burstRequests": 3, "queueSeconds": 0}}
+    )
+    with gateway.running():
+        gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})
+        answers = [gateway.get("/delta-sharing/shares") for _ in range(8)]
+        assert [status for status, _, _ in answers][:3] == [200] * 3
+        refused = [answer for answer in answers if answer[0] == 429]
+        assert refused
+        for _, body, headers in refused:
+            assert json.loads(body)["errorCode"] == "RESOURCE_EXHAUSTED"
+            assert 1 <= int(headers["Retry-After"]) < 7
+        assert gateway.get("/healthz")[0] == 200
+
+
+TABLE_QUERY = "/delta-sharing/shares/sales/schemas/s/tables/t/query"
+SLOW = {
+    "half a head": (HEAD, []),
+    "a head and half of its body": (
+        HEAD.replace("GET /delta-sharing/shares", f"POST {TABLE_QUERY}") + "Content-Length: 9\r\n\r\n{",
+        [400],
+    ),
+    "a request and nothing more": (HEAD + "\r\n", [200]),
+}
+
+
+@pytest.mark.parametrize(("sent", "answered"), SLOW.values(), ids=SLOW.keys())
+def test_who_does_not_go_on_is_ended_and_costs_others_nothing(tmp_path, sent, answered):
+    gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
+    with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
+        begun = time.monotonic()
+        connection.sendall(sent.encode())
+        assert gateway.shares()[0] == 200
+        content = b""
+        while piece := connection.recv(4096):
+            content += piece
+        assert 0.5 < time.monotonic() - begun < 10
+        assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", content)] == answered
+        assert gateway.shares()[0] == 200
+
+
+def test_readiness_fails_before_connections_are_refused(gateway):
+    with gateway.running():
+        gateway.process.terminate()
+        gateway.until(lambda: gateway.get("/readyz")[0] == 503)
+        assert gateway.shares() == (200, ["sales"])
+        gateway.process.wait(10)
+    with pytest.raises(ConnectionRefusedError):
+        gateway.get("/healthz")
+
+
+def test_metrics_and_recipients_by_the_admin_listener(gateway):
+    with gateway.running():
+        status, body = gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})
+        assert status == 201
+        token = json.loads(body)["profile"]["bearerToken"]
+        gateway.until(lambda: gateway.shares(token) == (200, ["logs"]))
+        status, page = gateway.admin("GET", "/metrics")
+        assert status == 200
+        assert b'delta_gateway_requests_total{route="list_shares",status="200"}' in page
+        assert b'delta_gateway_token_expires_timestamp_seconds{recipient="bob"}' in page
+        assert gateway.get("/metrics")[0] == 404
+
+
+def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_begun_anew(gateway):
+    with gateway.running(workers=2):
+        for _ in range(40):
+            assert gateway.shares() == (200, ["sales"])
+        gateway.until(lambda: total(gateway, "delta_gateway_requests_total", "list_shares") == 40)
+        assert total(gateway, "delta_gateway_workers") == 2
+        victim = children(gateway.process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        for _ in range(40):
+            assert gateway.shares() == (200, ["sales"])
+        gateway.until(lambda: total(gateway, "delta_gateway_worker_restarts_total") == 1)
+        gateway.until(lambda: total(gateway, "delta_gateway_workers") == 2)
+        assert gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["logs"]})[0] == 201
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.write()
+        gateway.until(lambda: all(gateway.shares()[1] == ["logs"] for _ in range(10)))
+    assert children(gateway.process.pid) == []
+
+
+def total(gateway, name, route=None):
+    page = gateway.admin("GET", "/metrics")[1].decode()
+    lines = [line for line in page.splitlines() if line.startswith(name) and (not route or route in line)]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not(tmp_path):
+    for fail_closed, status in ((False, 200), (True, 503)):
+        directory = tmp_path / str(fail_closed)
+        directory.mkdir()
+        gateway = Gateway(directory, audit={"file": "/dev/full", "failClosed": fail_closed})
+        with gateway.running():
+            assert gateway.get("/delta-sharing/shares")[0] == status
+            gateway.until(lambda gateway=gateway: "the audit log cannot be written" in gateway.log())
+            gateway.until(lambda gateway=gateway: total(gateway, "delta_gateway_audit_healthy") == 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_recipients_are_changed_only_with_their_record_where_the_audit_fails_closed(tmp_path, workers):
+    gateway = Gateway(tmp_path, audit={"file": "/dev/full", "failClosed": True}, recipientsDatabase="r.db")
+    with gateway.running(workers=workers):
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        status, body = gateway.admin("POST", "/recipients", {"name": "bob", "shares": ["sales"]})
+        assert (status, json.loads(body)["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
+        assert "bearerToken" not in body.decode()
+        refused = gateway.command("add", "bob", "--share", "sales")
+        assert refused.returncode == 1
+        assert "the audit log cannot be written" in refused.stderr
+        assert json.loads(gateway.admin("GET", "/recipients")[1]) == {"recipients": []}
+        # What changes nothing needs no record.
+        assert gateway.command("list").returncode == 0
+    gateway.settings["gateway"]["audit"] = {"file": "audit.jsonl", "failClosed": True}
+    gateway.write()
+    assert gateway.command("add", "bob", "--share", "sales").returncode == 0
+    assert [record["actionName"] for record in gateway.records()] == ["createRecipient"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_missing_directory_of_the_audit_log_is_noticed_at_the_start_and_by_check(tmp_path, workers):
+    gateway = Gateway(tmp_path, audit={"file": "missing/audit.jsonl"})
+    started = gateway.command("--workers", str(workers), operation="serve")
+    assert started.returncode == 1
+    assert "missing/audit.jsonl cannot be opened: No such file or directory" in started.stderr
+    checked = gateway.command(operation="check")
+    assert checked.returncode == 1
+    assert f"the directory {tmp_path / 'missing'} does not exist" in checked.stdout
+    (tmp_path / "missing").mkdir()
+    assert gateway.command(operation="check").returncode == 0
+    assert list((tmp_path / "missing").iterdir()) == []
+
+
+def test_it_starts_in_under_a_second(gateway):
+    # From the command to the first answer that it is ready, without the time that others had the processor.
+    taken = []
+    for _ in range(3):
+        begun = time.monotonic()
+        with gateway.running():
+            waited_ns = int(Path(f"/proc/{gateway.process.pid}/schedstat").read_text().split()[1])
+            taken.append(time.monotonic() - begun - waited_ns / 1e9)
+    assert min(taken) < 1, taken
+
+
+def test_a_server_does_not_load_what_only_other_commands_need():
+    code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
+    told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
+    assert not told.stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
+def test_a_connection_whose_client_takes_nothing_of_its_answer_is_given_up(tmp_path):
+    limits = {"slowReaderSeconds": 1, "minimumBytesPerSecond": 1 << 20}
+    gateway = Gateway(tmp_path, limits=limits, anonymous=True, recipients=[])
+    gateway.settings["shares"] = [{"name": f"{'share' * 20}{number}", "schemas": []} for number in range(500)]
+    gateway.write()
+    with gateway.running(), socket.socket() as client:
+        # So little that most of the answer has to wait.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", gateway.port))
+        client.sendall(b"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        time.sleep(4)
+        received = b""
+        client.settimeout(10)
+        with suppress(ConnectionResetError):
+            while piece := client.recv(1 << 16):
+                received += piece
+        length = int(re.search(rb"Content-Length: (\d+)", received)[1])
+        assert len(received) < length
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_corrupt_database_of_recipients_ends_the_start_in_one_line(gateway, workers):
+    gateway.settings["gateway"]["recipientsDatabase"] = "recipients.db"
+    gateway.write()
+    (gateway.directory / "recipients.db").write_bytes(b"no database " * 1000)
+    ended = gateway.command("--workers", workers, operation="serve")
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "delta-gateway: the recipients' database cannot be opened: file is not a database\n"
+    )

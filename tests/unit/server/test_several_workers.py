@@ -1,0 +1,203 @@
+"""Several workers are one server: any of them takes what another gave, and a second server is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.gateway_directory import PACKAGE, Gateway, children, free_port
+from tables.small_tables import lay_out
+
+TABLE = "/delta-sharing/shares/sales/schemas/s/tables/t"
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    """A gateway without token keys, with a local table of four files."""
+    lay_out(tmp_path / "tables")
+    gateway = Gateway(tmp_path)
+    del gateway.settings["gateway"]["tokenKeys"]
+    tables = [{"name": "t", "location": str(tmp_path / "tables/whole"), "historyShared": True}]
+    gateway.settings["shares"][0]["schemas"] = [{"name": "s", "tables": tables}]
+    gateway.settings["shares"].append({"name": "third"})
+    gateway.settings["gateway"]["recipients"][0]["shares"] = ["sales", "third"]
+    gateway.write()
+    return gateway
+
+
+def query(gateway, **body):
+    """The lines of a query; each request is a connection of its own, so any worker may answer it."""
+    status, lines, _ = gateway.get(f"{TABLE}/query", method="POST", body=body)
+    assert status == 200, lines
+    parsed = [json.loads(line) for line in lines.splitlines()]
+    assert "errorMessage" not in parsed[-1].get("endStreamAction", {}), parsed[-1]
+    return parsed
+
+
+def tokens(gateway):
+    """A token of each kind, and a local URL's path."""
+    page = query(gateway, maxFiles=1)
+    refresh = query(gateway, includeRefreshToken=True)[-1]["endStreamAction"]["refreshToken"]
+    listing = json.loads(gateway.get("/delta-sharing/shares?maxResults=1")[1])["nextPageToken"]
+    url = page[2]["file"]["url"].removeprefix(f"http://127.0.0.1:{gateway.port}")
+    return page[-1]["endStreamAction"]["nextPageToken"], refresh, listing, url
+
+
+def work_everywhere(gateway, made, times=12):
+    """Use each of the tokens so often that every worker has met it."""
+    page, refresh, listing, url = made
+    for _ in range(times):
+        assert query(gateway, maxFiles=1, pageToken=page)[2]["file"]
+        assert len(query(gateway, refreshToken=refresh)) == 7
+        assert gateway.get(f"/delta-sharing/shares?pageToken={listing}")[0] == 200
+        assert gateway.get(url)[:2] == (200, b"0123456789")
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_page_tokens_refresh_tokens_and_local_urls_work_on_any_worker(gateway, workers):
+    with gateway.running(workers=workers):
+        work_everywhere(gateway, tokens(gateway))
+
+
+def test_tokens_outlive_a_worker_and_reloads_that_bring_keys_and_take_them(gateway):
+    with gateway.running(workers=2):
+        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        made = tokens(gateway)
+        for victim in children(gateway.process.pid):
+            os.kill(victim, signal.SIGKILL)
+        work_everywhere(gateway, made, times=6)
+        gateway.settings["gateway"]["tokenKeys"] = [{"id": "k1", "secret": "k" * 32}]
+        gateway.write()
+        assert reload(gateway)["reloaded"]
+        work_everywhere(gateway, made, times=6)
+        del gateway.settings["gateway"]["tokenKeys"]
+        gateway.write()
+        assert reload(gateway)["reloaded"]
+        work_everywhere(gateway, made, times=6)
+        work_everywhere(gateway, tokens(gateway), times=6)
+
+
+def reload(gateway):
+    """The answer of POST /reload."""
+    gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+    status, body = gateway.admin("POST", "/reload")
+    assert status == 200
+    return json.loads(body)
+
+
+def test_all_workers_show_one_self_signed_certificate(gateway):
+    gateway.settings["ssl"] = {"selfSigned": True}
+    gateway.write()
+
+    def certificate(_):
+        return ssl.get_server_certificate(("127.0.0.1", gateway.port), timeout=20)
+
+    gateway.get = lambda *_, **__: (certificate(0) and 200,)
+    with gateway.running(workers=3), ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(certificate, range(40)))) == 1
+
+
+def test_a_reload_tells_what_each_worker_did(gateway):
+    with gateway.running(workers=2):
+        answer = reload(gateway)
+        assert (answer["reloaded"], answer["refused"]) == (True, None)
+        assert {worker["processId"] for worker in answer["workers"]} == {*children(gateway.process.pid)}
+        assert all(worker["reloaded"] for worker in answer["workers"])
+        gateway.settings["port"] = free_port()
+        gateway.write()
+        refused = reload(gateway)
+        assert (refused["reloaded"], refused["workers"]) == (False, [])
+        assert refused["refused"] == "port: a change of this needs a restart"
+
+
+@pytest.mark.parametrize("change", ["a grant of nothing", "another port", "no YAML"])
+def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
+    with gateway.running(workers=2):
+        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        if change == "a grant of nothing":
+            gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
+        elif change == "another port":
+            gateway.settings["port"] = free_port()
+            gateway.settings["gateway"]["recipients"][0]["shares"] = ["sales"]
+        gateway.write()
+        if change == "no YAML":
+            gateway.path.write_text("shares: [")
+        gateway.until(lambda: gateway.log().count("is refused, the old one goes on") >= 3)
+        victims = children(gateway.process.pid)
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        assert all(gateway.shares() == (200, ["sales", "third"]) for _ in range(20))
+        gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
+        assert not {*victims} & {*children(gateway.process.pid)}
+        gateway.settings["port"] = gateway.port
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        gateway.write()
+        gateway.until(lambda: all(gateway.shares() == (200, ["logs"]) for _ in range(10)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "taken"),
+    [
+        (1, 1, "port"),
+        (1, 2, "port"),
+        (2, 1, "port"),
+        (2, 2, "port"),
+        (1, 1, "admin port"),
+        (1, 2, "admin port"),
+    ],
+)
+def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path, first, second, taken):
+    directory = tmp_path / "second"
+    directory.mkdir()
+    other = Gateway(directory)
+    if taken == "port":
+        other.settings["port"] = gateway.port
+    else:
+        other.settings["gateway"]["admin"]["port"] = gateway.admin_port
+    other.write()
+    with gateway.running(workers=first):
+        command = [sys.executable, "-m", "gateway", "serve", "-c", str(other.path), "--workers", str(second)]
+        refused = subprocess.run(
+            command,
+            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+            cwd=PACKAGE,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        port = gateway.port if taken == "port" else gateway.admin_port
+        assert refused.returncode == 1
+        line = f"delta-gateway: cannot listen on 127.0.0.1 port {port}: another program listens there\n"
+        assert refused.stderr == line
+        assert gateway.shares()[0] == 200
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_out(tmp_path, named):
+    gateway = Gateway(tmp_path, **({"recipientsDatabase": "recipients.db"} if named else {}))
+    place, away = tmp_path / "recipients.db", tmp_path / "away"
+    added = gateway.command("add", "bob", "--share", "logs", "--profile", str(tmp_path / "bob.share"))
+    assert added.returncode == 0, added.stderr
+    token = json.loads((tmp_path / "bob.share").read_text())["bearerToken"]
+    with gateway.running(workers=2):
+        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        victims = children(gateway.process.pid)
+        place.rename(away)
+        os.kill(victims[0], signal.SIGKILL)
+        gateway.until(lambda: gateway.log().count("ended with code 1") >= 2, seconds=30)
+        assert not place.exists()
+        away.rename(place)
+        gateway.until(
+            lambda: (
+                len({*children(gateway.process.pid)} - {victims[0]}) == 2
+                and all(gateway.shares(token) == (200, ["logs"]) for _ in range(20))
+            ),
+            seconds=30,
+        )

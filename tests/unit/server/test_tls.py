@@ -1,0 +1,180 @@
+"""TLS as clients see it: certificates by files or made at start, renewed while the server runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import ipaddress
+import signal
+import socket
+import ssl
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from support.gateway_process import RunningGateway, running_gateway, share
+from support.versitygw import free_port
+
+PASSWORD = "a password of the tests"
+SOON_SECONDS = 15
+
+
+class Certificate:
+    """A certificate and its key in a directory, as an operator's tool would write and renew them."""
+
+    def __init__(self, directory: Path, password: str | None = None) -> None:
+        self.file, self.key_file = directory / "certificate.pem", directory / "key.pem"
+        self.password = password
+        self.serial = 0
+        self.renew()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        found = {"certificateFile": str(self.file), "certificateKeyFile": str(self.key_file)}
+        if self.password:
+            password_file = self.file.with_name("password")
+            password_file.write_text(f"{self.password}\n")
+            found["certificatePasswordFile"] = str(password_file)
+        return found
+
+    def renew(self, *, key_too: bool = True) -> None:
+        self.serial += 1
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+        now = dt.datetime.now(dt.UTC)
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(self.serial)
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(days=1))
+            .add_extension(address, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        pem = serialization.Encoding.PEM
+        hidden = (
+            serialization.BestAvailableEncryption(self.password.encode())
+            if self.password
+            else serialization.NoEncryption()
+        )
+        if key_too:
+            self.key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, hidden))
+        self.file.write_bytes(made.public_bytes(pem))
+
+
+def shown(gateway: RunningGateway, context: ssl.SSLContext | None = None) -> x509.Certificate:
+    """The certificate that the server shows, after a whole request."""
+    context = context or trusting_everyone()
+    with (
+        socket.create_connection(("127.0.0.1", gateway.port), SOON_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"200 OK" in connection.recv(4096)
+        found = connection.getpeercert(binary_form=True)
+    assert found is not None
+    return x509.load_der_x509_certificate(found)
+
+
+def trusting_everyone() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def until(condition) -> None:
+    end = time.monotonic() + SOON_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+SHARES = [share("s", {})]
+SECTION = {"drainDelaySeconds": 0}
+
+
+@pytest.mark.parametrize("password", [None, PASSWORD], ids=["plain", "with_password"])
+def test_a_client_that_trusts_the_certificate_reads_and_one_that_does_not_refuses(tmp_path, password):
+    certificate = Certificate(tmp_path, password)
+    with running_gateway(tmp_path, SHARES, SECTION, ssl=certificate.settings) as gateway:
+        assert shown(gateway, ssl.create_default_context(cafile=certificate.file)).serial_number == 1
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shown(gateway, ssl.create_default_context())
+
+
+def test_what_is_older_than_tls_1_2_and_plain_http_get_no_answer(tmp_path):
+    with running_gateway(tmp_path, SHARES, SECTION, ssl=Certificate(tmp_path).settings) as gateway:
+        old = trusting_everyone()
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1"):
+            old.minimum_version = ssl.TLSVersion.TLSv1
+        with pytest.warns(DeprecationWarning, match="TLSv1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises(OSError, match=r"(?i)version|handshake|reset|closed|eof"):
+            shown(gateway, old)
+        with socket.create_connection(("127.0.0.1", gateway.port), SOON_SECONDS) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"HTTP/1.1 200" not in plain.recv(4096)
+        assert shown(gateway).serial_number == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the_old(tmp_path, workers):
+    certificate = Certificate(tmp_path)
+    settings = certificate.settings
+    with running_gateway(tmp_path, SHARES, SECTION, workers=workers, ssl=settings) as gateway:
+        until(lambda: "serving" in gateway.log.read_text())
+        certificate.renew()
+        until(lambda: all(shown(gateway).serial_number == 2 for _ in range(4)))
+        certificate.renew(key_too=False)
+        gateway.process.send_signal(signal.SIGHUP)
+        until(lambda: gateway.log.read_text().count("cannot be used") >= workers)
+        assert all(shown(gateway).serial_number == 2 for _ in range(4))
+        certificate.renew()
+        until(lambda: all(shown(gateway).serial_number == 4 for _ in range(4)))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tmp_path, workers):
+    certificate, port = Certificate(tmp_path, PASSWORD), free_port()
+    admin = {"port": port, "tokenSha256": hashlib.sha256(b"admin").hexdigest(), "ssl": certificate.settings}
+    section = {**SECTION, "admin": admin}
+    with running_gateway(tmp_path, SHARES, section, workers=workers) as gateway:
+        listener = replace(gateway, port=port)
+        until(lambda: "serving" in gateway.log.read_text())
+        assert shown(listener, ssl.create_default_context(cafile=certificate.file)).serial_number == 1
+        with socket.create_connection(("127.0.0.1", port), SOON_SECONDS) as plain:
+            plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"HTTP/1.1 200" not in plain.recv(4096)
+        # What clients read has none, as configured.
+        assert gateway.request("GET", "/healthz").status == 200
+        certificate.renew()
+        until(lambda: shown(listener).serial_number == 2)
+        certificate.renew(key_too=False)
+        until(lambda: "cannot be used" in gateway.log.read_text())
+        assert shown(listener).serial_number == 2
+
+
+def test_a_certificate_made_at_start_is_for_the_host(tmp_path):
+    with running_gateway(tmp_path, SHARES, SECTION, ssl={"selfSigned": True}) as gateway:
+        names = shown(gateway).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
+
+
+def test_files_that_cannot_be_used_stop_the_start_and_are_named(tmp_path):
+    certificate = Certificate(tmp_path)
+    certificate.renew(key_too=False)
+    with (
+        pytest.raises(RuntimeError, match=r"certificate\.pem and the key .*key\.pem cannot be used"),
+        running_gateway(tmp_path, SHARES, SECTION, ssl=certificate.settings),
+    ):
+        pass

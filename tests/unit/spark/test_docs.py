@@ -1,0 +1,46 @@
+"""The README's words about the pipeline against the code. No Spark session is needed."""
+
+import argparse
+import re
+import shlex
+
+import pytest
+from run import ROOT
+
+from gateway.spark import cli
+from gateway.spark.options import ReadOptions
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SECTION = README.split("\n## Spark pipeline\n")[1].split("\n## ")[0]
+COMMANDS = re.findall(r"^\$ delta-gateway (.*?)(?: +#.*)?$", SECTION, re.MULTILINE)
+
+
+def test_every_option_of_a_read_is_told() -> None:
+    told = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", SECTION, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    documented = set(re.findall(r"^ {4}([a-z]\w+) {2,}", ReadOptions.__doc__ or "", re.MULTILINE))
+    documented |= {f"{end}{kind}" for end in ("starting", "ending") for kind in ("Version", "Timestamp")}
+    documented.add("timestampAsOf")
+    assert told == documented - {"path"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_understood(command: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    cli.add_commands(parser.add_subparsers(required=True))
+    parser.parse_args(shlex.split(command))
+
+
+def test_all_four_commands_are_told() -> None:
+    assert {shlex.split(command)[0] for command in COMMANDS} == {"verify", "generate", "fleet", "usage"}
+
+
+def test_without_pyspark_a_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
+    assert cli.main(["usage", "audit.log"]) == 1
+    assert "delta-sharing-gateway[spark]" in capsys.readouterr().err

@@ -1,0 +1,237 @@
+"""URLs stay fresh: renewed before they expire, and once when the store refuses them."""
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StructType
+from support.gateway_process import running_gateway, share
+from support.scripted_server import HEAD, Answers, listening
+from tables.demo import CITIES
+
+from gateway.spark.actions import DataFile, DeletionVector, FileKind
+from gateway.spark.client import Query, TableName
+from gateway.spark.fetch import FileFetcher, Origin, StaleListing
+from gateway.spark.options import ReadOptions
+from gateway.spark.planning import plan_snapshot, read_partition
+from gateway.spark.profile import Profile
+from gateway.spark.schema import shared_schema
+from gateway.spark.transport import HttpError, Retries, Transport
+
+NOW_MS = 1_000_000_000_000
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with listening() as mine:
+        yield mine
+
+
+def listed(answers: Answers, name: str, *, place: str = "old", expires_ms: int | None = None) -> DataFile:
+    url = f"{answers.url}/{place}/{name}?signature=s"
+    return DataFile(FileKind.SNAPSHOT, name, url, 4, {}, expires_ms=expires_ms)
+
+
+def line(answers: Answers, name: str) -> Any:
+    url = f"{answers.url}/new/{name}?signature=s"
+    return {"file": {"id": name, "url": url, "size": 4, "partitionValues": {}, "expirationTimestamp": 2**50}}
+
+
+def fetcher(answers: Answers, *files: DataFile, refresh_token: str | None = "r") -> FileFetcher:
+    query = Query({"includeRefreshToken": True, "jsonPredicateHints": "{}"}, max_files=10)
+    origin = Origin(Profile(answers.url, "t"), TableName("s", "d", "t"), query, 1, refresh_token)
+    transport = Transport(retries=Retries(attempts=2, sleep=lambda _: None))
+    return FileFetcher(origin, files, transport=transport, now_ms=lambda: NOW_MS)
+
+
+def content(answers: Answers, data: bytes = b"data", status: int = 200) -> None:
+    answers.answers.append((status, {}, data))
+
+
+def test_a_fresh_url_is_read_without_asking_the_server(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + HOUR_MS)
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    assert [path for path, _ in answers.asked] == ["/old/a?signature=s"]
+
+
+def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + 1000)
+    answers.say(*HEAD, line(answers, "b"), line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    assert json.loads(answers.asked[0][1]) == {
+        "refreshToken": "r",
+        "jsonPredicateHints": "{}",
+        "maxFiles": 10,
+    }
+    assert answers.asked[1][0] == "/new/a?signature=s"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 410])
+def test_a_refused_url_is_renewed_once(answers: Answers, status: int) -> None:
+    file = listed(answers, "a")
+    content(answers, b"<Error>expired</Error>", status)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file, refresh_token=None).source(file).read() == b"data"
+
+
+def test_what_is_refused_again_is_an_error(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers, b"", 403)
+    with pytest.raises(HttpError) as caught:
+        fetcher(answers, file).source(file)
+    assert caught.value.status == 403
+
+
+def test_one_new_listing_renews_all_files_of_the_task(answers: Answers) -> None:
+    files = [listed(answers, name) for name in "ab"]
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "a"), line(answers, "b"), {"endStreamAction": {}})
+    content(answers)
+    content(answers)
+    reading = fetcher(answers, *files)
+    for file in files:
+        reading.source(file)
+    assert [path.partition("?")[0] for path, _ in answers.asked[2:]] == ["/new/a", "/new/b"]
+
+
+def test_a_file_that_is_listed_no_longer_says_what_to_do(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"", 403)
+    answers.say(*HEAD, line(answers, "b"), {"endStreamAction": {}})
+    with pytest.raises(StaleListing, match="versionAsOf"):
+        fetcher(answers, file).source(file)
+
+
+def test_a_refused_refresh_token_gives_way_to_the_version_and_then_to_the_query(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS + 1000)
+    content(answers, b"{}", 400)
+    content(answers, b"{}", 400)
+    answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
+    content(answers)
+    assert fetcher(answers, file).source(file).read() == b"data"
+    kept = {"jsonPredicateHints": "{}", "maxFiles": 10}
+    assert [json.loads(body) for _, body in answers.asked[:3]] == [
+        {**kept, "refreshToken": "r"},
+        {**kept, "version": 1},
+        kept,
+    ]
+
+
+def test_refused_queries_are_not_sent_again_for_the_next_file(answers: Answers) -> None:
+    files = [listed(answers, name, expires_ms=NOW_MS) for name in "ab"]
+    content(answers, b"{}", 400)
+    for name in "ab":
+        answers.say(*HEAD, line(answers, name), {"endStreamAction": {}})
+        content(answers)
+    reading = fetcher(answers, *files)
+    for file in files:
+        reading.source(file)
+    asked = [json.loads(body) for path, body in answers.asked if path.endswith("/query")]
+    assert ["refreshToken" in body for body in asked] == [True, False, False]
+
+
+def test_a_refusal_of_every_query_is_the_error(answers: Answers) -> None:
+    file = listed(answers, "a", expires_ms=NOW_MS)
+    for _ in range(3):
+        content(answers, b"{}", 403)
+    with pytest.raises(HttpError) as caught:
+        fetcher(answers, file).source(file)
+    assert caught.value.status == 403
+
+
+def test_a_range_of_versions_is_listed_again_as_it_was(answers: Answers) -> None:
+    for query in (Query({"startingVersion": 1}), Query({"startingVersion": 1}, changes=True)):
+        origin = Origin(Profile(answers.url, "t"), TableName("s", "d", "t"), query, 1)
+        assert origin.refresh_queries() == (query,)
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_what_was_planned_is_read_after_its_urls_and_refresh_token_end(
+    demo_tables: Path, tmp_path: Path, history: bool
+) -> None:
+    """The table moves on meanwhile, first without and then with a change of the files that are read."""
+    root = tmp_path / "cities"
+    shutil.copytree(demo_tables / "cities", root)
+    lives = {"preSignedUrlTimeoutSeconds": 6, "refreshTokenTtlMs": 4000}
+    shares = [share("demo", {"cities": str(root)}, historyShared=history)]
+    with running_gateway(tmp_path, shares, **lives) as gateway:
+        options = ReadOptions.parse({"profile": str(gateway.profile), "path": "demo.default.cities"})
+        head = options.client().head()
+        schema = StructType(list(shared_schema(head).fields))
+        planned = plan_snapshot(options, head)
+
+        def rows() -> int:
+            return sum(batch.num_rows for one in planned for batch in read_partition(one, schema))
+
+        assert rows() == len(CITIES)
+        time.sleep(7)
+        assert rows() == len(CITIES)
+        commit(root, {"commitInfo": {"operation": "nothing"}})
+        assert rows() == len(CITIES)
+        commit(root, *removes(root))
+        if history:
+            assert rows() == len(CITIES)
+        else:
+            with pytest.raises(StaleListing, match="load it again"):
+                rows()
+
+
+def commit(root: Path, *actions: Any) -> None:
+    latest = max(int(one.stem) for one in root.glob("_delta_log/*.json") if one.stem.isdigit())
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    (root / f"_delta_log/{latest + 1:020}.json").write_text(text)
+
+
+def removes(root: Path) -> list[Any]:
+    lines = [one for log in sorted(root.glob("_delta_log/*.json")) for one in log.read_text().splitlines()]
+    added = [action["add"]["path"] for action in map(json.loads, lines) if "add" in action]
+    return [{"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}} for path in added]
+
+
+def test_a_file_of_another_size_is_refused(answers: Answers) -> None:
+    file = listed(answers, "a")
+    content(answers, b"longer")
+    with pytest.raises(HttpError, match="6 bytes came of a file of 4"):
+        fetcher(answers, file).source(file)
+
+
+def test_deletion_vectors_are_fetched_by_range_and_counted(answers: Answers) -> None:
+    native = pytest.importorskip("gateway._native", reason="not built", exc_type=ImportError)
+    rows = [1, 5, 70_000, 2**33]
+    stored = native.encode_deletion_vector(rows)
+    size = int.from_bytes(stored[1:5], "big")
+    framed = stored[1 : 1 + size + 8]
+
+    def owner(cardinality: int) -> DataFile:
+        vector = DeletionVector(None, f"{answers.url}/v?signature=s", 1, size, cardinality, "v")
+        return DataFile(FileKind.SNAPSHOT, "a", f"{answers.url}/a", 4, {}, vector)
+
+    content(answers, framed, 206)
+    assert fetcher(answers, owner(4)).vector_rows(owner(4)) == rows
+    content(answers, framed, 206)
+    with pytest.raises(HttpError, match="has 4 rows where 5 are said"):
+        fetcher(answers, owner(5)).vector_rows(owner(5))
+
+
+def test_a_failed_request_is_not_shown_with_its_signature(answers: Answers) -> None:
+    nowhere = answers.url.rpartition(":")[0] + ":1"
+    for url in (
+        f"{nowhere}/a?signature=secret",
+        "http://[bad/a?signature=secret",
+        "ftp://h/a?signature=secret",
+    ):
+        with pytest.raises(HttpError) as failed:
+            Transport(timeout_seconds=5).open("GET", url)
+        shown = "".join(traceback.format_exception(failed.value, chain=True))
+        assert "secret" not in shown.partition("gateway.spark.transport.HttpError")[2]

@@ -1,0 +1,213 @@
+"""Small answers of one second: signed once for all who ask the same, and for nobody else."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp.test_utils import TestClient
+from support.gateway_app import PREFIX, Clock, bearer, recipients, serve
+from tables.large_logs import make_log
+
+from gateway.repeats import MAX_ANSWER_BYTES, MAX_ANSWERS, Repeated, Repeats
+from gateway.routes import query
+
+Client = TestClient[Any, Any]
+NOW_MS = 1_750_000_000_250
+ADDS = 20
+DELTA = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=deletionvectors"}
+
+
+def answer(body: bytes = b"{}") -> Repeated:
+    return Repeated(body, "", {})
+
+
+def test_an_answer_lasts_as_long_as_its_second() -> None:
+    repeats, kept = Repeats(), answer()
+    repeats.keep("q", kept, now_ms=1000)
+    assert repeats.find("q", now_ms=1999) is kept
+    assert repeats.find("other", now_ms=1999) is None
+    assert repeats.find("q", now_ms=2000) is None
+    assert repeats.find("q", now_ms=999) is None
+    repeats.keep("other", answer(), now_ms=2000)
+    assert repeats.find("q", now_ms=1000) is None
+
+
+def test_what_is_held_is_bounded_in_number_and_size() -> None:
+    repeats = Repeats()
+    repeats.keep("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
+    for number in range(MAX_ANSWERS + 1):
+        repeats.keep(number, answer(), now_ms=0)
+    found = [repeats.find(question, now_ms=0) for question in ["large", *range(MAX_ANSWERS + 1)]]
+    assert [kept is not None for kept in found] == [False, *[True] * MAX_ANSWERS, False]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(NOW_MS)
+
+
+@pytest.fixture
+async def client(tmp_path: Path, clock: Clock) -> AsyncIterator[Client]:
+    maker = make_log()
+    maker.make_log(tmp_path / "t", maker.LogOptions(adds=ADDS, commits=0))
+    shares = "".join(
+        f"- {{name: {share}, schemas: [{{name: d, tables: [{{name: t, location: '{tmp_path / 't'}'}}]}}]}}\n"
+        for share in ("s", "other")
+    )
+    granted = recipients(alice="s", bob="s,other")
+    started, _ = await serve(f"shares:\n{shares}{granted}  maxStalenessSeconds: 3600\n", clock=clock)
+    await until_in_memory(started)
+    yield started
+    await started.close()
+
+
+async def until_in_memory(client: Client) -> None:
+    """The columns of a table are kept by its first answer, a moment after it."""
+    end = time.monotonic() + 10
+    while not client.server.door.sharing.repeats._answers:  # type: ignore[attr-defined]
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+        await ask(client)
+
+
+async def ask(
+    client: Client, body: Any = None, *, name: str = "alice", share: str = "s", **headers: str
+) -> bytes:
+    path = f"{PREFIX}/shares/{share}/schemas/d/tables/t/query"
+    sent = bearer(name) | {"Accept-Encoding": "identity"} | headers
+    async with client.post(path, data=orjson.dumps(body or {}), headers=sent) as response:
+        assert response.status == 200, await response.read()
+        return await response.read()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows with every answer that is made anew."""
+    calls: list[int] = []
+    make = query.answer_snapshot
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return make(*arguments)
+
+    monkeypatch.setattr(query, "answer_snapshot", counted)
+    return calls
+
+
+async def test_all_who_ask_the_same_within_a_second_are_answered_by_one_signing(
+    client: Client, clock: Clock, made: list[int]
+) -> None:
+    first = await ask(client)
+    assert [await ask(client, name=name) for name in ("alice", "bob", "alice")] == [first] * 3
+    assert not made
+    clock.now_ms += 1000
+    later = await ask(client)
+    assert len(made) == 1
+    assert later != first
+    assert later.count(b"\n") == first.count(b"\n") == ADDS + 2
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        ({"limitHint": 1}, {}),
+        ({"predicateHints": ["date = '2024-01-01'"]}, {}),
+        ({}, DELTA),
+        ({}, {"fileidhash": "delta"}),
+    ],
+)
+async def test_another_question_has_its_own_answer(
+    client: Client, made: list[int], body: Any, headers: dict[str, str]
+) -> None:
+    plain = await ask(client)
+    other = await ask(client, body, **headers)
+    assert len(made) == 1
+    assert other != plain
+    assert await ask(client, body, **headers) == other
+    assert await ask(client) == plain
+    assert len(made) == 1
+
+
+async def test_a_share_that_was_not_granted_is_not_opened_by_anothers_question(client: Client) -> None:
+    await ask(client, name="bob", share="other")
+    path = f"{PREFIX}/shares/other/schemas/d/tables/t/query"
+    assert (await client.post(path, data=b"{}", headers=bearer("alice"))).status == 404
+
+
+@pytest.mark.parametrize("body", [{"maxFiles": 5}, {"includeRefreshToken": True}])
+async def test_tokens_are_one_recipients_and_never_repeated(
+    client: Client, made: list[int], body: Any
+) -> None:
+    assert await ask(client, body) != await ask(client, body)
+    assert len(made) == 2
+
+
+async def test_an_answer_that_is_coded_for_some_is_made_for_each(client: Client, made: list[int]) -> None:
+    door = client.server.door  # type: ignore[attr-defined]
+    config = door.sharing.config
+    compression = replace(config.gateway.compression, minimum_files=ADDS)
+    gateway = replace(config.gateway, compression=compression)
+    door.sharing = replace(door.sharing, config=replace(config, gateway=gateway), repeats=Repeats())
+    path = f"{PREFIX}/shares/s/schemas/d/tables/t/query"
+    for _ in range(2):
+        plain = await ask(client)
+        async with client.session.post(
+            client.make_url(path),
+            data=b"{}",
+            headers=bearer() | {"Accept-Encoding": "gzip"},
+            auto_decompress=False,
+        ) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert gzip.decompress(await response.read()) == plain
+    assert len(made) == 4
+
+
+async def test_whoever_excludes_what_is_not_coded_gets_no_repeated_answer(client: Client) -> None:
+    path = client.make_url(f"{PREFIX}/shares/s/schemas/d/tables/t/query")
+    for accepted, coding in (("gzip, identity;q=0", "gzip"), ("zstd, *;q=0", "zstd"), ("identity", None)):
+        plain = await ask(client)
+        async with client.session.post(
+            path, data=b"{}", headers=bearer() | {"Accept-Encoding": accepted}, auto_decompress=False
+        ) as response:
+            assert response.headers.get("Content-Encoding") == coding
+            assert (await response.read() == plain) == (coding is None)
+
+
+async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    for _ in range(2):
+        await ask(client)
+    lines = [orjson.loads(line) for record in caplog.records for line in record.message.splitlines()]
+    told = [
+        {k: v for k, v in line.items() if k not in ("time_ms", "request", "duration_ms")} for line in lines
+    ]
+    assert len(told) == 2
+    assert told[0] == told[1]
+    assert told[0]["returned"] == ADDS
+
+
+async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
+    longest_seconds = 0.0
+
+    async def watched() -> None:
+        nonlocal longest_seconds
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0)
+            longest_seconds = max(longest_seconds, time.monotonic() - begun)
+
+    body = {"predicateHints": ["value = 1"] * 60_000}
+    watching = asyncio.ensure_future(watched())
+    begun = time.monotonic()
+    await ask(client, body)
+    took_seconds = time.monotonic() - begun
+    watching.cancel()
+    assert longest_seconds < took_seconds / 2

@@ -1,0 +1,202 @@
+"""Metrics: names are a contract with dashboards and alerts; workers are summed; a dead one's gauges go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from run import ROOT
+
+from gateway.limits import Excess
+from gateway.memory import resident_bytes
+from gateway.metrics import EXCESSES, PREFIX, Metrics, SupervisorMetrics, forget_worker, probes, workers_page
+
+MONITORING = ROOT / "gateway" / "monitoring"
+NAME = re.compile(rf"\b{PREFIX}_\w+")
+
+
+def sample_names():
+    names = set()
+    for registry in (Metrics().registry, SupervisorMetrics().registry):
+        for family in registry.collect():
+            suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}.get(
+                family.type, [""]
+            )
+            names |= {family.name + suffix for suffix in suffixes}
+    return names
+
+
+def dashboard_expressions():
+    dashboard = json.loads((MONITORING / "dashboard.json").read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+
+
+def alert_rules():
+    groups = yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def test_the_dashboard_names_only_metrics_that_are_there():
+    named = {name for expression in dashboard_expressions() for name in NAME.findall(expression)}
+    assert named
+    assert named <= sample_names()
+
+
+def test_every_metric_has_its_place_on_the_dashboard():
+    shown = {name for expression in dashboard_expressions() for name in NAME.findall(expression)}
+    unshown = {name for name in sample_names() if not name.endswith(("_sum", "_count")) and name not in shown}
+    assert unshown == set()
+
+
+def test_alerts_name_only_metrics_that_are_there_and_say_what_to_do():
+    rules = alert_rules()
+    for rule in rules:
+        names = NAME.findall(rule["expr"])
+        assert names, rule["alert"]
+        assert set(names) <= sample_names(), rule["alert"]
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["action"]
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+
+
+def test_what_alerts_watch_for_an_increase_is_there_from_the_start():
+    page = samples(Metrics().page()) | samples(generate_latest(SupervisorMetrics().registry))
+    increases = [rule["expr"] for rule in alert_rules() if re.search(r"\b(increase|rate)\(", rule["expr"])]
+    for expression in increases:
+        for name, label, value in re.findall(r"(\w+_total)\{(\w+)=\"(\w+)\"\}", expression):
+            assert page[name, ((label, value),)] == 0
+    for outcome in ("accepted", "refused"):
+        assert page["delta_gateway_config_reloads_total", (("outcome", outcome),)] == 0
+    assert page["delta_gateway_admin_auth_failures_total", ()] == 0
+    assert tuple(Excess) == EXCESSES
+
+
+def test_names_and_help_follow_the_rules_of_prometheus():
+    for family in Metrics().registry.collect():
+        assert family.name.startswith(f"{PREFIX}_")
+        assert family.documentation.endswith(".")
+        assert not family.name.endswith("_total")
+        if family.type == "histogram":
+            assert family.name.endswith("_seconds")
+
+
+WORKER = """
+import sys
+from gateway.metrics import Metrics
+metrics = Metrics()
+metrics.requests.labels("query", "200").inc(3)
+metrics.streams.set(2)
+metrics.audit_healthy.set(int(sys.argv[1]))
+metrics.request_seconds.labels("query").observe(0.02)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def samples(page):
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-c", WORKER, str(healthy)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for healthy in (1, 0)
+    ]
+    requests = ("delta_gateway_requests_total", (("route", "query"), ("status", "200")))
+    try:
+        for worker in workers:
+            assert worker.stdout.readline() == b"ready\n"
+        page = samples(workers_page(tmp_path, SupervisorMetrics()))
+        assert page[requests] == 6
+        assert page["delta_gateway_streams", ()] == 4
+        assert page["delta_gateway_audit_healthy", ()] == 0
+        assert page["delta_gateway_request_seconds_count", (("route", "query"),)] == 2
+        assert page["delta_gateway_workers", ()] == 0
+        workers[1].kill()
+        workers[1].wait()
+        forget_worker(tmp_path, workers[1].pid)
+        page = samples(workers_page(tmp_path, SupervisorMetrics()))
+        assert page[requests] == 6
+        assert page["delta_gateway_streams", ()] == 2
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.communicate()
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.floats(0, 1000), max_size=20), max_size=4))
+def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
+    one_by_one, settled = Metrics(), Metrics()
+    timings = settled.timings(settled.request_seconds.labels("query"))
+    tally = settled.tally(settled.requests.labels("query", "200"))
+    for batch in batches:
+        for seconds in batch:
+            one_by_one.request_seconds.labels("query").observe(seconds)
+            timings.add(seconds)
+            tally.count += 1
+        page = samples(settled.page())
+    name = "delta_gateway_request_seconds"
+    told = {key: value for key, value in samples(one_by_one.page()).items() if key[0].startswith(name)}
+    if any(batches):
+        for key, value in told.items():
+            assert key[0].endswith("_created") or page[key] == pytest.approx(value)
+        assert page["delta_gateway_requests_total", (("route", "query"), ("status", "200"))] == sum(
+            map(len, batches)
+        )
+
+
+def test_a_level_goes_down_as_it_went_up():
+    metrics = Metrics()
+    tally = metrics.tally(metrics.in_flight.labels("query"))
+    key = ("delta_gateway_in_flight_requests", (("route", "query"),))
+    tally.count += 3
+    assert samples(metrics.page())[key] == 3
+    tally.count -= 2
+    assert samples(metrics.page())[key] == samples(metrics.page())[key] == 1
+
+
+async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
+    monkeypatch.setattr("gateway.metrics.LAG_PROBE_SECONDS", 0.01)
+    metrics = Metrics()
+    async with probes(metrics, resident_bytes):
+        await asyncio.sleep(0.1)
+    page = samples(metrics.page())
+    assert page["delta_gateway_event_loop_lag_seconds_count", ()] >= 3
+    assert page["delta_gateway_resident_bytes", ()] > 5_000_000
+    assert page["delta_gateway_open_files", ()] > 2
+
+
+async def test_a_look_that_fails_is_told_and_the_next_one_comes(monkeypatch, caplog):
+    monkeypatch.setattr("gateway.metrics.LAG_PROBE_SECONDS", 0.01)
+    looks = []
+
+    def failing():
+        looks.append(1)
+        raise ValueError("a defect")
+
+    async with asyncio.timeout(10), probes(Metrics(), resident_bytes, failing):
+        while len(looks) < 3:
+            await asyncio.sleep(0.01)
+    assert "a look at the process failed" in caplog.text

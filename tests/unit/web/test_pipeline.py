@@ -1,0 +1,245 @@
+"""The door: paths and their routes, answers in one write, bodies that are only sent when they are wanted."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+from support.gateway_app import PREFIX, bearer, recipients, serve
+
+from gateway.app import routes
+from gateway.audit import AuditLog
+from gateway.catalog import Catalog
+from gateway.errors import MethodNotAllowed, NoSuchPath
+from gateway.exchange import Exchange, Route
+from gateway.response import WholeResponse
+from gateway.router import Router
+
+Client = TestClient[Any, Any]
+ROUTER = Router(routes(PREFIX))
+SHARES = f"{PREFIX}/shares"
+MIB = 1 << 20
+ZIPPED = gzip.compress(b" " * 20 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "route", "names"),
+    [
+        ("GET", SHARES, "list_shares", {}),
+        ("GET", f"{SHARES}/schemas", "get_share", {"share": "schemas"}),
+        ("GET", f"{SHARES}/a%2Fb/schemas", "list_schemas", {"share": "a/b"}),
+        ("GET", f"{SHARES}/a%252Fb/schemas", "list_schemas", {"share": "a%2Fb"}),
+        ("GET", f"{SHARES}/a b/all-tables", "list_all_tables", {"share": "a b"}),
+        ("HEAD", f"{SHARES}/s/schemas/d/tables/t", "version", {"share": "s", "schema": "d", "table": "t"}),
+        ("GET", f"{PREFIX}/files/r/a/b.parquet", "file", {"root": "r", "key": "a/b.parquet"}),
+        ("HEAD", f"{PREFIX}/files/r/a", "file", {"root": "r", "key": "a"}),
+        ("HEAD", "/healthz", "alive", {}),
+    ],
+)
+def test_a_path_leads_to_its_route(method: str, path: str, route: str, names: dict[str, str]) -> None:
+    found = ROUTER.find(method, path)
+    assert (found.route.name, dict(found.names)) == (route, names)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "*",
+        PREFIX,
+        f"{SHARES}/",
+        f"{SHARES}//schemas",
+        f"{SHARES}/s/other",
+        f"{SHARES}/s/schemas/d/tables/t/query/",
+        f"{SHARES.upper()}",
+        f"x{SHARES}",
+        f"{PREFIX}/files",
+        f"{PREFIX}/files/r",
+        f"{PREFIX}/files/r/",
+    ],
+)
+async def test_a_path_that_no_route_has(path: str) -> None:
+    with pytest.raises(NoSuchPath):
+        await ROUTER.find("GET", path).route.handler(None)  # type: ignore[arg-type]
+
+
+async def test_a_method_that_a_path_does_not_answer_names_those_that_it_does() -> None:
+    with pytest.raises(MethodNotAllowed) as refused:
+        await ROUTER.find("PUT", "/healthz").route.handler(None)  # type: ignore[arg-type]
+    assert refused.value.allow == "GET, HEAD"
+
+
+@given(
+    st.lists(st.text("a%2F/{}+\u00e9 .", max_size=4), max_size=9), st.sampled_from(["GET", "POST", "HEAD"])
+)
+def test_whatever_the_path_there_is_one_answer(segments: list[str], method: str) -> None:
+    path = "/".join([SHARES, *segments])
+    found = ROUTER.find(method, path)
+    assert found.route.is_open or found.route.path.count("/") == path.count("/")
+
+
+@pytest.mark.parametrize("value", ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0"])
+def test_a_header_that_would_be_two_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        WholeResponse(b"", {"X": value})
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    started, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}")
+    yield started
+    await started.close()
+
+
+async def raw(client: Client, *parts: bytes) -> bytes:
+    """What is answered to each part in turn, up to what follows a blank line."""
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    received = b""
+    try:
+        async with asyncio.timeout(10):
+            for part in parts:
+                writer.write(part)
+                received += await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0.05)
+            return received + await reader.read(4096)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def head(*, token: str, extra: str = "", version: str = "1.1") -> bytes:
+    path = f"{SHARES}/s/schemas/d/tables/t/query"
+    return f"POST {path} HTTP/{version}\r\nHost: x\r\n{token}Connection: close\r\n{extra}\r\n".encode()
+
+
+TOKEN = f"Authorization: {bearer()['Authorization']}\r\n"
+EXPECT = "Expect: 100-continue\r\nContent-Length: 2\r\n"
+
+
+async def test_a_body_is_asked_for_by_those_who_wait_for_it(client: Client) -> None:
+    answered = await raw(client, head(token=TOKEN, extra=EXPECT), b"{}")
+    assert answered.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "body", "status"),
+    [
+        ("Content-Encoding: gzip\r\nContent-Length: 4\r\n", b"none", b"400"),
+        ("Content-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n", b"4\r\nnone\r\n0\r\n\r\n", b"400"),
+        (f"Content-Encoding: gzip\r\nContent-Length: {len(ZIPPED)}\r\n", ZIPPED, b"413"),
+        (f"Content-Length: {MIB + 1}\r\n", b" " * (MIB + 1), b"413"),
+    ],
+)
+async def test_a_body_that_is_not_what_its_head_says_or_too_large_is_the_clients_fault(
+    client: Client, extra: str, body: bytes, status: bytes
+) -> None:
+    answered = await raw(client, head(token=TOKEN, extra=extra) + body)
+    assert answered.startswith(b"HTTP/1.1 " + status)
+    said = orjson.loads(answered.split(b"\r\n\r\n")[1])
+    assert said["errorCode"] == "MALFORMED_REQUEST"
+    assert said["message"].startswith("a body is at most 1048576 bytes" if status == b"413" else "the body")
+
+
+async def test_a_stranger_is_not_asked_for_a_body(client: Client) -> None:
+    answered = await raw(client, head(token="", extra=EXPECT))
+    assert answered.startswith(b"HTTP/1.1 401 ")
+    assert b"100 Continue" not in answered
+
+
+async def test_a_whole_answer_ends_the_connection_for_who_asked_and_keeps_it_for_who_did(
+    client: Client,
+) -> None:
+    closed = await raw(client, head(token=TOKEN, extra="Content-Length: 2\r\n") + b"{}")
+    assert b"\r\nConnection: close\r\n" in closed
+    assert orjson.loads(closed.split(b"\r\n\r\n")[1])["errorCode"] == "RESOURCE_DOES_NOT_EXIST"
+    old = b"GET /healthz HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+    twice = await raw(client, old, old.replace(b"keep-alive", b"close"))
+    assert twice.count(b"HTTP/1.0 200 OK\r\n") == 2
+    assert twice.count(b"Connection: keep-alive\r\n") == 1
+
+
+async def test_head_has_the_length_and_no_body(client: Client) -> None:
+    answered = await raw(client, b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"\r\nContent-Length: 3\r\n" in answered
+    assert answered.endswith(b"\r\n\r\n")
+
+
+async def test_who_sends_a_header_that_is_no_text_is_answered_and_recorded(tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
+    sent = f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}Connection: close\r\n".encode()
+    answered = await raw(client, sent + b"User-Agent: spark \xff\xfe\r\n\r\n")
+    await client.close()
+    audit.close()
+    assert answered.startswith(b"HTTP/1.1 200 OK\r\n")
+    record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())
+    assert record["recipientName"] == "alice"
+    assert record["userAgent"] == "spark \ufffd\ufffd"
+
+
+async def test_who_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
+    shares = "".join(f"- {{name: a_share_of_a_name_that_is_rather_long {n}}}\n" for n in range(500))
+    limits = "  limits: {slowReaderSeconds: 1, minimumBytesPerSecond: 100000000}\n"
+    granted = recipients(alice="'*'")
+    client, _ = await serve(f"shares:\n{shares}{granted}{limits}")
+    times = 500
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}\r\n".encode() * times)
+    # Kernel and reader have taken what they hold within the first of these.
+    await asyncio.sleep(3)
+    received = b""
+    with suppress(ConnectionError, TimeoutError):
+        async with asyncio.timeout(10):
+            while received.count(b"HTTP/1.1 200") < times and (piece := await reader.read(1 << 20)):
+                received += piece
+    writer.close()
+    await client.close()
+    assert received.count(b"HTTP/1.1 200") < times
+
+
+async def half_an_answer(exchange: Exchange) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(exchange.request)
+    await response.write(b"half of it\n")
+    raise ValueError("a defect")
+
+
+async def test_what_fails_amid_an_answer_is_cut_and_not_followed_by_another(client: Client) -> None:
+    door = client.server.door  # type: ignore[attr-defined]
+    door._router = Router([Route("GET", "/half", half_an_answer, is_open=True)])
+    received = await raw(client, b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert received.endswith(b"\r\n\r\nb\r\nhalf of it\n\r\n")
+
+
+class Panic(BaseException):
+    """As the native code's, which is no Exception."""
+
+
+async def test_a_panic_is_answered_as_any_defect_and_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def panic(*_: Any) -> Any:
+        raise Panic("a secret of the native code")
+
+    client, _ = await serve("shares: [{name: s}]\n" + recipients(alice="s"))
+    try:
+        monkeypatch.setattr(Catalog, "shares_of", panic)
+        refused = await client.get(SHARES, headers=bearer())
+        body = await refused.read()
+        assert (refused.status, orjson.loads(body)["errorCode"]) == (500, "INTERNAL_ERROR")
+        assert b"secret" not in body
+        assert "a secret of the native code" in caplog.text
+        monkeypatch.undo()
+        assert (await client.get(SHARES, headers=bearer())).status == 200
+    finally:
+        await client.close()

@@ -1,0 +1,311 @@
+"""Answers as they leave: codings, faults after the first byte, clients that leave, many at once."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import ClientPayloadError
+from aiohttp.test_utils import TestClient
+from support.gateway_app import PREFIX, bearer, recipients, serve
+from tables.large_logs import make_log
+
+from gateway.audit import AuditLog
+from gateway.config import Compression, Config
+from gateway.sharing import Sharing
+from gateway.stream import content_coding
+
+Client = TestClient[Any, Any]
+ADDS, ROWS_PER_GROUP = 30_000, 5_000
+TABLE = f"{PREFIX}/shares/s/schemas/d/tables"
+ENDING = {"delta-sharing-capabilities": "responseformat=parquet;includeendstreamaction=true"}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same log twice; in `broken`, the stats of the last row group are noise, which comes late."""
+    maker = make_log(rows_per_group=ROWS_PER_GROUP)
+    root = tmp_path_factory.mktemp("stream")
+    for name in ("whole", "broken"):
+        maker.make_log(root / name, maker.LogOptions(adds=ADDS, commits=0))
+    break_last_stats(next((root / "broken/_delta_log").glob("*.checkpoint.parquet")))
+    return root
+
+
+def break_last_stats(checkpoint: Path) -> None:
+    found = pq.ParquetFile(checkpoint).metadata
+    # The last row group may hold no adds.
+    for index in reversed(range(found.num_row_groups)):
+        group = found.row_group(index)
+        columns = {
+            group.column(number).path_in_schema: group.column(number) for number in range(group.num_columns)
+        }
+        stats = columns["add.stats"]
+        if stats.num_values > 1000:
+            break
+    start = min(offset for offset in (stats.dictionary_page_offset, stats.data_page_offset) if offset)
+    content, part = bytearray(checkpoint.read_bytes()), stats.total_compressed_size // 4
+    for at in range(start + part, start + 2 * part):
+        content[at] ^= 0xFF
+    checkpoint.write_bytes(content)
+
+
+@pytest.fixture
+async def client(tables: Path) -> AsyncIterator[Client]:
+    entries = ", ".join(f"{{name: {name}, location: '{tables / name}'}}" for name in ("whole", "broken"))
+    started, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\ngateway: {{anonymous: true}}\n"
+    )
+    yield started
+    await started.close()
+
+
+async def test_a_long_answer_is_whole_and_chunked(client: Client) -> None:
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    body = await response.read()
+    assert response.headers["Transfer-Encoding"] == "chunked"
+    assert body.count(b"\n") == ADDS + 2
+    assert len({orjson.loads(line)["file"]["id"] for line in body.splitlines()[2:]}) == ADDS
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+async def test_a_coded_answer_is_the_same(client: Client, coding: str) -> None:
+    async with client.session.post(
+        client.make_url(f"{TABLE}/whole/query"),
+        headers={"Accept-Encoding": coding} | ENDING,
+        auto_decompress=False,
+    ) as response:
+        body = await response.read()
+        assert response.headers["Content-Encoding"] == coding
+    plain = gzip.decompress(body) if coding == "gzip" else unzstd(body)
+    assert len(body) * 3 < len(plain)
+    assert plain.count(b"\n") == ADDS + 3
+    assert b"minUrlExpirationTimestamp" in plain.splitlines()[-1]
+
+
+def unzstd(body: bytes) -> bytes:
+    return pa.input_stream(pa.BufferReader(body), compression="zstd").read()
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
+async def test_a_late_fault_is_the_last_line_for_who_asked_for_it(client: Client, coding: str) -> None:
+    async with client.session.post(
+        client.make_url(f"{TABLE}/broken/query"),
+        headers={"Accept-Encoding": coding} | ENDING,
+        auto_decompress=False,
+    ) as response:
+        assert response.status == 200
+        body = await response.read()
+    plain = {"identity": bytes, "gzip": gzip.decompress, "zstd": unzstd}[coding](body)
+    lines = plain.splitlines()
+    end = orjson.loads(lines[-1])["endStreamAction"]
+    assert set(end) == {"errorMessage", "httpStatusErrorCode"}
+    assert end["httpStatusErrorCode"] == 500
+    assert "quote request id" in end["errorMessage"]
+    assert ADDS // 2 < len(lines) < ADDS
+    assert all(orjson.loads(line) for line in lines)
+
+
+async def test_a_late_fault_cuts_the_connection_for_who_did_not(client: Client) -> None:
+    response = await client.post(f"{TABLE}/broken/query", headers={"Accept-Encoding": "identity"})
+    assert response.status == 200
+    with pytest.raises(ClientPayloadError):
+        await response.read()
+
+
+@pytest.mark.parametrize("name", ["broken", "whole"])
+async def test_a_client_of_http_1_0_takes_no_short_answer_for_a_whole_one(client: Client, name: str) -> None:
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    writer.write(f"POST {TABLE}/{name}/query HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
+    try:
+        body = (await reader.read()).partition(b"\r\n\r\n")[2]
+        assert (name, body.count(b"\n")) == ("whole", ADDS + 2)
+    except ConnectionResetError:
+        assert name == "broken"
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_a_fault_before_the_first_byte_has_its_status(client: Client) -> None:
+    response = await client.post(f"{TABLE}/absent/query")
+    assert response.status == 404
+
+
+async def test_a_client_that_leaves_stops_its_stream(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    await response.content.readany()
+    response.close()
+    deadline = time.monotonic() + 10
+    while not any('"query"' in r.message or "/query" in r.message for r in caplog.records):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    lines = [line for record in caplog.records for line in record.message.splitlines()]
+    line = orjson.loads(next(line for line in lines if "/query" in line))
+    assert line.get("returned", 0) < ADDS
+    assert line["bytes"] > 0
+    assert (await client.get("/healthz")).status == 200
+
+
+async def test_urls_that_were_sent_before_a_client_left_are_told_in_the_audit_log(
+    tables: Path, tmp_path: Path
+) -> None:
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    table = f"{{name: whole, location: '{tables / 'whole'}'}}"
+    client, _ = await serve(
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\ngateway: {{anonymous: true}}\n",
+        audit=audit,
+    )
+    response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+    await response.content.readany()
+    response.close()
+    async with asyncio.timeout(10):
+        while not audit.counts.written:
+            await asyncio.sleep(0.01)
+    await client.close()
+    audit.close()
+    record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())
+    assert record["actionName"] == "deltaSharingQueriedTable"
+    result = record["response"]["result"]
+    assert not result["complete"]
+    assert 0 < result["returned"] < ADDS
+
+
+async def test_others_are_answered_while_long_answers_run(client: Client) -> None:
+    async def listing() -> int:
+        response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
+        return (await response.read()).count(b"\n")
+
+    running = [asyncio.create_task(listing()) for _ in range(4)]
+    while not all(task.done() for task in running):
+        assert (await client.get(f"{PREFIX}/shares")).status == 200
+    assert {task.result() for task in running} == {ADDS + 2}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "files", "coding"),
+    [
+        ("", 1000, "identity"),
+        ("gzip, deflate", 1000, "gzip"),
+        ("gzip, deflate", 63, "identity"),
+        ("gzip, zstd", 1000, "zstd"),
+        ("gzip;q=0.5, zstd;q=0", 1000, "gzip"),
+        ("*", 1000, "zstd"),
+        ("*;q=0, gzip", 1000, "gzip"),
+        ("br, identity", 1000, "identity"),
+        ("gzip;q=nonsense", 1000, "identity"),
+        # Weights decide, whatever we prefer.
+        ("gzip;q=1.0, zstd;q=0.9", 1000, "gzip"),
+        ("gzip;q=0.5, zstd;q=0.50", 1000, "zstd"),
+        ("gzip;q=0.5, identity", 1000, "identity"),
+        ("gzip;q=0.5, identity;q=0.4", 1000, "gzip"),
+        ("gzip;q=0.001", 1000, "gzip"),
+        # `*` brings nothing before what was named.
+        ("gzip;q=1.0, *;q=0.5", 1000, "gzip"),
+        ("gzip;q=0.1, *;q=1", 1000, "gzip"),
+        ("gzip;q=0, *", 1000, "zstd"),
+        ("zstd;q=0, *", 1000, "gzip"),
+        ("identity;q=0.1, *", 1000, "identity"),
+        ("*;q=0", 1000, "identity"),
+        # What is not coded can be excluded, also for small answers.
+        ("identity;q=0, gzip", 1, "gzip"),
+        ("gzip, *;q=0", 1, "gzip"),
+        ("identity;q=0, *;q=0.5", 1, "zstd"),
+        ("*;q=0, identity", 1000, "identity"),
+        ("identity;q=0", 1, "identity"),
+        ("gzip, identity;q=0", 63, "gzip"),
+        # Spellings.
+        ("GZIP;Q=1, Zstd;q=0.0", 1000, "gzip"),
+        ("x-gzip", 1000, "gzip"),
+        (" gzip ; q=1 ,, ;q=1", 1000, "gzip"),
+        ("gzip;level=1;q=0, zstd", 1000, "zstd"),
+        ("zstd;q=nan, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=inf, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=2, gzip;q=0.1", 1000, "gzip"),
+        ("zstd;q=-1, gzip;q=0.1", 1000, "gzip"),
+    ],
+)
+def test_a_coding_is_chosen_when_it_is_accepted_and_pays(accepted: str, files: int, coding: str) -> None:
+    assert content_coding(accepted, "10.0.0.1", Compression(), files=files) == coding
+
+
+def test_loopback_clients_may_be_spared_the_coding() -> None:
+    spared = Compression(skip_loopback=True)
+    for remote in ("127.0.0.1", "::1", "127.8.8.8"):
+        assert content_coding("gzip", remote, spared, files=1000) == "identity"
+        assert content_coding("gzip", remote, Compression(), files=1000) == "gzip"
+    assert content_coding("gzip", "10.0.0.1", spared, files=1000) == "gzip"
+
+
+@pytest.fixture
+async def granted(tables: Path) -> AsyncIterator[Client]:
+    """The table in two shares, of which each recipient was granted one."""
+    entry = f"{{name: whole, location: '{tables / 'whole'}', id: the-id}}"
+    shares = ", ".join(f"{{name: {name}, schemas: [{{name: d, tables: [{entry}]}}]}}" for name in "st")
+    started, _ = await serve(f"shares: [{shares}]\n{recipients(alice='s', bob='t')}")
+    yield started
+    await started.close()
+
+
+def changed(config: Config, change: str) -> Config:
+    """A configuration in which alice may read no more, or all that has nothing to do with her is another."""
+    alice, bob = config.gateway.recipients
+    if change == "token":
+        alice = replace(alice, tokens=())
+    elif change == "expiry":
+        alice = replace(alice, tokens=(replace(alice.tokens[0], expires=datetime.now(UTC)),))
+    elif change == "owner":
+        alice, bob = replace(alice, tokens=bob.tokens), replace(bob, tokens=alice.tokens, shares=("*",))
+    elif change == "grant":
+        alice = replace(alice, shares=("t",))
+    elif change == "network":
+        alice = replace(alice, networks=("192.0.2.0/24",))
+    elif change == "table":
+        config = replace(config, shares=(replace(config.shares[0], schemas=()), config.shares[1]))
+    else:
+        alice, bob = replace(alice, shares=("*",), networks=("127.0.0.0/8",)), replace(bob, tokens=())
+    return replace(config, gateway=replace(config.gateway, recipients=(alice, bob)))
+
+
+@pytest.mark.parametrize("with_end", [False, True])
+@pytest.mark.parametrize("change", ["token", "expiry", "owner", "grant", "network", "table", "others"])
+async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
+    granted: Client, change: str, with_end: bool
+) -> None:
+    door = granted.server.door
+    sent = bearer() | {"Accept-Encoding": "identity"} | (ENDING if with_end else {})
+    response = await granted.post(f"{TABLE}/whole/query", headers=sent)
+    received = await response.content.readany()
+    door.sharing = Sharing.of(changed(door.sharing.config, change), before=door.sharing)
+    cut = False
+    try:
+        received += await response.content.read()
+    except ClientPayloadError:
+        cut = True
+    lines = received.splitlines()
+    if change == "others":
+        assert not cut
+        assert len(lines) == ADDS + 2 + with_end
+        assert not with_end or "errorMessage" not in orjson.loads(lines[-1])["endStreamAction"]
+        return
+    assert len(lines) < ADDS // 2
+    assert cut != with_end
+    if with_end:
+        end = orjson.loads(lines[-1])["endStreamAction"]
+        assert end == {
+            "errorMessage": "the access was revoked while the answer was under way",
+            "httpStatusErrorCode": 403,
+        }

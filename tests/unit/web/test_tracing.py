@@ -1,0 +1,121 @@
+"""Traces: one span a request, the caller's child, without tokens; nothing imported when they are off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import TestClient
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from support.gateway_app import Served
+
+import gateway
+
+pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
+
+from gateway.config import Tracing, loads
+from gateway.door import Door
+from gateway.exchange import Route
+from gateway.guard import Guards
+from gateway.metrics import Metrics
+from gateway.response import WholeResponse
+from gateway.router import Router
+from gateway.serving.tracing import provider, tracing
+from gateway.sharing import Sharing, epoch_ms
+from gateway.watch import Watch
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture(params=[(1.0, "[127.0.0.0/8]")])
+async def traced(request):
+    sample_ratio, trusted = request.param
+    exporter = InMemorySpanExporter()
+    tracers = provider(Tracing("http://collector.test", sample_ratio=sample_ratio), exporter)
+
+    async def get_share(exchange):
+        if exchange.names["share"] == "broken":
+            raise RuntimeError("no")
+        return WholeResponse(b"ok")
+
+    config = loads(
+        "version: 1\nhost: 127.0.0.1\nport: 80\nshares: []\n"
+        f"gateway: {{anonymous: true, trustedProxies: {trusted}}}\n"
+    )
+    door = Door(
+        Router([Route("GET", "/shares/{share}", get_share, is_open=True)]),
+        Sharing.of(config),
+        Guards.of(config),
+        Watch(Metrics(), None, epoch_ms),
+        around=tracing(tracers),
+    )
+    client = TestClient(Served(door))
+    await client.start_server()
+
+    def spans():
+        tracers.force_flush()
+        return exporter.get_finished_spans()
+
+    yield client, spans
+    await client.close()
+    tracers.shutdown()
+
+
+async def test_a_request_is_one_span_of_its_callers_trace_and_names_no_token(traced):
+    client, spans = traced
+    headers = {"Authorization": "Bearer secret-token", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    await client.get("/shares/sales?pageToken=sealed", headers=headers)
+    (span,) = spans()
+    assert span.name == "get_share"
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert span.attributes["http.response.status_code"] == 200
+    assert span.attributes["delta_sharing.share"] == "sales"
+    assert "secret-token" not in str(span.to_json())
+    assert "sealed" not in str(span.to_json())
+
+
+CALLERS = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": "not a list of members"}
+
+
+@pytest.mark.parametrize("traced", [(0.0, "[]"), (0.0, "[10.0.0.0/8]")], indirect=True)
+async def test_a_stranger_forces_no_trace_and_writes_nothing_into_the_log(traced, caplog):
+    client, spans = traced
+    for _ in range(20):
+        await client.get("/shares/sales", headers=CALLERS)
+    assert spans() == ()
+    assert "not a list of members" not in caplog.text
+
+
+@pytest.mark.parametrize("traced", [(1.0, "[]")], indirect=True)
+async def test_the_own_ratio_decides_about_strangers_and_their_traces_are_not_continued(traced):
+    client, spans = traced
+    await client.get("/shares/sales", headers=CALLERS | {"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"})
+    (span,) = spans()
+    assert f"{span.context.trace_id:032x}" != TRACE
+    assert span.parent is None
+
+
+@pytest.mark.parametrize("traced", [(0.0, "[127.0.0.0/8]")], indirect=True)
+async def test_a_trusted_proxy_decides_what_is_traced(traced):
+    client, spans = traced
+    await client.get("/shares/sales", headers={"traceparent": CALLERS["traceparent"]})
+    await client.get("/shares/sales")
+    (span,) = spans()
+    assert f"{span.context.trace_id:032x}" == TRACE
+
+
+async def test_a_server_error_is_an_error_of_the_span(traced):
+    client, spans = traced
+    assert (await client.get("/shares/broken")).status == 500
+    (span,) = spans()
+    assert span.status.status_code is StatusCode.ERROR
+
+
+def test_nothing_of_it_is_imported_without_the_section():
+    code = (
+        "import sys, gateway.serving.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(gateway.__file__).parent.parent)
