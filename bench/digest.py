@@ -17,8 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from gateway.spark.digest import digest
 from gateway.spark.session import delta_session
+from gateway.spark.verify.digest import digest
 
 COLUMNS = [
     "id",

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from drain import TOKEN
 
-from gateway import _native, sharing
+from gateway import _native
+from gateway import state as sharing
 from gateway.__main__ import main as main_of_gateway
-from gateway.catalog import SharedTable
-from gateway.tables import Access, OpenTable, Tables
+from gateway.access.catalog import SharedTable
+from gateway.tables.registry import Access, OpenTable, Tables
 
 BUCKET = "bench"
 CONFIG = """

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import uvloop
 
-from gateway import recipient_command
-from gateway.commands import check, explain, token
+from gateway.access.recipient_store import RecipientError
+from gateway.cli import check, explain, token
+from gateway.cli import recipient as recipient_command
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
-from gateway.log_output import queued_logs
-from gateway.recipients import RecipientError
-from gateway.serving.run import serve
+from gateway.server.run import serve
+from gateway.server.supervisor import StartFailed
 from gateway.spark import cli as spark_commands
-from gateway.tables import LogError
-from gateway.workers import StartFailed
+from gateway.tables.registry import LogError
+from gateway.telemetry.log_output import queued_logs
 
 INTERRUPTED = 130
 """What a shell reports of a command that ended by SIGINT."""

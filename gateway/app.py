@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.door import Door
-from gateway.exchange import Route
-from gateway.guard import Guards
-from gateway.metrics import Metrics
-from gateway.router import Router
 from gateway.routes import changes, discovery, files, health, query, table
-from gateway.sharing import Sharing, epoch_ms
-from gateway.watch import Watch
+from gateway.state import Sharing, epoch_ms
+from gateway.telemetry.metrics import Metrics
+from gateway.web.context import Route
+from gateway.web.pipeline import Door
+from gateway.web.recorder import Watch
+from gateway.web.request_limits import Guards
+from gateway.web.router import Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.audit import AuditLog
     from gateway.config import Config
-    from gateway.door import Around
+    from gateway.telemetry.audit import AuditLog
+    from gateway.web.pipeline import Around
 
 
 def create_app(

@@ -48,6 +48,7 @@ QUICK_TESTS = [
         "unit/config/test_config",
         "unit/routes/test_error_rows",
         "unit/test_house",
+        "unit/test_layers",
         "unit/test_readme",
         "unit/routes/test_query",
         "integration/writers/test_golden",

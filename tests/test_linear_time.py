@@ -21,15 +21,15 @@ from aiohttp.test_utils import make_mocked_request
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from yarl import URL
 
-from gateway import watch
+from gateway.access.authentication import CredentialTable, identify
+from gateway.access.catalog import Catalog
+from gateway.access.sealed_tokens import Page, Refresh, Sealer
 from gateway.app import routes
-from gateway.auth import CredentialTable, identify
-from gateway.catalog import Catalog
 from gateway.config import Compression, TokenKey, loads
+from gateway.config.networks import client_address, parse_networks
 from gateway.config.secret import Secret
 from gateway.errors import GatewayError
-from gateway.networks import client_address, parse_networks
-from gateway.protocol import (
+from gateway.protocol.queries import (
     Capabilities,
     ChangesQuery,
     ListQuery,
@@ -38,11 +38,11 @@ from gateway.protocol import (
     file_id_scheme,
     parse_timestamp,
 )
-from gateway.router import Router
 from gateway.routes import files
-from gateway.stream import content_coding
-from gateway.tables import Snapshot, Tables
-from gateway.tokens import Page, Refresh, Sealer
+from gateway.tables.registry import Snapshot, Tables
+from gateway.web import recorder as watch
+from gateway.web.router import Router
+from gateway.web.stream import content_coding
 
 Parse = Callable[[str], object]
 

@@ -7,6 +7,7 @@ nearest known key. Secrets are `Secret` and print as stars.
 """
 
 from gateway.config.errors import ConfigError
+from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
 from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
 from gateway.config.secret import Secret
@@ -24,7 +25,6 @@ from gateway.config.sections import (
     TokenEntry,
     TokenKey,
 )
-from gateway.config.settings import CURRENT_VERSION, load, loads
 
 __all__ = [
     "CURRENT_VERSION",

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
 from gateway.config.locations import Location
+from gateway.config.networks import parse_networks
 from gateway.config.operation import (
     PROTECTS,
     Admin,
@@ -29,7 +30,6 @@ from gateway.config.operation import (
     setting,
 )
 from gateway.config.secret import Secret
-from gateway.networks import parse_networks
 
 CURRENT_VERSION = 1
 RECIPIENTS_DATABASE = "recipients.db"

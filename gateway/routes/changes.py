@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
 
-from gateway import stream
-from gateway.exchange import Exchange
-from gateway.protocol import ChangesQuery, ResponseFormat
-from gateway.requests import TableRequest
-from gateway.tables import Moment
-from gateway.tokens import Page
+from gateway.access.sealed_tokens import Page
+from gateway.protocol.queries import ChangesQuery, ResponseFormat
+from gateway.routes.table_request import TableRequest
+from gateway.tables.registry import Moment
+from gateway.web import stream
+from gateway.web.context import Exchange
 
 if TYPE_CHECKING:
-    from gateway.tables import Changes, StreamSummary
+    from gateway.tables.registry import Changes, StreamSummary
 
 
 async def changes(exchange: Exchange) -> web.StreamResponse:

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import orjson
 
-from gateway import catalog as shared
-from gateway.catalog import Schema, Share, SharedTable
-from gateway.errors import JSON_CONTENT_TYPE
-from gateway.exchange import Exchange
-from gateway.protocol import ListQuery
-from gateway.response import WholeResponse
-from gateway.tokens import InvalidToken
+from gateway.access import catalog as shared
+from gateway.access.catalog import Schema, Share, SharedTable
+from gateway.access.sealed_tokens import InvalidToken
+from gateway.protocol.queries import ListQuery
+from gateway.web.context import Exchange
+from gateway.web.error_response import JSON_CONTENT_TYPE
+from gateway.web.response import WholeResponse
 
 Item = TypeVar("Item", Share, Schema, SharedTable)
 

@@ -17,8 +17,8 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_request import BaseRequest
 
 from gateway.errors import NotFound, PermissionDenied
-from gateway.exchange import Exchange
-from gateway.response import SERVER
+from gateway.web.context import Exchange
+from gateway.web.response import SERVER
 
 
 class DataFile(web.FileResponse):

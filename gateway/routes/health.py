@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.errors import Unavailable
-from gateway.exchange import Exchange
-from gateway.response import WholeResponse
+from gateway.web.context import Exchange
+from gateway.web.response import WholeResponse
 
 TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 

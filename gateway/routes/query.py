@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from gateway import stream
-from gateway.exchange import Exchange
-from gateway.protocol import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
-from gateway.repeats import Repeated
-from gateway.requests import TableRequest
-from gateway.response import WholeResponse
-from gateway.tables import Moment, metadata_id_of, versions_of
-from gateway.tokens import InvalidToken, Page, Refresh
+from gateway.access.sealed_tokens import InvalidToken, Page, Refresh
+from gateway.protocol.queries import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
+from gateway.routes.table_request import TableRequest
+from gateway.tables.answer_cache import Repeated
+from gateway.tables.registry import Moment, metadata_id_of, versions_of
+from gateway.web import stream
+from gateway.web.context import Exchange
+from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
-    from gateway.tables import Changes, Snapshot, StreamSummary
+    from gateway.tables.registry import Changes, Snapshot, StreamSummary
 
 
 NO_HINTS = Hints()

@@ -5,10 +5,15 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.errors import NotFound
-from gateway.exchange import Exchange
-from gateway.protocol import NDJSON_CONTENT_TYPE, VERSION_HEADER, TimeTravel, timestamp_parameter
-from gateway.requests import TableRequest
-from gateway.response import WholeResponse
+from gateway.protocol.queries import (
+    NDJSON_CONTENT_TYPE,
+    VERSION_HEADER,
+    TimeTravel,
+    timestamp_parameter,
+)
+from gateway.routes.table_request import TableRequest
+from gateway.web.context import Exchange
+from gateway.web.response import WholeResponse
 
 
 async def version(exchange: Exchange) -> web.StreamResponse:

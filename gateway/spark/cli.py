@@ -17,7 +17,7 @@ if __name__ == "__main__":
     sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
 if TYPE_CHECKING:
-    from gateway.spark.verify import TableResult
+    from gateway.spark.verify.tables import TableResult
 
 MISSING = (
     "delta-gateway: this command runs on PySpark, which is not installed here.\n"
@@ -111,11 +111,11 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from gateway.spark import verify_report  # noqa: PLC0415
-    from gateway.spark.profile import Profile  # noqa: PLC0415
+    from gateway.spark.read.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
-    from gateway.spark.verify import VerifyOptions, verify  # noqa: PLC0415
+    from gateway.spark.verify import report as verify_report  # noqa: PLC0415
+    from gateway.spark.verify.tables import VerifyOptions, verify  # noqa: PLC0415
 
     targets = load_targets(arguments.config, arguments.table)
     Profile.load(arguments.profile)
@@ -171,7 +171,7 @@ def _generate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    from gateway.spark.generate import generate  # noqa: PLC0415
+    from gateway.spark.operations.generate import generate  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
     spark = delta_session("delta-gateway generate", jars=arguments.jars)
@@ -193,7 +193,7 @@ def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _fleet(arguments: argparse.Namespace) -> int:
-    from gateway.spark import fleet, fleet_report  # noqa: PLC0415
+    from gateway.spark.operations import fleet, fleet_report  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
 
@@ -219,7 +219,7 @@ def _usage_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _usage(arguments: argparse.Namespace) -> int:
-    from gateway.spark import usage, usage_report  # noqa: PLC0415
+    from gateway.spark.operations import usage, usage_report  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
     spark = delta_session("delta-gateway usage", jars=arguments.jars)

@@ -15,11 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from gateway.spark.actions import TableHead
-from gateway.spark.options import ReadOptions
-from gateway.spark.planning import FILE_NAME_FIELD, plan_changes, plan_snapshot, read_partition
-from gateway.spark.schema import CHANGE_FIELDS, shared_schema
-from gateway.spark.streaming import ShareStreamReader
+from gateway.spark.read.actions import TableHead
+from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.planning import FILE_NAME_FIELD, plan_changes, plan_snapshot, read_partition
+from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
+from gateway.spark.read.streaming import ShareStreamReader
 
 FORMAT = "delta-sharing"
 

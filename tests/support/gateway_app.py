@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 
+from gateway.access.authentication import token_hash
 from gateway.app import create_app
-from gateway.auth import token_hash
 from gateway.config import Config, loads
-from gateway.door import Door
+from gateway.web.pipeline import Door
 
 TOKENS = {name: f"token-of-{name}" for name in ("alice", "bob", "nobody")}
 TOKEN_KEYS = "  tokenKeys: [{id: k1, secret: a secret for the tests}]\n"

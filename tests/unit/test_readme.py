@@ -8,7 +8,7 @@ from run import ROOT
 
 from gateway.app import routes
 from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
-from gateway.errors import STATUS_OF
+from gateway.web.error_response import STATUS_OF
 
 CONFIGURATION = ROOT / "docs/configuration.md"
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ from support.process_resources import open_files, open_sockets, resident
 from support.waiting import until
 from tables.large_logs import make_log
 
-from gateway.recipients import RecipientDatabase
-from gateway.sharing import epoch_ms
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.state import epoch_ms
 
 ADDS = 15_000
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as f
 
-from gateway.spark.digest import EMPTY, Digest, digest, digest_by
+from gateway.spark.verify.digest import EMPTY, Digest, digest, digest_by
 
 NAN = float("nan")
 

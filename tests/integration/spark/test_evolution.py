@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 from support.plain_server import PlainServer
 
-from gateway.spark.actions import TableHead
-from gateway.spark.evolution import SchemaChanged, check_change_data, check_dataframe, check_stream
+from gateway.spark.read.actions import TableHead
+from gateway.spark.read.evolution import (
+    SchemaChanged,
+    check_change_data,
+    check_dataframe,
+    check_stream,
+)
 from gateway.spark.source import register
 
 MAPPED = "delta.columnMapping.mode = 'name'"

@@ -16,12 +16,12 @@ from tables.demo import ROWS as DEMO_ROWS
 from tables.golden import made_tables
 
 from gateway.spark import cli
-from gateway.spark.compare import compare_groups, compare_schemas
-from gateway.spark.digest import digest
-from gateway.spark.fleet import advise, look_at, survey
-from gateway.spark.generate import RECIPES, generate
+from gateway.spark.operations.fleet import advise, look_at, survey
+from gateway.spark.operations.generate import RECIPES, generate
 from gateway.spark.source import register
 from gateway.spark.targets import Target, load_targets
+from gateway.spark.verify.compare import compare_groups, compare_schemas
+from gateway.spark.verify.digest import digest
 
 # Delta 4.4 reads one table wrongly by its compacted log files: 23 rows, where the log has 5.
 GOLDEN_SETTINGS = FEW_ROWS | {"spark.databricks.delta.deltaLog.minorCompaction.useForReads": "false"}

@@ -9,8 +9,8 @@ from support.plain_server import PlainServer
 from support.spark_session import settings
 from tables.golden import location
 
-from gateway.spark.digest import digest
 from gateway.spark.source import register
+from gateway.spark.verify.digest import digest
 
 KNOWN = [
     "made/column-mapping-by-id/delta",

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import types as t
 from support.plain_server import PlainServer
 
-from gateway.spark.options import ReadOptions
-from gateway.spark.planning import SharePartition
+from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.planning import SharePartition
+from gateway.spark.read.streaming import Offset, ShareStreamReader
 from gateway.spark.source import register
-from gateway.spark.streaming import Offset, ShareStreamReader
 
 ROWS = 12
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import Action, AuditRecord
 from gateway.spark import cli
-from gateway.spark.usage import read_audit, upsert_usage, usage
+from gateway.spark.operations.usage import read_audit, upsert_usage, usage
+from gateway.telemetry.audit import Action, AuditRecord
 
 DAY_MS = 86_400_000
 FIRST_DAY_MS = 20_000 * DAY_MS

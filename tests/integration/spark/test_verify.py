@@ -14,12 +14,18 @@ from support.plain_server import PlainServer, Table
 from support.rewriting_proxy import Rewrite, RewritingProxy
 from support.spark_session import settings
 
-from gateway.spark import verify as verifying
-from gateway.spark.generate import generate
+from gateway.spark.operations.generate import generate
 from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
-from gateway.spark.verify import CONNECTOR_FORMAT, TableResult, VerifyOptions, draw_predicates, verify
-from gateway.spark.verify_report import html, junit, result_rows
+from gateway.spark.verify import tables as verifying
+from gateway.spark.verify.report import html, junit, result_rows
+from gateway.spark.verify.tables import (
+    CONNECTOR_FORMAT,
+    TableResult,
+    VerifyOptions,
+    draw_predicates,
+    verify,
+)
 
 ROWS = 120
 FAST = VerifyOptions(predicates=0, shown_rows=3)
@@ -141,7 +147,7 @@ class TestFaultsOfTheSource:
                 read = reader.read
 
                 def by_id(partition: Any) -> Iterator[Any]:
-                    from gateway.spark import decode  # noqa: PLC0415 - in the worker
+                    from gateway.spark.read import decode  # noqa: PLC0415 - in the worker
 
                     honest = decode.FileDecoder._change_column
 
@@ -174,7 +180,7 @@ class TestFaultsOfTheSource:
                 read = reader.read
 
                 def unmoved(partition: Any) -> Iterator[Any]:
-                    from gateway.spark import decode  # noqa: PLC0415 - in the worker
+                    from gateway.spark.read import decode  # noqa: PLC0415 - in the worker
 
                     honest = decode.FileCalendar
                     decode.FileCalendar = type("Same", (), {"of": lambda *_: honest()})  # type: ignore[misc]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.auth import CredentialTable, token_hash
+from gateway.access.authentication import CredentialTable, token_hash
 from gateway.config import loads
 
 EXPIRES = datetime(2027, 6, 30, tzinfo=UTC)

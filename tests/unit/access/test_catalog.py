@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.catalog import Catalog, Recipient, page
+from gateway.access.catalog import Catalog, Recipient, page
 from gateway.config import loads
 from gateway.errors import NotFound
 

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.auth import token_hash
-from gateway.config import loads
-from gateway.metrics import Metrics
-from gateway.networks import parse_networks
-from gateway.recipients import (
+from gateway.access.authentication import token_hash
+from gateway.access.credential_store import POLL_SECONDS, RecipientBook
+from gateway.access.recipient_store import (
     MAX_LIFE_SECONDS,
     DatabaseMissing,
     Purged,
@@ -28,8 +26,10 @@ from gateway.recipients import (
     RecipientNotFound,
     token_sha256,
 )
-from gateway.serving.book import POLL_SECONDS, RecipientBook
-from gateway.serving.stored import StoredReader
+from gateway.access.stored_recipients import StoredReader
+from gateway.config import loads
+from gateway.config.networks import parse_networks
+from gateway.telemetry.metrics import Metrics
 
 
 class Clock:
@@ -380,7 +380,7 @@ def test_another_process_change_is_seen_by_polling_and_our_own_reading_is_not(da
     before = reader.read()
     assert reader.read() is before
     code = (
-        "import sys, pathlib; from gateway.recipients import RecipientDatabase\n"
+        "import sys, pathlib; from gateway.access.recipient_store import RecipientDatabase\n"
         "RecipientDatabase(pathlib.Path(sys.argv[1]), now_ms=lambda: 5).add('bob')"
     )
     subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "state" / "recipients.db")], check=True)
@@ -498,8 +498,8 @@ async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
 async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(
     database, clock, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("gateway.serving.book.PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("gateway.serving.stored.BUSY_SECONDS", 2.0)
+    monkeypatch.setattr("gateway.access.credential_store.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.access.stored_recipients.BUSY_SECONDS", 2.0)
     path = tmp_path / "state" / "recipients.db"
     token = database.add("alice", shares=["sales"]).token
     book = Book(path, clock)
@@ -629,7 +629,7 @@ def test_what_a_server_reads_in_steps_is_what_the_database_holds(tmp_path_factor
 
 
 def test_ranges_are_split_as_they_grow(clock, tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.serving.stored.RANGE_RECIPIENTS", 3)
+    monkeypatch.setattr("gateway.access.stored_recipients.RANGE_RECIPIENTS", 3)
     path = tmp_path / "r.db"
     database, reader = RecipientDatabase(path, now_ms=clock), StoredReader(path)
     for number in range(40):

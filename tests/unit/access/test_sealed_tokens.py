@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.access.sealed_tokens import InvalidToken, Sealer, digest
 from gateway.config import Secret, TokenKey
-from gateway.tokens import InvalidToken, Sealer, digest
 
 NOW_MS = 1_700_000_000_000
 KEYS = [

@@ -14,9 +14,9 @@ import pytest
 from support.gateway_app import recipients
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share
 
-from gateway import catalog as catalog_room
-from gateway.auth import token_hash
-from gateway.catalog import Catalog, Recipient
+from gateway.access import catalog as catalog_room
+from gateway.access.authentication import token_hash
+from gateway.access.catalog import Catalog, Recipient
 from gateway.config import loads
 from gateway.errors import NotFound
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.admin import Administration, Reloaded, create_admin_app
-from gateway.admin_document import DOCUMENT
-from gateway.recipients import RecipientDatabase, token_sha256
-from gateway.workers import WorkerReload
+from gateway.access.recipient_store import RecipientDatabase, token_sha256
+from gateway.admin.app import Administration, Reloaded, WorkerReload, create_admin_app
+from gateway.admin.openapi import DOCUMENT
 
 NOW_MS = 1_700_000_000_000
 TOKEN = "the-admin-token"

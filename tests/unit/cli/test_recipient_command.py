@@ -18,9 +18,9 @@ from datetime import datetime
 import pytest
 from run import ROOT
 
-from gateway import recipients
 from gateway.__main__ import main
-from gateway.commands.profile_file import ProfileFile
+from gateway.access import recipient_store as recipients
+from gateway.cli.profile_file import ProfileFile
 
 CONFIG = """
 version: 1
@@ -146,7 +146,7 @@ def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkey
         raise failure
 
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.serving.administration.change_record", fail)
+        patched.setattr("gateway.admin.setup.change_record", fail)
         if failure is KeyboardInterrupt:
             assert run(*operation, "--profile", profile)[0] == 130
         else:
@@ -201,7 +201,7 @@ def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys,
     capsys.readouterr()
     code = (
         "import os, sys\n"
-        "from gateway import recipients\n"
+        "from gateway.access import recipient_store as recipients\n"
         "from gateway.__main__ import main\n"
         "packed = recipients._pack\n"
         "def pack(detail):\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, ConfigError, Location, Secret, load, loads
-from gateway.config.credentials import default_credentials, default_region
+from gateway.storage.aws.credentials import default_credentials, default_region
 
 REFERENCE = """
 # The format version of this config file

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.config import loads
 from gateway.config.operation import RecipientLimits
-from gateway.guard import Guards
-from gateway.limits import (
+from gateway.limits.admission import (
     RETRY_AFTER_CEILING_SECONDS,
     Admission,
     DrainRate,
@@ -29,7 +28,8 @@ from gateway.limits import (
     TokenBucket,
     share_of,
 )
-from gateway.memory import machine_bytes, remembered, resident_bytes, return_memory
+from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes, return_memory
+from gateway.web.request_limits import Guards
 
 
 @asynccontextmanager
@@ -285,7 +285,7 @@ def test_freed_memory_goes_back_to_the_system():
 
 THREADS = """
 import ctypes, sys, threading
-from gateway.memory import bound_heaps
+from gateway.limits.process_memory import bound_heaps
 bound_heaps(int(sys.argv[1]))
 library = ctypes.CDLL(None)
 library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidParameter, MalformedRequest, UnsupportedOperation
-from gateway.protocol import (
+from gateway.protocol.queries import (
     MAX_INT64,
     Capabilities,
     ChangesQuery,

@@ -19,7 +19,7 @@ from support.gateway_app import PREFIX, Clock, bearer, error_of, serve
 from tables.small_tables import FIRST_MS, SECRET_PLACE, configuration, lay_out
 
 from gateway.app import routes
-from gateway.errors import STATUS_OF
+from gateway.web.error_response import STATUS_OF
 
 Client = TestClient[Any, Any]
 Expected = tuple[int, str]

@@ -21,8 +21,9 @@ from tables.small_tables import (
 )
 
 from gateway import _native
-from gateway.errors import STATUS_OF, GatewayError, answer
-from gateway.protocol import CAPABILITIES_HEADER
+from gateway.errors import GatewayError
+from gateway.protocol.queries import CAPABILITIES_HEADER
+from gateway.web.error_response import STATUS_OF, answer
 
 Client = TestClient[Any, Any]
 

@@ -15,9 +15,9 @@ from support.gateway_app import PREFIX, Clock, error_of, serve
 from yarl import URL
 
 from gateway import _native
+from gateway.access.sealed_tokens import Sealer
 from gateway.config import Config, Secret, TokenKey
 from gateway.routes.files import spelling
-from gateway.tokens import Sealer
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000

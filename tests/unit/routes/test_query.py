@@ -18,9 +18,9 @@ from yarl import URL
 
 from gateway import _native
 from gateway.config import loads
-from gateway.protocol import Capabilities
-from gateway.requests import TableRequest
-from gateway.sharing import Sharing
+from gateway.protocol.queries import Capabilities
+from gateway.routes.table_request import TableRequest
+from gateway.state import Sharing
 
 Client = TestClient[Any, Any]
 

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from support.gateway_app import PREFIX, Clock, bearer, error_of, serve
 from tables.small_tables import FIRST_MS, TABLE, configuration, lay_out, metadata
 
-from gateway.memory import resident_bytes
+from gateway.limits.process_memory import resident_bytes
 
 Client = TestClient[Any, Any]
 CAPABILITIES = "delta-sharing-capabilities"

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from gateway.reload import Reloader, stamp
+from gateway.server.reload import Reloader, stamp
 
 
 @pytest.fixture

@@ -19,13 +19,13 @@ from support.gateway_process import storage
 from support.versitygw import VersityGw, free_port
 from tables.small_tables import FIRST_MS, lay_out
 
-from gateway.auth import token_hash
+from gateway.access.authentication import token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.reference import keys
-from gateway.serving.handed import Handed
-from gateway.serving.process import NeedsRestart, accepted
-from gateway.serving.process import Served as Process
+from gateway.server.process import NeedsRestart, accepted
+from gateway.server.process import Served as Process
+from gateway.server.worker_secrets import Handed
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "docs/configuration.md"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"

@@ -14,13 +14,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.workers import CannotListen, StartFailed, Supervisor, allow_restart, bind
+from gateway.server.supervisor import CannotListen, StartFailed, Supervisor, allow_restart, bind
 
 HANDED = "a secret that all workers have: " + "x" * 1_000_000
 SERVER = """
 import asyncio, os, signal, sys
 from aiohttp import web
-from gateway.workers import Slot
+from gateway.server.supervisor import Slot
 
 slot = Slot.of_environment(os.environ)
 
@@ -129,7 +129,7 @@ async def test_stopping_lets_streams_finish_and_takes_no_new_connection():
 
 async def test_a_worker_that_does_not_drain_is_killed():
     stubborn = (
-        "import os, signal, time; from gateway.workers import Slot\n"
+        "import os, signal, time; from gateway.server.supervisor import Slot\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN); Slot.of_environment(os.environ).ready()\n"
         "time.sleep(60)"
     )
@@ -153,7 +153,7 @@ async def test_a_worker_that_cannot_start_ends_the_start_with_its_code():
 async def test_workers_end_when_their_supervisor_is_killed():
     code = (
         "import asyncio, os, sys\n"
-        "from gateway.workers import Supervisor, bind\n"
+        "from gateway.server.supervisor import Supervisor, bind\n"
         "async def main():\n"
         "    command = [sys.executable, '-P', '-c', sys.argv[1]]\n"
         "    supervisor = Supervisor(command, bind('127.0.0.1', 0, 2), environment=os.environ)\n"

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from gateway.spark.calendars import _DAY_SWITCHES, FileCalendar, days_of
-from gateway.spark.calendars import _ancient_day as ancient_day
-from gateway.spark.calendars import _zone_rules as zone_rules
+from gateway.spark.read.calendars import _DAY_SWITCHES, FileCalendar, days_of
+from gateway.spark.read.calendars import _ancient_day as ancient_day
+from gateway.spark.read.calendars import _zone_rules as zone_rules
 
 SPARK_3 = {b"org.apache.spark.version": b"3.5.1"}
 SPARK_2 = {b"org.apache.spark.version": b"2.4.8"}

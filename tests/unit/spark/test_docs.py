@@ -8,7 +8,7 @@ import pytest
 from run import ROOT
 
 from gateway.spark import cli
-from gateway.spark.options import ReadOptions
+from gateway.spark.read.options import ReadOptions
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTION = README.split("\n## Spark pipeline\n")[1].split("\n## ")[0]

@@ -17,12 +17,12 @@ COLUMNS = 4
 ROW_BYTES = 64
 READER = """
 import json, sys
-from gateway.spark.actions import DataFile, FileKind, TableHead
-from gateway.spark.client import Query, TableName
-from gateway.spark.decode import FileDecoder, TableShape
-from gateway.spark.fetch import FileFetcher, Origin
-from gateway.spark.profile import Profile
-from gateway.spark.schema import delta_schema
+from gateway.spark.read.actions import DataFile, FileKind, TableHead
+from gateway.spark.read.client import Query, TableName
+from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.fetch import FileFetcher, Origin
+from gateway.spark.read.profile import Profile
+from gateway.spark.read.schema import delta_schema
 
 def peak():
     # What getrusage says holds the memory of the process that started this one.

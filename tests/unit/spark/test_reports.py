@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 from gateway.spark import report
-from gateway.spark.verify import Check, TableResult
-from gateway.spark.verify_report import html, junit, result_rows
+from gateway.spark.verify.report import html, junit, result_rows
+from gateway.spark.verify.tables import Check, TableResult
 
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 

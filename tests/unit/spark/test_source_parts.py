@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from pyspark.sql.variant_utils import VariantUtils
 from support.scripted_server import HEAD, Answers, file_line, listening
 
-from gateway.spark.actions import (
+from gateway.spark.read.actions import (
     DataFile,
     DeletionVector,
     FileKind,
@@ -22,13 +22,13 @@ from gateway.spark.actions import (
     parse_file,
     parse_head,
 )
-from gateway.spark.client import Query, TableName
-from gateway.spark.decode import FileDecoder, TableShape
-from gateway.spark.options import ReadOptions
-from gateway.spark.profile import Profile, ProfileError
-from gateway.spark.schema import CHANGE_FIELDS, partition_scalar, shared_schema
-from gateway.spark.tasks import append_tasks, change_tasks, pack, snapshot_tasks
-from gateway.spark.transport import HttpError, RangedFile, Transport
+from gateway.spark.read.client import Query, TableName
+from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.profile import Profile, ProfileError
+from gateway.spark.read.schema import CHANGE_FIELDS, partition_scalar, shared_schema
+from gateway.spark.read.tasks import append_tasks, change_tasks, pack, snapshot_tasks
+from gateway.spark.read.transport import HttpError, RangedFile, Transport
 
 
 def field(name: str, kind: Any, **metadata: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from gateway.breaker import Breaker, State, StorageCalls, StorageDown
 from gateway.config.operation import StorageFaults
+from gateway.storage.breaker import Breaker, State, StorageCalls, StorageDown
 
 
 class Unreachable(Exception):

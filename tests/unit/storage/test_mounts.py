@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import Location
-from gateway.mounts import mount_of, mount_points, parse
-from gateway.storages import name_of
+from gateway.storage.mounts import mount_of, mount_points, parse
+from gateway.storage.registry import name_of
 
 ROWS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

@@ -13,13 +13,13 @@ import orjson
 import pytest
 
 from gateway import _native
+from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Secret, loads
-from gateway.config.credentials import S3Credentials
-from gateway.config.roles import NoRole, role_of
-from gateway.sharing import Sharing
-from gateway.storages import Keys, renew
-from gateway.tables import Moment, OpenTable
-from gateway.tokens import InvalidToken
+from gateway.state import Sharing
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.roles import NoRole, role_of
+from gateway.storage.registry import Keys, renew
+from gateway.tables.registry import Moment, OpenTable
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, Clock, bearer, recipients, serve
 from tables.large_logs import make_log
 
-from gateway.repeats import MAX_ANSWER_BYTES, MAX_ANSWERS, Repeated, Repeats
 from gateway.routes import query
+from gateway.tables.answer_cache import MAX_ANSWER_BYTES, MAX_ANSWERS, Repeated, Repeats
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_750_000_000_250

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit import Action, AuditLog, AuditRecord
+from gateway.telemetry.audit import Action, AuditLog, AuditRecord
 
 
 def record(**changes):

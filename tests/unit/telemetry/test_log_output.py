@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.gateway_directory import PACKAGE, Gateway
 
-from gateway.log_output import PIPE_BYTES, QUEUE_BYTES, LogWriter, log_counts, queued_logs
+from gateway.telemetry.log_output import PIPE_BYTES, QUEUE_BYTES, LogWriter, log_counts, queued_logs
 
 LOST = "delta_gateway_log_lines_total"
 

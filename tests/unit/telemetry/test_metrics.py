@@ -17,11 +17,19 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from run import ROOT
 
-from gateway.limits import Excess
-from gateway.memory import resident_bytes
-from gateway.metrics import EXCESSES, PREFIX, Metrics, SupervisorMetrics, forget_worker, probes, workers_page
+from gateway.limits.admission import Excess
+from gateway.limits.process_memory import resident_bytes
+from gateway.telemetry.metrics import (
+    EXCESSES,
+    PREFIX,
+    Metrics,
+    SupervisorMetrics,
+    forget_worker,
+    probes,
+    workers_page,
+)
 
-MONITORING = ROOT / "gateway" / "monitoring"
+MONITORING = ROOT / "gateway" / "telemetry" / "dashboards"
 NAME = re.compile(rf"\b{PREFIX}_\w+")
 
 
@@ -93,7 +101,7 @@ def test_names_and_help_follow_the_rules_of_prometheus():
 
 WORKER = """
 import sys
-from gateway.metrics import Metrics
+from gateway.telemetry.metrics import Metrics
 metrics = Metrics()
 metrics.requests.labels("query", "200").inc(3)
 metrics.streams.set(2)
@@ -178,7 +186,7 @@ def test_a_level_goes_down_as_it_went_up():
 
 
 async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
-    monkeypatch.setattr("gateway.metrics.LAG_PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.telemetry.metrics.LAG_PROBE_SECONDS", 0.01)
     metrics = Metrics()
     async with probes(metrics, resident_bytes):
         await asyncio.sleep(0.1)
@@ -189,7 +197,7 @@ async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
 
 
 async def test_a_look_that_fails_is_told_and_the_next_one_comes(monkeypatch, caplog):
-    monkeypatch.setattr("gateway.metrics.LAG_PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.telemetry.metrics.LAG_PROBE_SECONDS", 0.01)
     looks = []
 
     def failing():

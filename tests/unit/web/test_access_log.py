@@ -13,9 +13,9 @@ from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.gateway_directory import Gateway
 
 from gateway import _native
-from gateway.audit import AuditLog
+from gateway.access.sealed_tokens import Sealer
 from gateway.config import Secret, TokenKey
-from gateway.tokens import Sealer
+from gateway.telemetry.audit import AuditLog
 
 FILE_BYTES = 32 * 1024 * 1024
 

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.gateway_app import PREFIX, bearer, recipients, serve
 
+from gateway.access.catalog import Catalog
 from gateway.app import routes
-from gateway.audit import AuditLog
-from gateway.catalog import Catalog
 from gateway.errors import MethodNotAllowed, NoSuchPath
-from gateway.exchange import Exchange, Route
-from gateway.response import WholeResponse
-from gateway.router import Router
+from gateway.telemetry.audit import AuditLog
+from gateway.web.context import Exchange, Route
+from gateway.web.response import WholeResponse
+from gateway.web.router import Router
 
 Client = TestClient[Any, Any]
 ROUTER = Router(routes(PREFIX))

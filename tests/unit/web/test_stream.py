@@ -19,10 +19,10 @@ from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, bearer, recipients, serve
 from tables.large_logs import make_log
 
-from gateway.audit import AuditLog
 from gateway.config import Compression, Config
-from gateway.sharing import Sharing
-from gateway.stream import content_coding
+from gateway.state import Sharing
+from gateway.telemetry.audit import AuditLog
+from gateway.web.stream import content_coding
 
 Client = TestClient[Any, Any]
 ADDS, ROWS_PER_GROUP = 30_000, 5_000

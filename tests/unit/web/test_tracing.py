@@ -17,15 +17,15 @@ import gateway
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 from gateway.config import Tracing, loads
-from gateway.door import Door
-from gateway.exchange import Route
-from gateway.guard import Guards
-from gateway.metrics import Metrics
-from gateway.response import WholeResponse
-from gateway.router import Router
-from gateway.serving.tracing import provider, tracing
-from gateway.sharing import Sharing, epoch_ms
-from gateway.watch import Watch
+from gateway.state import Sharing, epoch_ms
+from gateway.telemetry.metrics import Metrics
+from gateway.web.context import Route
+from gateway.web.pipeline import Door
+from gateway.web.recorder import Watch
+from gateway.web.request_limits import Guards
+from gateway.web.response import WholeResponse
+from gateway.web.router import Router
+from gateway.web.tracing import provider, tracing
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -116,6 +116,6 @@ async def test_a_server_error_is_an_error_of_the_span(traced):
 
 def test_nothing_of_it_is_imported_without_the_section():
     code = (
-        "import sys, gateway.serving.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
+        "import sys, gateway.server.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(gateway.__file__).parent.parent)

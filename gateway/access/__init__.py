@@ -1,0 +1,1 @@
+"""Who may read what: the catalog of shares, bearer tokens, sealed tokens, stored recipients."""

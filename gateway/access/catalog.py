@@ -1,0 +1,218 @@
+"""What is shared: Share > Schema > SharedTable, found for a recipient.
+
+In: the configuration's shares and the names of a request. Out: frozen values with stable ids. Names compare
+without case; a name that is not granted and one that does not exist raise the same `NotFound`, after the same
+work. Spark sends a blank as `+`, so a name is first taken as it stands and then with `+` as a blank.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from gateway.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry
+    from gateway.config.networks import Network
+
+EVERY_SHARE = "*"
+ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
+
+
+class HasName(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str:
+        """The name as configured."""
+
+
+Named = TypeVar("Named", bound=HasName)
+Default = TypeVar("Default")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """Who asks, and the shares granted to them, in lower case; `*` grants every share.
+
+    `networks` are those from which they may come; none lets them come from anywhere.
+    """
+
+    name: str
+    shares: frozenset[str]
+    networks: tuple[Network, ...] = ()
+
+    def may_read(self, share: Share) -> bool:
+        """Whether a share is granted."""
+        return EVERY_SHARE in self.shares or share.name.casefold() in self.shares
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTable:
+    """One table of a schema, with what its recipients may see of its history."""
+
+    name: str
+    schema: str
+    share: str
+    share_id: str
+    id: str
+    location: Location
+    history_shared: bool
+    start_version: int
+
+    def __hash__(self) -> int:
+        # That of all values would be made anew for each request.
+        return hash(self.id)
+
+    @property
+    def full_name(self) -> str:
+        """`share.schema.table`."""
+        return f"{self.share}.{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema and its tables, in the configuration's order."""
+
+    name: str
+    share: str
+    tables: Names[SharedTable]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share and its schemas, in the configuration's order."""
+
+    name: str
+    id: str
+    schemas: Names[Schema]
+
+    def tables(self) -> list[SharedTable]:
+        """All tables of all schemas, in order."""
+        return [table for schema in self.schemas for table in schema.tables]
+
+
+class Names(Generic[Named]):
+    """Named things in order, found without case: by the name, or by it with `+` for its blanks."""
+
+    def __init__(self, items: Iterable[Named]) -> None:
+        self._items = tuple(items)
+        self._exact = {item.name.casefold(): item for item in self._items}
+        self._form_encoded = {item.name.casefold().replace(" ", "+"): item for item in reversed(self._items)}
+
+    def __iter__(self) -> Iterator[Named]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def find(self, name: str, absent: Default) -> Named | Default:
+        """The item of that name, or `absent`.
+
+        The same steps run whatever there is: a clock learns nothing of names that are not granted.
+        """
+        folded = name.casefold()
+        return self._exact.get(folded, self._form_encoded.get(folded, absent))
+
+
+NO_SHARE = Share("", "", Names(()))
+"""Stands where none was found."""
+
+
+class Catalog:
+    """Everything that is shared."""
+
+    def __init__(self, shares: Iterable[Share]) -> None:
+        self._shares = Names(shares)
+        self._tables = tuple(table for share in self._shares for table in share.tables())
+
+    @staticmethod
+    def of(entries: Iterable[ShareEntry]) -> Catalog:
+        """Build the catalog of a configuration."""
+        return Catalog(_share(entry) for entry in entries)
+
+    def tables(self) -> Iterable[SharedTable]:
+        """All tables of all shares."""
+        return self._tables
+
+    def shares_of(self, recipient: Recipient) -> list[Share]:
+        """The granted shares, in order."""
+        return [share for share in self._shares if recipient.may_read(share)]
+
+    def share(self, recipient: Recipient, share: str) -> Share:
+        """Find a granted share. Raises NotFound."""
+        found = self._granted(recipient, share)
+        if found is None:
+            raise NotFound("no such share, or it is not shared with you")
+        return found
+
+    def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
+        """Find a schema of a granted share. Raises NotFound."""
+        found = self._granted(recipient, share)
+        inner = found.schemas.find(schema, None) if found else None
+        if inner is None:
+            raise NotFound("no such schema, or it is not shared with you")
+        return inner
+
+    def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
+        """Find a table of a granted share. Raises NotFound."""
+        found = self._granted(recipient, share)
+        inner = found.schemas.find(schema, None) if found else None
+        innermost = inner.tables.find(table, None) if inner else None
+        if innermost is None:
+            raise NotFound("no such table, or it is not shared with you")
+        return innermost
+
+    def _granted(self, recipient: Recipient, share: str) -> Share | None:
+        """A granted share. Step by step, one that is absent is found out as one that is not granted."""
+        found = self._shares.find(share, NO_SHARE)
+        if not recipient.may_read(found) or found is NO_SHARE:
+            return None
+        return found
+
+
+def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:
+    """Choose the page of a listing that follows the item called `after`.
+
+    Gives the indexes of the page and the name that the next page comes after: the empty string when that is
+    the first page again, None when nothing follows. Raises KeyError when `after` is no longer listed.
+    """
+    start = 0
+    if after:
+        if after not in names:
+            raise KeyError(after)
+        start = names.index(after) + 1
+    stop = min(start + limit, len(names))
+    more = stop < len(names)
+    return range(start, stop), (names[stop - 1] if stop else "") if more else None
+
+
+def _share(entry: ShareEntry) -> Share:
+    identity = entry.id or _stable_id(entry.name)
+    return Share(entry.name, identity, Names(_schema(entry, identity, schema) for schema in entry.schemas))
+
+
+def _schema(share: ShareEntry, share_id: str, schema: SchemaEntry) -> Schema:
+    tables = Names(_table(share, share_id, schema, table) for table in schema.tables)
+    return Schema(schema.name, share.name, tables)
+
+
+def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEntry) -> SharedTable:
+    return SharedTable(
+        name=table.name,
+        schema=schema.name,
+        share=share.name,
+        share_id=share_id,
+        id=table.id or _stable_id(share.name, schema.name, table.name),
+        location=table.location,
+        history_shared=table.history_shared,
+        start_version=table.start_version,
+    )
+
+
+def _stable_id(*names: str) -> str:
+    return str(uuid.uuid5(ID_NAMESPACE, "/".join(name.casefold() for name in names)))

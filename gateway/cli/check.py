@@ -1,0 +1,193 @@
+"""`delta-gateway check -c FILE`: opens every table and fetches the first byte of one signed file of each.
+
+Prints a table of what recipients will find, and exits with 1 when anything would fail them. Files of local
+tables are looked up as the files route would, because no server runs yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import orjson
+
+from gateway.access.catalog import SharedTable
+from gateway.access.stored_recipients import StoredReader
+from gateway.cli.text_table import drawn
+from gateway.config import Config, load
+from gateway.errors import GatewayError
+from gateway.routes.files import inside, split
+from gateway.server.tls import server_context
+from gateway.state import Sharing
+from gateway.tables.registry import AnswerOptions, LogError, Snapshot, Tables, read_whole
+from gateway.telemetry.audit import AuditLog
+
+FETCH_TIMEOUT_SECONDS = 30
+PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
+SPARK_FEATURES = PYTHON_FEATURES | {
+    "typewidening",
+    "typewidening-preview",
+    "varianttype",
+    "varianttype-preview",
+}
+
+
+class NotReadable(Exception):
+    """A file that a recipient could not fetch; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A row of the table."""
+
+    table: str
+    version: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    features: str = ""
+    readers: str = ""
+    problem: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check a configuration."""
+    config = load(arguments.config)
+    findings = list(check(config))
+    rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
+    sys.stdout.write(drawn(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n")
+    failed = [finding for finding in findings if finding.problem]
+    for finding in failed:
+        sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
+    sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
+    troubles = list(server_troubles(config))
+    for trouble in troubles:
+        sys.stdout.write(f"The server would not start: {trouble}\n")
+    return 1 if failed or troubles else 0
+
+
+def server_troubles(config: Config) -> Iterable[str]:
+    """What would keep a server from starting, beside its tables. Creates nothing."""
+    audit = config.gateway.audit
+    if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
+        yield f"the audit log {audit.file} cannot be written: {trouble}"
+    for look in (server_context, read_recipients):
+        try:
+            look(config)
+        except (OSError, ValueError) as reason:
+            yield str(reason)
+
+
+def read_recipients(config: Config) -> None:
+    """Read the recipients' database, if it is there. Raises OSError and ValueError."""
+    if config.recipients_database.exists():
+        reader = StoredReader(config.recipients_database)
+        try:
+            reader.read()
+        except sqlite3.Error as reason:
+            raise OSError(f"the recipients' database cannot be read: {reason}") from None
+        finally:
+            reader.close()
+
+
+def check(config: Config) -> Iterable[Finding]:
+    """Look at every table of a configuration."""
+    sharing = Sharing.of(config)
+    try:
+        for table in sharing.catalog.tables():
+            yield check_table(sharing, table)
+    finally:
+        sharing.tables.close()
+
+
+def check_table(sharing: Sharing, table: SharedTable) -> Finding:
+    """Look at one table. Its failure is its own."""
+    try:
+        snapshot = sharing.tables.open(table).snapshot()
+        files, size = snapshot.totals()
+        fetch_one(sharing, table, snapshot)
+    except LogError as error:
+        return Finding(table.full_name, problem=f"{error}: {error.detail}" if error.detail else str(error))
+    except (GatewayError, NotReadable, OSError) as error:
+        return Finding(table.full_name, problem=str(error))
+    return Finding(
+        table=table.full_name,
+        version=snapshot.version,
+        files=files,
+        bytes=size,
+        features=", ".join(snapshot.client_reader_features),
+        readers=readers(snapshot),
+    )
+
+
+def readers(snapshot: Snapshot) -> str:
+    """Which clients can read a table."""
+    needed = {feature.lower() for feature in snapshot.client_reader_features}
+    if not snapshot.needs_delta_format:
+        return "all"
+    able = [
+        name
+        for name, features in (("Python 1.4", PYTHON_FEATURES), ("Spark 4", SPARK_FEATURES))
+        if needed <= features
+    ]
+    return ", ".join(able) or "none known"
+
+
+def fetch_one(sharing: Sharing, table: SharedTable, snapshot: Snapshot) -> None:
+    """Sign one file and fetch its first byte. Raises NotReadable, LogError."""
+    opened = sharing.tables.open(table)
+    options = AnswerOptions(
+        opened.signers,
+        response_format="delta",
+        now_ms=sharing.now_ms(),
+        lifetime_seconds=sharing.config.pre_signed_url_timeout_seconds,
+        max_files=1,
+    )
+    chunks = snapshot.files(options)
+    lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]
+    for line in lines:
+        if "file" in line:
+            url = line["file"]["deltaSingleAction"]["add"]["path"]
+            if table.location.kind == "file":
+                _fetch_local(sharing.tables, sharing.config, url)
+            else:
+                _fetch(url)
+
+
+def _fetch(url: str) -> None:
+    request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - we signed it
+    try:
+        with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS) as response:  # noqa: S310
+            response.read(1)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise NotReadable(f"a signed URL answers {error.code}: {_reason(error.code)}") from None
+    except OSError as error:
+        raise NotReadable(f"a signed URL cannot be reached ({type(error).__name__})") from None
+
+
+def _fetch_local(tables: Tables, config: Config, url: str) -> None:
+    path = urllib.parse.urlsplit(url).path.removeprefix(urllib.parse.urlsplit(config.public_url).path)
+    identity, key = split(path, f"{config.prefix}/files/")
+    root = tables.local_root(identity)
+    found = inside(root, key) if root is not None else None
+    if found is None:
+        raise NotReadable("a data file is missing, or lies outside of the table's directory")
+    with found.open("rb") as file:
+        file.read(1)
+
+
+def _reason(status: int) -> str:
+    known = {403: "the credentials may not read the data files", 404: "a data file is missing"}
+    return known.get(status, "look at the storage's own log")

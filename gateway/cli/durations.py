@@ -1,0 +1,37 @@
+"""Lengths of time on the command line: `90d`, `12h`, `30m`, `45s`, `2w`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from gateway.access.recipient_store import MAX_LIFE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DAY_SECONDS = 86_400
+
+_LENGTH = re.compile(r"([0-9]{1,12})([smhdw])")
+_SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": DAY_SECONDS, "w": 7 * DAY_SECONDS}
+
+
+def seconds(text: str) -> int:
+    """Read a length of time, in seconds, as a type of argparse. Raises ArgumentTypeError."""
+    match = _LENGTH.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is no length of time; accepted: 90d, 12h, 30m, 45s, 2w")
+    found = int(match.group(1)) * _SECONDS[match.group(2)]
+    if found > MAX_LIFE_SECONDS:
+        most = MAX_LIFE_SECONDS // DAY_SECONDS
+        raise argparse.ArgumentTypeError(f"'{text}' is too long; accepted: up to {most}d")
+    return found
+
+
+def life(text: str) -> int:
+    """Read the life of a token, which is a length of time of a second or more."""
+    found = seconds(text)
+    if found == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no life of a token; accepted: 1s and more")
+    return found

@@ -1,0 +1,278 @@
+"""`delta-gateway recipient`: the recipients' database from the command line.
+
+In: parsed arguments. Out: the result on the standard output, and for a new token its profile file (or its
+text on the standard output, without `--profile`). A profile is written before the token counts, so one that
+cannot be written changes nothing. Running servers see a change within a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.access.recipient_store import (
+    DatabaseMissing,
+    RecipientDatabase,
+    RecipientError,
+    RecipientRecord,
+    profile,
+)
+from gateway.admin.setup import endpoint, open_audit, open_database
+from gateway.cli.durations import life, seconds
+from gateway.cli.profile_file import PrintedProfile, ProfileFile
+from gateway.config import Config, load
+from gateway.state import epoch_ms
+from gateway.telemetry.audit import AuditLog
+
+LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
+NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
+READING = frozenset({"show", "list"})
+
+
+class _AnyOrder(argparse.ArgumentParser):
+    """A parser whose options may stand between its positional arguments (`grant NAME -c FILE SHARE`)."""
+
+    _is_parsing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, which by itself takes what follows the option for unknown arguments."""
+        if self._is_parsing:
+            return super().parse_known_args(args, namespace)
+        self._is_parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._is_parsing = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the operations and their arguments."""
+    operations = parser.add_subparsers(
+        dest="operation", required=True, metavar="OPERATION", parser_class=_AnyOrder
+    )
+
+    def operation(name: str, told: str, *, named: bool = True) -> argparse.ArgumentParser:
+        added = operations.add_parser(name, help=told, description=told)
+        added.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+        if named:
+            added.add_argument("name", metavar="NAME")
+        return added
+
+    add = operation("add", "add a recipient and write its profile")
+    add.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
+    add.add_argument("--allow", dest="networks", action="append", default=[], metavar="NETWORK")
+    add.add_argument("--comment", default="")
+    rotate = operation("rotate", "give a new token; the old one lives on for a while")
+    rotate.add_argument("--old-expires", type=seconds, default=0, metavar="24h", help="life of the old one")
+    for parser_of_token in (add, rotate):
+        parser_of_token.add_argument("--expires", type=life, metavar="90d", help="life of the new token")
+        parser_of_token.add_argument("--profile", type=Path, metavar="FILE", help="else it is printed")
+        parser_of_token.add_argument("--overwrite", action="store_true", help="replace an older profile")
+    revoke = operation("revoke", "end all tokens at once, or take shares back")
+    revoke.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
+    grant = operation("grant", "grant shares, or set the networks that it may come from")
+    grant.add_argument("shares", nargs="*", metavar="SHARE")
+    restriction = grant.add_mutually_exclusive_group()
+    restriction.add_argument("--allow", dest="networks", action="append", metavar="NETWORK")
+    restriction.add_argument("--allow-anywhere", dest="networks", action="store_const", const=[])
+    for parser_of_shares in (add, grant):
+        parser_of_shares.add_argument(
+            "--allow-absent", action="store_true", help="grant shares that the configuration has not yet"
+        )
+    operation("delete", "delete a recipient with its tokens and grants; its history stays")
+    purge = operation("purge", "delete expired tokens and old history", named=False)
+    purge.add_argument(
+        "--tokens-expired-for", type=seconds, metavar="30d", help="tokens that expired so long ago"
+    )
+    purge.add_argument("--history-older-than", type=seconds, metavar="365d", help="changes that are so old")
+    operation("show", "show one recipient and its history")
+    operation("list", "list all recipients", named=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do one operation; 0, or 1 with the reason on the standard error."""
+    config = load(arguments.config, needs_readers=False)
+    audit = None if arguments.operation in READING else open_audit(config)
+    try:
+        return _run(arguments, config, audit)
+    except (RecipientError, OSError) as error:
+        sys.stderr.write(f"delta-gateway recipient: {error}\n")
+        return 1
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        reason = "is locked by another program; try again" if busy else f"cannot be used: {error}"
+        sys.stderr.write(f"delta-gateway recipient: the recipients' database {reason}\n")
+        return 1
+    finally:
+        if audit is not None:
+            audit.close()
+
+
+def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
+    try:
+        opened = open_database(
+            config,
+            f"cli:{_user()}",
+            now_ms=epoch_ms,
+            audit=audit,
+            create=arguments.operation == "add",
+            read_only=arguments.operation in READING,
+        )
+    except DatabaseMissing as missing:
+        if arguments.operation != "list":
+            raise
+        sys.stderr.write(f"{missing}\n")
+        return 0
+    with closing(opened) as database:
+        _OPERATIONS[arguments.operation](database, config, arguments)
+    return 0
+
+
+def _user() -> str:
+    """The name of the process's user; variables of the environment could name anyone."""
+    try:
+        return _printable(pwd.getpwuid(os.getuid()).pw_name)
+    except KeyError:
+        return str(os.getuid())
+
+
+def _printable(text: str) -> str:
+    """The text with escapes for control characters and for what is not UTF-8."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    with _place(arguments) as file:
+        database.add(
+            arguments.name,
+            shares=arguments.shares,
+            networks=arguments.networks,
+            comment=arguments.comment,
+            expires_in_seconds=arguments.expires,
+            allow_absent=arguments.allow_absent,
+            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            committed=file.keep,
+        )
+    _warn_of_host(config, arguments)
+    _tell_file(arguments)
+
+
+def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    with _place(arguments) as file:
+        database.rotate(
+            arguments.name,
+            old_expires_in_seconds=arguments.old_expires,
+            expires_in_seconds=arguments.expires,
+            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            committed=file.keep,
+        )
+    _warn_of_host(config, arguments)
+    _tell_file(arguments)
+
+
+def _revoke(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    _print(database.revoke(arguments.name, shares=arguments.shares))
+
+
+def _grant(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    if not arguments.shares and arguments.networks is None:
+        raise RecipientError("grant: name shares, or networks by --allow or --allow-anywhere")
+    if arguments.shares:
+        record = database.grant(
+            arguments.name,
+            arguments.shares,
+            networks=arguments.networks,
+            allow_absent=arguments.allow_absent,
+        )
+    else:
+        record = database.allow(arguments.name, arguments.networks)
+    _print(record)
+
+
+def _delete(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    record = database.delete(arguments.name)
+    sys.stdout.write(f"{record.name} is deleted, with {len(record.tokens)} tokens\n")
+
+
+def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    tokens, history = arguments.tokens_expired_for, arguments.history_older_than
+    if tokens is None and history is None:
+        raise RecipientError("purge: give --tokens-expired-for, --history-older-than or both")
+    purged = database.purge(tokens_expired_for_seconds=tokens, history_older_than_seconds=history)
+    sys.stdout.write(f"deleted: {purged.tokens} tokens, {purged.changes} changes of the history\n")
+
+
+def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    _print(database.show(arguments.name))
+    for change in database.history(arguments.name):
+        detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
+        sys.stdout.write(f"{_time(change.at_ms)} {change.action} by {change.actor} {detail}".rstrip() + "\n")
+
+
+def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Namespace) -> None:
+    for record in database.list():
+        _print(record)
+
+
+_OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespace], None]] = {
+    "add": _add,
+    "rotate": _rotate,
+    "revoke": _revoke,
+    "grant": _grant,
+    "delete": _delete,
+    "purge": _purge,
+    "show": _show,
+    "list": _list,
+}
+
+
+def _place(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
+    """Where the profile goes. Raises OSError where it cannot be written."""
+    if arguments.profile is None:
+        return PrintedProfile()
+    return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
+
+
+def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
+    """Say on the standard error that a profile names a host that leads other machines to themselves."""
+    host = urlsplit(config.public_url).hostname or ""
+    if arguments.profile is not None and host in NO_PUBLIC_HOSTS:
+        sys.stderr.write(
+            f"delta-gateway recipient: warning: the profile names the host '{host}', by which no other "
+            "machine reaches this server; gateway.publicUrl sets the address for recipients\n"
+        )
+
+
+def _tell_file(arguments: argparse.Namespace) -> None:
+    if arguments.profile is not None:
+        place = _printable(str(arguments.profile))
+        sys.stdout.write(f"{place} holds the profile of {arguments.name}; it is not kept anywhere else\n")
+
+
+def _print(record: RecipientRecord) -> None:
+    now_ms = epoch_ms()
+    lives = [
+        "never expires" if token.expires_ms is None else f"expires {_time(token.expires_ms)}"
+        for token in record.tokens
+        if token.live(now_ms)
+    ]
+    shares = ", ".join(record.shares) or "none"
+    networks = ", ".join(record.networks) or "anywhere"
+    sys.stdout.write(
+        f"{record.name}: shares {shares}; from {networks}; tokens: {'; '.join(lives) or 'none alive'}\n"
+    )
+
+
+def _time(at_ms: int) -> str:
+    if not 0 <= at_ms <= LARGEST_TIME_MS:
+        return "after the year 9999" if at_ms > 0 else "before 1970"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

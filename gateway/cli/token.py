@@ -1,0 +1,85 @@
+"""`delta-gateway token NAME`: a new token, the profile file for its bearer, the entry for the configuration.
+
+The token is shown once: in the profile when one is written, else on the standard output. What is printed
+for the configuration holds its hash alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import orjson
+
+from gateway.access.authentication import token_hash
+from gateway.cli.durations import life
+from gateway.cli.profile_file import ProfileFile
+from gateway.config import load
+
+TOKEN_BYTES = 32
+PROFILE_VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("name", help="the recipient")
+    parser.add_argument("--shares", default="", help="shares to grant, with commas between; '*' for all")
+    parser.add_argument("--expires", type=life, metavar="90d", help="how long the token opens anything")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile there, once")
+    parser.add_argument("--overwrite", action="store_true", help="replace an older profile")
+    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="names the endpoint of the profile")
+    parser.add_argument("--endpoint", help="the endpoint of the profile, when no configuration names it")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the token."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    now = datetime.now(UTC).replace(microsecond=0)
+    expires = now + timedelta(seconds=arguments.expires) if arguments.expires else None
+    if arguments.profile is not None:
+        with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:
+            file.write(profile_of(endpoint_of(arguments), token, expires))
+        sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
+    else:
+        sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")
+    sys.stderr.write("For gateway.recipients of the configuration:\n")
+    sys.stdout.write(entry(arguments.name, token, expires, arguments.shares))
+    return 0
+
+
+def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
+    """The recipient's entry, with the token's hash, as YAML."""
+    until = f", expires: {_iso(expires)}" if expires else ""
+    granted = [share.strip() for share in shares.split(",") if share.strip()]
+    return (
+        f"- name: {orjson.dumps(name).decode()}\n"
+        f"  tokens: [{{sha256: {token_hash(token).hex()}{until}}}]\n"
+        f"  shares: {orjson.dumps(granted).decode()}\n"
+    )
+
+
+def profile_of(endpoint: str, token: str, expires: datetime | None) -> dict[str, str | int]:
+    """What a profile holds."""
+    return {
+        "shareCredentialsVersion": PROFILE_VERSION,
+        "endpoint": endpoint,
+        "bearerToken": token,
+        **({"expirationTime": _iso(expires)} if expires else {}),
+    }
+
+
+def endpoint_of(arguments: argparse.Namespace) -> str:
+    """The endpoint that a profile names."""
+    if arguments.endpoint:
+        return str(arguments.endpoint)
+    if arguments.config is None:
+        raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")
+    config = load(arguments.config, needs_readers=False)
+    return config.public_url + config.prefix
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")

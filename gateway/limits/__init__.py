@@ -1,0 +1,1 @@
+"""Bounds on requests, streams and memory."""

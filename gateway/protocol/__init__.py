@@ -1,0 +1,1 @@
+"""The Delta Sharing protocol: capabilities, queries and parsing. No network here."""

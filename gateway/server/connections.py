@@ -1,0 +1,152 @@
+"""Connections whose every answer is the protocol's and arrives whole.
+
+In: what answers requests. Out: a runner like aiohttp's own, but for two things. A head that cannot be parsed
+never reaches the door: it is answered by the JSON of all errors, and logged by the kind of its fault alone,
+because such a head may hold a token. And at the end one can wait for bytes that were written and have not
+left yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
+
+from gateway.errors import MalformedRequest
+from gateway.web.context import next_id
+from gateway.web.error_response import SERVER_FAULT, answer
+
+log = logging.getLogger("gateway.serving")
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Unsent:
+    """Connections that are open, or closed while bytes that were written to them have not left."""
+
+    def __init__(self) -> None:
+        self._connections: set[web.RequestHandler] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def made(self, connection: web.RequestHandler) -> None:
+        """Count one in."""
+        self._connections.add(connection)
+        self._none.clear()
+
+    def lost(self, connection: web.RequestHandler) -> None:
+        """Count it out: nothing of it is left."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._none.set()
+
+    async def none(self) -> None:
+        """Wait until there is none."""
+        await self._none.wait()
+
+
+class Runner(web.ServerRunner):
+    """Runs what answers requests."""
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        """`options` are those of aiohttp's connections. On the event loop."""
+        self._unsent = Unsent()
+        self._connections = _Server(self._unsent, handler, access_log=None, **options)
+        super().__init__(self._connections)
+
+    def close_idle_after(self, seconds: float) -> None:
+        """Close connections that are made from here on when they are idle for so long."""
+        self._connections.idle_seconds = seconds
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more connections, and wait so long at most for the requests that are under way."""
+        self._shutdown_timeout = seconds
+        await self.cleanup()
+
+    async def sent(self, seconds: float) -> None:
+        """Wait for so long at most until the last bytes of all answers have left.
+
+        A handler has ended, and its connection is closed, while up to a buffer of its answer waits for a slow
+        reader; a process that ends then would cut a whole answer short.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._unsent.none()
+
+
+class AppRunner(web.AppRunner):
+    """Runs an application of aiohttp, over connections of this kind."""
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(
+            Unsent(),
+            made.request_handler,
+            request_factory=made.request_factory,
+            **made._kwargs,  # noqa: SLF001 - what an application hands to its connections has no other name
+        )
+
+
+class _Server(web.Server):
+    def __init__(self, unsent: Unsent, handler: Handler, **options: Any) -> None:
+        super().__init__(handler, **options)
+        self.unsent = unsent
+        self.idle_seconds: float | None = None
+
+    def __call__(self) -> web.RequestHandler:
+        options = self._kwargs
+        if self.idle_seconds is not None:
+            options = options | {"keepalive_timeout": self.idle_seconds}
+        return _Connection(self, loop=self._loop, **options)
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ("_unsent",)
+
+    def __init__(self, manager: _Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._unsent = manager.unsent
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._unsent.made(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._unsent.lost(self)
+        super().connection_lost(exc)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # aiohttp resumes after each body that was read, and parses again, whether reading was paused or not.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = SERVER_FAULT,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it quotes the request
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun, so its connection is cut")
+        if status >= SERVER_FAULT:
+            error = exc or RuntimeError("a handler ended without an answer")
+        else:
+            log.info("request refused: %s from %s", type(exc).__name__, request.remote)
+            error = MalformedRequest(_fault(exc))
+        response = answer(error, next_id()).response()
+        response.force_close()
+        return response
+
+
+def _fault(error: BaseException | None) -> str:
+    if isinstance(error, LineTooLong):
+        return "a request line or header field is too long; up to 8190 bytes are accepted"
+    return "this is no valid HTTP request"

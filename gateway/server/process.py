@@ -1,0 +1,224 @@
+"""One serving process: the door and all that lives with it, from the first socket to the last stream.
+
+In: a configuration file and either a host and port or a worker's slot. Out: it serves until SIGTERM or
+SIGINT (or until its supervisor is gone), then drains: readiness fails first, running streams finish up to
+`drainSeconds`. SIGHUP and a changed file swap everything that a reload may swap, whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gateway.admin.setup import open_audit, open_book
+from gateway.app import create_app
+from gateway.config import Config, ConfigError, load, loads
+from gateway.config.effects import changed_fixed_keys
+from gateway.limits.process_memory import bound_heaps, resident_bytes
+from gateway.server.reload import Reloader, Stamp
+from gateway.server.tls import files_of, renew, server_context
+from gateway.state import Sharing
+from gateway.storage.registry import Storages
+from gateway.storage.registry import renew as renew_keys
+from gateway.tables.registry import cache_bytes, configure, release_memory
+from gateway.telemetry.log_output import log_counts
+from gateway.telemetry.metrics import Metrics, probes
+from gateway.web.recorder import audit_counter, log_counter
+from gateway.web.request_limits import Guards
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from gateway.access.authentication import CredentialTable
+    from gateway.server.worker_secrets import Handed
+    from gateway.web.pipeline import Around
+
+log = logging.getLogger("gateway.serving")
+
+HEAPS_BESIDE_THE_POOLS = 2
+"""For the event loop and the threads that read logs, beside one for each native thread."""
+WORTH_RETURNING_BYTES = 2 * 1024 * 1024
+
+
+class NeedsRestart(ValueError):
+    """A change that a running server cannot take over."""
+
+
+class Served:
+    """Everything that lives as long as the process, and how a new configuration is swapped in."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        handed: Handed,
+        *,
+        workers: int,
+        now_ms: Callable[[], int],
+        read: Stamp = (),
+    ) -> None:
+        """`read`: the stamp of the file from before the configuration was read."""
+        self._read = read
+        self._path = path
+        self._workers = workers
+        self._now_ms = now_ms
+        self.metrics = Metrics()
+        self.audit = open_audit(config)
+        self._returned_after = self._returned_to_bytes = 0
+        self._renewing: asyncio.Future[None] | None = None
+        self._returning: asyncio.Future[None] | None = None
+        cache = config.gateway.cache
+        bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
+        configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
+        self.tls = server_context(config, handed.certificate)
+        self.book = open_book(
+            config, self._take, self.metrics, now_ms, must_exist=handed.has_recipients_database
+        )
+        self.door = create_app(
+            config,
+            now_ms=now_ms,
+            workers=workers,
+            metrics=self.metrics,
+            audit=self.audit,
+            around=_traces(config),
+            token_secret=handed.token_secret,
+        )
+        self._take(self.book.table(config))
+        self.metrics.config_loaded.set(now_ms() / 1000)
+        self.on_reload: Callable[[Config], None] = lambda _config: None
+        """Called with each configuration that is taken; it does not fail."""
+        self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._told)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.door.sharing.config
+
+    def files(self) -> list[Path]:
+        """What a change of which is a change of the configuration."""
+        return [self._path, *files_of(self.config.ssl), *self.config.secret_files]
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Probe, follow the database and the files for as long as the context lives."""
+        async with AsyncExitStack() as lives:
+            lives.callback(self._close_tables)
+            await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
+            await lives.enter_async_context(self.book.watching(lambda: self.config))
+            await lives.enter_async_context(self.reloader.watching(self._read))
+            yield
+        if self.audit is not None:
+            await asyncio.to_thread(self.audit.close)
+
+    def _close_tables(self) -> None:
+        # Not those of the start: a reload swaps them.
+        self.door.sharing.tables.close()
+
+    def _probe(self) -> Callable[[], None]:
+        count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
+        log_lines = log_counts()
+        count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
+
+        def probe() -> None:
+            count_audit()
+            count_log_lines()
+            self._return_memory()
+            self.metrics.cache_bytes.set(cache_bytes())
+            storages = self.door.sharing.tables.storages
+            self._renew(storages)
+            for storage, given_up in storages.breakers():
+                self.metrics.storage_open.labels(storage).set(given_up)
+            for storage, expires in storages.expiries():
+                self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
+
+        return probe
+
+    def _renew(self, storages: Storages) -> None:
+        if self._renewing is None or self._renewing.done():
+            due = storages.due()
+            loop = asyncio.get_running_loop()
+            self._renewing = loop.run_in_executor(None, renew_keys, due) if due else None
+
+    def _return_memory(self) -> None:
+        # After a storm the process would stay as large as amid it. Streams are counted, not seen: a short
+        # storm begins and ends between two looks.
+        memory = self.door.guards.memory
+        if memory.admitted == self._returned_after or memory.used_bytes:
+            return
+        self._returned_after = memory.admitted
+        # What the least of answers leave behind is not worth their time.
+        if resident_bytes() > self._returned_to_bytes + WORTH_RETURNING_BYTES:
+            self._returning = asyncio.get_running_loop().run_in_executor(None, self._release_memory)
+
+    def _release_memory(self) -> None:
+        release_memory(hot=False)
+        self._returned_to_bytes = resident_bytes()
+
+    def _take(self, credentials: CredentialTable) -> None:
+        self._swap(replace(self.door.sharing, credentials=credentials))
+
+    def _swap(self, sharing: Sharing) -> None:
+        sharing.tables.storages.observe_by(self._observe_storage)
+        self.door.sharing = sharing
+
+    def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
+        self.metrics.storage_calls.labels(storage, outcome).inc()
+        if outcome != "refused":
+            self.metrics.storage_seconds.labels(storage).observe(seconds)
+
+    def _load(self) -> Config:
+        return accepted(self._path, self.config)
+
+    async def _apply(self, loaded: Config) -> None:
+        sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.door.sharing)
+        if self.tls is not None and loaded.ssl is not None:
+            await asyncio.to_thread(renew, self.tls, loaded.ssl)
+        credentials = await self.book.latest_table(loaded)
+        # From here on nothing can fail, and nothing else runs: the new state is taken whole.
+        self._swap(replace(sharing, credentials=credentials))
+        self.door.guards = Guards.of(loaded, workers=self._workers, before=self.door.guards)
+        self.on_reload(loaded)
+
+    def _told(self, accepted: bool) -> None:
+        self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
+        if accepted:
+            self.metrics.config_loaded.set(self._now_ms() / 1000)
+
+
+def _traces(config: Config) -> Around | None:
+    if config.gateway.tracing is None:
+        return None
+    # The extra need not be installed by those who do not trace.
+    from gateway.web.tracing import provider, tracing  # noqa: PLC0415
+
+    return tracing(provider(config.gateway.tracing))
+
+
+def config_of_worker(path: Path, text: str) -> Config:
+    """Read a file for a worker whose server took `text`: that stays in force where the file is refused."""
+    try:
+        loaded = load(path)
+        if loaded.text == text:
+            return loaded
+    except ConfigError:
+        loaded = None
+    taken = loads(text, file=str(path), directory=path.absolute().parent)
+    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(taken, loaded))
+    if loaded is not None and not refused:
+        return loaded
+    log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
+    return taken
+
+
+def accepted(path: Path, running: Config) -> Config:
+    """Read a file for a running server. Raises ConfigError, and NeedsRestart for what is fixed at start."""
+    loaded = load(path)
+    changed = changed_fixed_keys(running, loaded)
+    if changed:
+        raise NeedsRestart(f"{', '.join(changed)}: a change of this needs a restart")
+    return loaded

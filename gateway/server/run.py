@@ -1,0 +1,316 @@
+"""From a configuration file to a running server, in this process or in workers, until a signal ends it.
+
+SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is taken any more,
+and running streams finish up to `drainSeconds`. SIGHUP reads the configuration again. With workers, this
+process supervises them and serves the admin listener alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.access.credential_store import THREAD as RECIPIENTS
+from gateway.admin.app import Reloaded, create_admin_app
+from gateway.admin.setup import administer, make_database, open_audit
+from gateway.config import Config, load
+from gateway.limits.admission import DrainRate
+from gateway.server.connections import AppRunner, Runner
+from gateway.server.process import Served, accepted, config_of_worker
+from gateway.server.reload import Reloader, Stamp, stamp
+from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
+from gateway.server.tls import files_of, listener_context, renew
+from gateway.server.worker_secrets import Handed
+from gateway.state import epoch_ms
+from gateway.storage.breaker import CALLS
+from gateway.telemetry.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from ssl import SSLContext
+
+    from gateway.config import Ssl
+    from gateway.telemetry.audit import AuditLog
+
+log = logging.getLogger("gateway.serving")
+
+METRICS_DIRECTORY_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+KILL_MARGIN_SECONDS = 5.0
+LINGERING_SECONDS = 2.0
+LEAVE_SECONDS = 1.0
+FILE_THREADS = 64
+FILES = "files"
+COLLECT_AFTER_OBJECTS = 20_000
+MAX_USER_TIMEOUT_MS = 2**31 - 1
+UNREAD_BYTES = 64 * 1024
+"""Of an answer, what its handler leaves behind at most: so much may wait in a connection's buffer."""
+
+
+async def serve(path: Path, *, workers: int = 1) -> None:
+    """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
+    slot = Slot.of_environment(os.environ)
+    handed = None if slot is None else Handed.unpack(slot.handed)
+    # From before the reading: a change between it and the beginning of the watch is read, too.
+    read = stamp([path])
+    config = load(path) if handed is None else config_of_worker(path, handed.config_text)
+    if slot is None and workers > 1:
+        await _supervise(path, config, workers, read)
+        return
+    # The loop's own threads read data files of directories, too, whose mounts may hang.
+    files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
+    asyncio.get_running_loop().set_default_executor(files)
+    if slot is not None and handed is not None:
+        await _serve_slot(path, config, handed, slot, read)
+    else:
+        await _serve_alone(path, config, read)
+    files.shutdown(wait=False, cancel_futures=True)
+    _leave_hanging_threads()
+
+
+def _leave_hanging_threads() -> None:
+    """End the process if threads wait for a storage that hangs: the interpreter would wait for them, too."""
+    end = time.monotonic() + LEAVE_SECONDS
+    while any(thread.name.startswith((FILES, CALLS, RECIPIENTS)) for thread in threading.enumerate()):
+        if time.monotonic() > end:
+            log.warning("a storage hangs; the server ends without waiting for it")
+            logging.shutdown()
+            os._exit(0)
+        time.sleep(LEAVE_SECONDS / 50)
+
+
+async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
+    listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
+    make_database(config, epoch_ms)
+    served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms, read=read)
+    stop = _stop_signals()
+
+    async def reload() -> Reloaded:
+        return Reloaded(await served.reloader.reload())
+
+    administration = _administration(
+        config,
+        admin_listener,
+        lambda: served.config,
+        audit=served.audit,
+        page=served.metrics.page,
+        reload=reload,
+        metrics=AdminMetrics(served.metrics.registry),
+    )
+    async with served.living(), _hang_up(served.reloader.ask), administration:
+        runner = await _listen(served, listener)
+        log.info("serving on port %d", listener.getsockname()[1])
+        await stop.wait()
+        await _drain(served, runner)
+
+
+async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot, read: Stamp) -> None:
+    served = Served(path, config, handed, workers=slot.count, now_ms=epoch_ms, read=read)
+    stop = _stop_signals()
+    async with served.living(), _hang_up(served.reloader.ask):
+        runner = await _listen(served, slot.listener)
+        slot.ready()
+        ends = {
+            asyncio.ensure_future(slot.follow(served.reloader.reload)),
+            asyncio.ensure_future(stop.wait()),
+        }
+        _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await _drain(served, runner)
+
+
+async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
+    listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
+    make_database(config, epoch_ms)
+    metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
+    latest = [config]
+
+    async def take(loaded: Config) -> None:
+        latest[0] = loaded
+
+    reloader = Reloader(lambda: [path], lambda: accepted(path, config), take)
+    with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
+        shared = Path(directory)
+
+        def restarted(process_id: int) -> None:
+            metrics.worker_restarts.inc()
+            forget_worker(shared, process_id)
+
+        handed = Handed.made(config)
+        supervisor = Supervisor(
+            # -P: only the installed package is found, also from the top of a checkout.
+            [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
+            listeners,
+            environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
+            handed=lambda: replace(handed, config_text=latest[0].text).pack(),
+            on_restart=restarted,
+        )
+
+        def page() -> bytes:
+            metrics.workers.set(len(supervisor.process_ids))
+            return workers_page(shared, metrics)
+
+        def hang_up() -> None:
+            reloader.ask()
+            supervisor.hand_on(signal.SIGHUP)
+
+        async def reload() -> Reloaded:
+            refused = await reloader.reload()
+            # What this process refuses, no worker is asked to take.
+            return Reloaded(refused) if refused else Reloaded(None, await supervisor.reload())
+
+        await supervisor.start()
+        try:
+            async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as lives:
+                await lives.enter_async_context(
+                    _administration(
+                        config,
+                        admin_listener,
+                        lambda: latest[0],
+                        audit=audit,
+                        page=page,
+                        reload=reload,
+                        metrics=metrics.admin,
+                    )
+                )
+                log.info("serving by %d workers", workers)
+                await stop.wait()
+        finally:
+            gateway = latest[0].gateway
+            drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
+            await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
+            if audit is not None:
+                audit.close()
+
+
+async def _listen(served: Served, listener: socket.socket) -> Runner:
+    runner = Runner(
+        served.door,
+        # A client that leaves while its answer is being found stops the work at once.
+        handler_cancellation=True,
+        # So long the rest of a body may come that its answer did not wait for: a client that is still sending
+        # would not read it from a connection that was reset.
+        lingering_time=LINGERING_SECONDS,
+    )
+
+    def take(config: Config) -> None:
+        limits = config.gateway.limits
+        runner.close_idle_after(limits.idle_connection_seconds)
+        _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
+
+    allow_restart(listener)
+    take(served.config)
+    served.on_reload = take
+    await runner.setup()
+    # What the start has made lives as long as the process: no collection has to walk through it.
+    gc.collect()
+    gc.freeze()
+    # Requests leave next to no circles behind, and by default a collection comes with every second one.
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
+    await web.SockSite(runner, listener, ssl_context=served.tls).start()
+    return runner
+
+
+def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
+    """Let the kernel give up a client that takes nothing of what is left of its answer.
+
+    The end of an answer waits in the connection's buffers when its handler is done; nobody looks at it again.
+    """
+    seconds = rate.write_seconds(UNREAD_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Zero is the system's own limit.
+        milliseconds = 0 if seconds is None else min(round(seconds * 1000), MAX_USER_TIMEOUT_MS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+
+
+async def _drain(served: Served, runner: Runner) -> None:
+    log.info("draining")
+    served.door.draining = True
+    await asyncio.sleep(served.config.gateway.drain_delay_seconds)
+    drain_seconds = served.config.gateway.drain_seconds
+    end_seconds = time.monotonic() + drain_seconds
+    await runner.drain(drain_seconds)
+    await runner.sent(end_seconds - time.monotonic())
+
+
+def _admin_listener(config: Config) -> socket.socket | None:
+    """The admin API's socket, bound before anything else starts."""
+    admin = config.gateway.admin
+    return None if admin is None else bind(admin.host, admin.port, 1)[0]
+
+
+@asynccontextmanager
+async def _administration(
+    settings: Config,
+    listener: socket.socket | None,
+    config: Callable[[], Config],
+    *,
+    audit: AuditLog | None,
+    page: Callable[[], bytes],
+    reload: Callable[[], Awaitable[Reloaded]],
+    metrics: AdminMetrics,
+) -> AsyncIterator[None]:
+    """Serve the admin listener, if one is configured, for as long as the context lives."""
+    admin = settings.gateway.admin
+    if admin is None or listener is None:
+        yield
+        return
+    administration = administer(
+        admin, config, audit=audit, metrics_page=page, reload=reload, metrics=metrics, now_ms=epoch_ms
+    )
+    tls = listener_context(admin.ssl, admin.host)
+    runner = AppRunner(create_admin_app(administration), access_log=None)
+    await runner.setup()
+    try:
+        allow_restart(listener)
+        await web.SockSite(runner, listener, ssl_context=tls).start()
+        async with _renewing(tls, admin.ssl):
+            yield
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _renewing(context: SSLContext | None, settings: Ssl | None) -> AsyncIterator[None]:
+    """Read the certificates of the admin listener again when their files change."""
+    if context is None or settings is None:
+        yield
+        return
+
+    async def take(settings: Ssl) -> None:
+        await asyncio.to_thread(renew, context, settings)
+
+    async with Reloader(lambda: files_of(settings), lambda: settings, take).watching():
+        yield
+
+
+def _stop_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@asynccontextmanager
+async def _hang_up(ask: Callable[[], None]) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, ask)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)

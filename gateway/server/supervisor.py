@@ -1,0 +1,362 @@
+"""Several serving processes on one port, and the supervisor that starts them again when they end.
+
+In: a command that serves, how many of it, and bytes that each of them is handed. Out: each runs as a fresh
+process (spawned, never forked from one that has threads) with a listening socket of its own on the common
+port and a life line to the supervisor. A worker that dies is started again; its socket outlives it, so
+connections that wait there are answered by its successor and the streams of the others continue. When the
+supervisor dies, the workers see the life line end and drain.
+
+The life line is a pair of connected sockets. The supervisor first sends the length and the bytes of what it
+hands down: secrets belong neither into a command line nor into a file. Then both sides send lines of JSON:
+the worker says that it is ready, the supervisor asks for a reload, the worker answers how it went.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from gateway.admin.app import WorkerReload
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+log = logging.getLogger("gateway.workers")
+
+SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
+LENGTH_BYTES = 4
+READ_BYTES = 4096
+RELOAD_SECONDS = 30.0
+STEADY_SECONDS = 10.0
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+
+
+class StartFailed(Exception):
+    """A worker ended before it was ready the first time; `exit_code` is its own."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"a worker ended with code {exit_code} before it was ready")
+        self.exit_code = exit_code
+
+
+class CannotListen(OSError):
+    """An address that this process cannot listen on; the text says which and why."""
+
+
+def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
+    """Bind as many sockets to one port; the kernel spreads new connections over those that listen.
+
+    Port 0 takes a free one. Raises CannotListen, also when another server has the port.
+    """
+    bound: list[socket.socket] = []
+    try:
+        for _ in range(sockets):
+            bound.append(_bind(host, port, is_first=not bound))
+            port = bound[0].getsockname()[1]
+            if sockets > 1:
+                bound[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError as error:
+        for one in bound:
+            one.close()
+        reason = (
+            "another program listens there"
+            if error.errno == errno.EADDRINUSE
+            else error.strerror or str(error)
+        )
+        raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from None
+    return bound
+
+
+def allow_restart(listener: socket.socket) -> None:
+    """Let the next server bind this port although connections of this one linger. Before it listens.
+
+    Not before it is bound: by this option, two servers could bind one port for as long as neither listens.
+    """
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
+    """Bind one socket. The first has the port to itself or fails; the others share it with the first."""
+    if not is_first:
+        return _bound(host, port, socket.SO_REUSEPORT)
+    try:
+        return _bound(host, port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        # Connections that linger of a server that ended are in the way of the first attempt, not of this one.
+        return _bound(host, port, socket.SO_REUSEADDR)
+
+
+def _bound(host: str, port: int, *options: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        for option in options:
+            bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A worker's place: which of how many it is, its socket, its life line, and what it was handed."""
+
+    index: int
+    count: int
+    listener: socket.socket
+    life_line: socket.socket
+    handed: bytes = field(default=b"", repr=False)
+
+    @staticmethod
+    def of_environment(environment: Mapping[str, str]) -> Slot | None:
+        """The slot that a supervisor gave to this process; None for one that serves alone.
+
+        Raises ConnectionResetError when the supervisor ended meanwhile.
+        """
+        text = environment.get(SLOT_VARIABLE)
+        if text is None:
+            return None
+        index, workers, listener, descriptor = (int(part) for part in text.split(","))
+        life_line = socket.socket(fileno=descriptor)
+        handed = _received(life_line, int.from_bytes(_received(life_line, LENGTH_BYTES), "big"))
+        return Slot(index, workers, socket.socket(fileno=listener), life_line, handed)
+
+    def ready(self) -> None:
+        """Tell the supervisor that this worker serves."""
+        with suppress(OSError):
+            self.life_line.sendall(_line(ready=True))
+
+    async def follow(self, reload: Callable[[], Awaitable[str | None]] | None = None) -> None:
+        """Reload whenever the supervisor asks for it; return when the supervisor is gone.
+
+        `reload` gives None when the configuration was taken, else why it was refused.
+        """
+        self.life_line.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            async for message in _lines(self.life_line):
+                refused = await reload() if reload is not None else "this worker reloads nothing"
+                await loop.sock_sendall(self.life_line, _line(reload=message["reload"], refused=refused))
+
+
+def _received(life_line: socket.socket, length: int) -> bytes:
+    received = b""
+    while len(received) < length:
+        piece = life_line.recv(length - len(received))
+        if not piece:
+            raise ConnectionResetError("the supervisor ended before it handed down what this worker needs")
+        received += piece
+    return received
+
+
+def _line(**message: Any) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+async def _lines(life_line: socket.socket) -> AsyncIterator[dict[str, Any]]:
+    loop, rest = asyncio.get_running_loop(), b""
+    while piece := await loop.sock_recv(life_line, READ_BYTES):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield json.loads(line)
+
+
+@dataclass(slots=True)
+class _Worker:
+    index: int
+    listener: socket.socket
+    process: asyncio.subprocess.Process | None = None
+    life_line: socket.socket | None = None
+    """That of a worker which serves."""
+    reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
+    """Those that it has not answered."""
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+
+
+class Supervisor:
+    """Starts the workers, starts dead ones again, hands signals and reloads on, and ends them."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        listeners: Sequence[socket.socket],
+        *,
+        environment: Mapping[str, str],
+        handed: Callable[[], bytes] = bytes,
+        on_restart: Callable[[int], None] = lambda _process_id: None,
+    ) -> None:
+        """`handed` gives what goes to a worker by its life line, each time that one is started.
+
+        `on_restart` is called with the process id of each worker that ended by itself.
+        """
+        self._command = tuple(command)
+        self._handed = handed
+        self._reload_ids = count()
+        self._environment = environment
+        self._on_restart = on_restart
+        self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    @property
+    def process_ids(self) -> list[int]:
+        """Those of the workers that run."""
+        return [
+            worker.process.pid
+            for worker in self._workers
+            if worker.process is not None and worker.process.returncode is None
+        ]
+
+    async def start(self) -> None:
+        """Begin all workers; returns when all are ready. Raises StartFailed, with none left running."""
+        first_failure: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._tasks = [asyncio.create_task(self._keep(worker, first_failure)) for worker in self._workers]
+        all_ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
+        watched: set[asyncio.Future[Any]] = {all_ready, first_failure, *self._tasks}
+        try:
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            all_ready.cancel()
+            with suppress(asyncio.CancelledError):
+                await all_ready
+        ended = [task for task in self._tasks if task.done()]
+        if first_failure.done() or ended:
+            await self.stop(seconds=5.0)
+            for task in ended:
+                task.result()
+            raise StartFailed(first_failure.result())
+
+    async def reload(self, *, seconds: float = RELOAD_SECONDS) -> list[WorkerReload]:
+        """Let every worker reload; returns what each did, in the workers' order."""
+        return list(await asyncio.gather(*(self._reload(worker, seconds) for worker in self._workers)))
+
+    async def _reload(self, worker: _Worker, seconds: float) -> WorkerReload:
+        process_id = worker.process.pid if worker.process else None
+        if worker.life_line is None:
+            return WorkerReload(worker.index, process_id, "the worker is starting")
+        loop, number = asyncio.get_running_loop(), next(self._reload_ids)
+        answer = worker.reloads[number] = loop.create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await loop.sock_sendall(worker.life_line, _line(reload=number))
+                refused = await answer
+        except TimeoutError:
+            refused = f"no answer within {seconds:g} s"
+        except OSError:
+            refused = "the worker ended"
+        finally:
+            del worker.reloads[number]
+        return WorkerReload(worker.index, process_id, refused)
+
+    def hand_on(self, number: signal.Signals) -> None:
+        """Hand a signal on to every worker."""
+        for worker in self._workers:
+            self._signal(worker, number)
+
+    async def stop(self, *, seconds: float) -> None:
+        """Let the workers drain; those that are not done after `seconds` are killed."""
+        self._ending = True
+        for worker in self._workers:
+            worker.listener.close()
+        self.hand_on(signal.SIGTERM)
+        _, pending = await asyncio.wait(self._tasks, timeout=seconds) if self._tasks else (set(), set())
+        if pending:
+            log.warning("%d workers did not drain within %.0f s and are killed", len(pending), seconds)
+            self.hand_on(signal.SIGKILL)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._ending:
+            began = loop.time()
+            try:
+                exit_code = await self._run(worker)
+            except OSError as error:
+                # At the first start the caller gets it; later a retry may succeed.
+                if not worker.ready.is_set():
+                    raise
+                log.error("worker %d cannot be started: %s", worker.index, error.strerror or error)  # noqa: TRY400
+                await self._back_off(worker)
+                continue
+            if self._ending:
+                return
+            if not worker.ready.is_set():
+                if not first_failure.done():
+                    first_failure.set_result(exit_code)
+                return
+            await self._pause(worker, exit_code, loop.time() - began)
+
+    async def _run(self, worker: _Worker) -> int:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        descriptors = (worker.listener.fileno(), theirs.fileno())
+        slot = f"{worker.index},{len(self._workers)},{descriptors[0]},{descriptors[1]}"
+        try:
+            process = worker.process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env={**self._environment, SLOT_VARIABLE: slot},
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+            theirs.close()
+            if self._ending:
+                process.terminate()
+            handed = self._handed()
+            with suppress(OSError):
+                length = len(handed).to_bytes(LENGTH_BYTES, "big")
+                await asyncio.get_running_loop().sock_sendall(ours, length + handed)
+                async for message in _lines(ours):
+                    self._take(worker, ours, message)
+            return await process.wait()
+        finally:
+            worker.life_line = None
+            for answer in worker.reloads.values():
+                if not answer.done():
+                    answer.set_result("the worker ended")
+            ours.close()
+            theirs.close()
+
+    def _take(self, worker: _Worker, life_line: socket.socket, message: Mapping[str, Any]) -> None:
+        if "ready" in message:
+            worker.life_line = life_line
+            worker.ready.set()
+        answer = worker.reloads.get(message.get("reload", -1))
+        if answer is not None and not answer.done():
+            answer.set_result(message["refused"])
+
+    async def _pause(self, worker: _Worker, exit_code: int, lived_seconds: float) -> None:
+        process_id = worker.process.pid if worker.process else 0
+        log.error("worker %d (process %d) ended with code %d", worker.index, process_id, exit_code)
+        try:
+            self._on_restart(process_id)
+        except OSError as error:
+            log.error("what worker %d left behind stays: %s", worker.index, error.strerror or error)  # noqa: TRY400
+        if lived_seconds > STEADY_SECONDS:
+            worker.pause_seconds = FIRST_PAUSE_SECONDS
+        await self._back_off(worker)
+
+    async def _back_off(self, worker: _Worker) -> None:
+        await asyncio.sleep(worker.pause_seconds)
+        worker.pause_seconds = min(worker.pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+
+    def _signal(self, worker: _Worker, number: signal.Signals) -> None:
+        if worker.process is not None and worker.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(worker.process.pid, number)

@@ -1,1 +1,0 @@
-"""The running server: one process or several, watched, limited, reloaded, drained."""

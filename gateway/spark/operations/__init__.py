@@ -1,0 +1,1 @@
+"""`delta-gateway generate | fleet | usage`."""

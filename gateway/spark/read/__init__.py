@@ -1,0 +1,1 @@
+"""The data source: listing, fetching and decoding of shared tables."""

@@ -1,0 +1,217 @@
+"""The protocol's requests as a recipient makes them, to any server of it.
+
+Comes in: a profile, a table's name, a query. Goes out: heads and data files, page by page. An answer that
+was cut, or that ends in an errorMessage, is asked for again or raises; it is never taken for a short one.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from gateway.spark.read.actions import (
+    READER_FEATURES,
+    DataFile,
+    TableHead,
+    UnsupportedTable,
+    check_protocol,
+    parse_file,
+    parse_head,
+)
+from gateway.spark.read.profile import Profile
+from gateway.spark.read.transport import HttpError, Response, Transport, lines_of
+
+_BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
+_WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
+
+
+@dataclass(frozen=True)
+class TableName:
+    """A table as recipients name it: `share.schema.table`."""
+
+    share: str
+    schema: str
+    table: str
+
+    @classmethod
+    def parse(cls, text: str) -> "TableName":
+        """Split `share.schema.table`; a share's name may hold dots, the other two cannot."""
+        share_and_schema, _, table = text.rpartition(".")
+        share, _, schema = share_and_schema.rpartition(".")
+        if not (share and schema and table):
+            raise ValueError(f"a shared table is named share.schema.table, not {text!r}")
+        return cls(share, schema, table)
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return f"{self.share}.{self.schema}.{self.table}"
+
+    @property
+    def path(self) -> str:
+        """The table's part of the URL."""
+        share, schema, table = (quote(part, safe="") for part in (self.share, self.schema, self.table))
+        return f"/shares/{share}/schemas/{schema}/tables/{table}"
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a table: a snapshot (`/query`) or, with `changes`, its change data (`/changes`).
+
+    `parameters` are the protocol's own names: version, timestamp, startingVersion, jsonPredicateHints and
+    so on.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    changes: bool = False
+    max_files: int | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """One answer: the head, its files, and how to go on."""
+
+    head: TableHead
+    files: tuple[DataFile, ...]
+    version: int | None
+    next_page_token: str | None = None
+    refresh_token: str | None = None
+    later_heads: tuple[TableHead, ...] = ()
+    """Heads of later versions in a range, where the server sends them."""
+
+
+class ShareClient:
+    """One table of one server. Not thread-safe."""
+
+    def __init__(self, profile: Profile, name: TableName, transport: Transport | None = None) -> None:
+        self._profile = profile
+        self._name = name
+        self._transport = transport or Transport()
+
+    def version(self, starting_timestamp: str | None = None) -> int:
+        """The latest version, or the earliest at or after a timestamp."""
+        query = f"?{urlencode({'startingTimestamp': starting_timestamp})}" if starting_timestamp else ""
+
+        def attempt() -> int:
+            response = self._open("GET", f"{self._name.path}/version{query}", {}, None)
+            response.read()
+            return _version_of(response)
+
+        return self._transport.retries.run(attempt)
+
+    def head(self, parameters: Mapping[str, Any] | None = None) -> TableHead:
+        """The table's metadata; `parameters`: version or timestamp."""
+        query = f"?{urlencode(parameters)}" if parameters else ""
+
+        def attempt() -> TableHead:
+            lines, response = self._lines("GET", f"{self._name.path}/metadata{query}", None, _BOTH_FORMATS)
+            return _page(lines, response).head
+
+        return self._transport.retries.run(attempt)
+
+    def pages(self, query: Query) -> Iterator[Page]:
+        """All pages of an answer; every page's version and head are the first one's."""
+        first = page = self._page(query)
+        yield first
+        while page.next_page_token:
+            page = self._page(_next_page(query, page.next_page_token))
+            if page.version != first.version or page.head != first.head:
+                raise UnsupportedTable("the server answered pages of different versions")
+            yield page
+
+    def _page(self, query: Query) -> Page:
+        def attempt() -> Page:
+            lines, response = self._request(query)
+            return _page(lines, response)
+
+        return self._transport.retries.run(attempt)
+
+    def _request(self, query: Query) -> tuple[list[Any], Response]:
+        parameters = {name: value for name, value in query.parameters.items() if value is not None}
+        if query.max_files is not None:
+            parameters["maxFiles"] = query.max_files
+        if query.changes:
+            text = urlencode({name: _query_text(value) for name, value in parameters.items()})
+            return self._lines("GET", f"{self._name.path}/changes?{text}", None)
+        return self._lines("POST", f"{self._name.path}/query", json.dumps(parameters).encode())
+
+    def _lines(
+        self, method: str, path: str, body: bytes | None, capabilities: str = _WITH_END
+    ) -> tuple[list[Any], Response]:
+        headers = {"delta-sharing-capabilities": capabilities, "Accept-Encoding": "gzip"}
+        response = self._open(method, path, headers, body)
+        lines = lines_of(response)
+        try:
+            return [json.loads(line) for line in lines], response
+        except ValueError as error:
+            raise HttpError("the answer has a line that is not JSON") from error
+
+    def _open(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        sent = {"Authorization": f"Bearer {self._profile.bearer_token}", **headers}
+        if body is not None:
+            sent["Content-Type"] = "application/json; charset=utf-8"
+        return self._transport.open(method, f"{self._profile.endpoint}{path}", headers=sent, body=body)
+
+
+def _next_page(query: Query, page_token: str) -> Query:
+    kept = {
+        name: value
+        for name, value in query.parameters.items()
+        if name not in {"refreshToken", "includeRefreshToken"}
+    }
+    return replace(query, parameters={**kept, "pageToken": page_token})
+
+
+def _query_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _page(lines: list[Any], response: Response) -> Page:
+    """Read one answer. Raises HttpError when it is not whole, UnsupportedTable when it cannot be read."""
+    end = _end_of(lines, response)
+    if [name for line in lines[:2] for name in line] != ["protocol", "metaData"]:
+        if lines and "queryStatus" in lines[0]:
+            raise UnsupportedTable(
+                "the server answers queries later (asynchronously), which is not supported"
+            )
+        raise HttpError("the answer does not begin with protocol and metaData")
+    version = response.headers.get("Delta-Table-Version")
+    head = parse_head(lines[0]["protocol"], lines[1]["metaData"], int(version) if version else None)
+    for line in lines[2:]:
+        if "protocol" in line:
+            check_protocol(line["protocol"])
+    protocol = lines[0]["protocol"]
+    later = (line["metaData"] for line in lines[2:] if "metaData" in line)
+    files = tuple(file for file in map(parse_file, lines[2:]) if file is not None)
+    return Page(
+        head=head,
+        files=files,
+        version=head.version,
+        next_page_token=end.get("nextPageToken") or None,
+        refresh_token=end.get("refreshToken") or None,
+        later_heads=tuple(parse_head(protocol, metadata, metadata.get("version")) for metadata in later),
+    )
+
+
+def _end_of(lines: list[Any], response: Response) -> Mapping[str, Any]:
+    """Take the endStreamAction off the lines; a server that announced one must have sent it."""
+    announced = (
+        "includeendstreamaction=true" in response.headers.get("delta-sharing-capabilities", "").lower()
+    )
+    end: Mapping[str, Any] | None = None
+    if lines and "endStreamAction" in lines[-1]:
+        end = lines.pop()["endStreamAction"] or {}
+    elif announced:
+        raise HttpError("the answer was cut: its last line is not the endStreamAction that was announced")
+    if end and end.get("errorMessage"):
+        raise HttpError(
+            f"the server failed in its answer: {end['errorMessage']}", end.get("httpStatusErrorCode")
+        )
+    return end or {}
+
+
+def _version_of(response: Response) -> int:
+    text = response.headers.get("Delta-Table-Version")
+    if text is None:
+        raise HttpError("the answer has no Delta-Table-Version", response.status)
+    return int(text)

@@ -1,0 +1,319 @@
+"""One data file as Arrow batches in the table's own columns.
+
+Comes in: a Parquet file (bytes or a ranged file), the columns wanted, the rows that are gone. Goes out:
+record batches of exactly the wanted Arrow schema: physical columns found by name or field id, missing ones
+null, narrower types widened, old calendars rebased, partition columns taken from partitionValues even where
+the file holds them too. What is held at a time is a batch, and the part of a row group that it comes from.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import types as t
+
+from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.spark.read.calendars import FileCalendar
+from gateway.spark.read.schema import (
+    CHANGE_TYPE,
+    arrow_field,
+    arrow_type,
+    delta_schema,
+    field_id,
+    partition_scalar,
+    physical_name,
+)
+from gateway.spark.read.variants import whole_variants
+from gateway.spark.read.zones import local_zone
+
+BATCH_ROWS = 16_384
+# A batch holds fewer rows where rows are large. A small row group is fetched at once, a large one by pieces.
+BATCH_BYTES = 16 << 20
+_FETCHED_BYTES = 32 << 20
+_LEAST_PIECE_BYTES = 64 << 10
+_FILE_FIELD_ID = b"PARQUET:field_id"
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """How logical columns are found in files: the log's schema, partition columns and column mapping."""
+
+    schema: t.StructType
+    partition_columns: frozenset[str]
+    by_field_id: bool
+
+    @classmethod
+    def of(cls, head: TableHead) -> "TableShape":
+        """The shape that a head describes."""
+        return cls(delta_schema(head), frozenset(head.partition_columns), head.column_mapping_mode == "id")
+
+    def field(self, name: str) -> t.StructField | None:
+        """The log's field for a logical column."""
+        return next((field for field in self.schema.fields if field.name == name), None)
+
+
+class FileDecoder:
+    """Reads the `columns` of files of one table.
+
+    `constants` are columns of the answer that no file holds, such as `_commit_version`: name to Arrow scalar.
+    `zone`: the session's time zone, for what names none.
+    """
+
+    def __init__(self, shape: TableShape, columns: t.StructType, *, zone: str = "UTC") -> None:
+        self._shape = shape
+        self._columns = columns
+        self._zone = zone
+        self.arrow_schema = pa.schema([arrow_field(field) for field in columns.fields])
+
+    def batches(
+        self,
+        source: Any,
+        partition_values: Mapping[str, str | None],
+        *,
+        constants: Mapping[str, pa.Scalar] | None = None,
+        rows_gone: Sequence[int] = (),
+        rows_kept: Sequence[int] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """All live rows of a file, in its order.
+
+        `rows_gone`: ascending row indexes to leave out. `rows_kept`: if given, only these (ascending).
+        """
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file:
+            plan = self._plan(file.schema_arrow, partition_values, constants or {})
+            reading = _Conform(
+                self._shape.by_field_id,
+                # Java's default, which Spark takes for writers that name no zone.
+                FileCalendar.of(file.metadata.metadata, local_zone()),
+            )
+            names = [column.file_name for column in plan if isinstance(column, _FromFile)]
+            first_row = 0
+            for rows, batch in _file_batches(source, file, names):
+                chosen = _choose(first_row, rows, rows_gone, rows_kept)
+                first_row += rows
+                if chosen is None or len(chosen):
+                    yield self._assemble(plan, batch, rows, chosen, reading)
+
+    def _plan(
+        self, file: pa.Schema, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
+    ) -> "list[_FromFile | _Constant]":
+        return [self._column(file, field, partition_values, constants) for field in self._columns.fields]
+
+    def _column(
+        self,
+        file: pa.Schema,
+        wanted: t.StructField,
+        partition_values: Mapping[str, str | None],
+        constants: Mapping[str, pa.Scalar],
+    ) -> "_FromFile | _Constant":
+        field = self._shape.field(wanted.name)
+        if field is None:
+            return self._change_column(file, wanted, constants)
+        if field.name in self._shape.partition_columns:
+            text = partition_values.get(physical_name(field))
+            return _Constant(partition_scalar(text, wanted.dataType, self._zone))
+        found = find_field(list(file), field, by_field_id=self._shape.by_field_id)
+        if found is None:
+            return _Constant(pa.scalar(None, arrow_type(wanted.dataType)))
+        return _FromFile(file.field(found).name, field, wanted.dataType)
+
+    def _change_column(
+        self, file: pa.Schema, wanted: t.StructField, constants: Mapping[str, pa.Scalar]
+    ) -> "_FromFile | _Constant":
+        """A column that the table does not have: from the answer, or `_change_type` of a cdc file."""
+        if wanted.name in constants:
+            return _Constant(constants[wanted.name])
+        # It has no field id, also where the table's columns are mapped by id.
+        found = find_field(list(file), wanted, by_field_id=False)
+        if wanted.name != CHANGE_TYPE or found is None:
+            raise UnsupportedTable(f"neither the table nor its files have a column {wanted.name}")
+        return _FromFile(file.field(found).name, wanted, wanted.dataType)
+
+    def _assemble(
+        self, plan: "list[_FromFile | _Constant]", batch: Any, rows: int, chosen: Any, reading: "_Conform"
+    ) -> pa.RecordBatch:
+        count = rows if chosen is None else len(chosen)
+        arrays = []
+        for column in plan:
+            if isinstance(column, _Constant):
+                arrays.append(pa.repeat(column.value, count))
+                continue
+            array = batch.column(batch.schema.get_field_index(column.file_name))
+            array = array if chosen is None else array.take(chosen)
+            arrays.append(reading.conform(array, column.field.dataType, column.wanted))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+
+
+@dataclass(frozen=True)
+class _FromFile:
+    file_name: str
+    field: t.StructField
+    wanted: t.DataType
+
+
+@dataclass(frozen=True)
+class _Constant:
+    value: pa.Scalar
+
+
+def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id: bool) -> int | None:
+    """The index of a logical field among a file's fields: by field id, by name, by name in any case."""
+    if by_field_id and any(_FILE_FIELD_ID in (field.metadata or {}) for field in fields):
+        text = str(field_id(wanted)).encode()
+        return next((i for i, f in enumerate(fields) if (f.metadata or {}).get(_FILE_FIELD_ID) == text), None)
+    name = physical_name(wanted)
+    names = [field.name for field in fields]
+    if name in names:
+        return names.index(name)
+    folded = [other.lower() for other in names]
+    return folded.index(name.lower()) if name.lower() in folded else None
+
+
+@dataclass(frozen=True)
+class _Conform:
+    """Turns arrays of one file into the types that are wanted. `logged` types carry the log's metadata."""
+
+    by_field_id: bool
+    calendar: FileCalendar
+
+    def conform(self, array: pa.Array, logged: t.DataType, wanted: t.DataType) -> pa.Array:
+        """An array of a file as the type that is wanted."""
+        if isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        if isinstance(wanted, t.StructType):
+            assert isinstance(logged, t.StructType)
+            return self._struct(array, logged, wanted)
+        if isinstance(wanted, t.ArrayType):
+            assert isinstance(logged, t.ArrayType)
+            elements = self.conform(array.values, logged.elementType, wanted.elementType)
+            return _nested(array, arrow_type(wanted), [elements])
+        if isinstance(wanted, t.MapType):
+            assert isinstance(logged, t.MapType)
+            return self._map(array, logged, wanted)
+        if isinstance(wanted, t.VariantType):
+            return _conform_variant(array)
+        if isinstance(wanted, t.NullType):
+            return pa.nulls(len(array))
+        return self._leaf(array, wanted)
+
+    def _leaf(self, array: pa.Array, wanted: t.DataType) -> pa.Array:
+        target = arrow_type(wanted)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_date32(array.type):
+            array = self.calendar.dates(array)
+        elif pa.types.is_timestamp(array.type) and isinstance(wanted, t.TimestampType):
+            array = self.calendar.times(array.cast(pa.timestamp("us", array.type.tz), safe=False))
+        return array if array.type == target else array.cast(target)
+
+    def _struct(self, array: pa.Array, logged: t.StructType, wanted: t.StructType) -> pa.Array:
+        fields = [array.type.field(index) for index in range(array.type.num_fields)]
+        children = []
+        for field in wanted.fields:
+            source = next((one for one in logged.fields if one.name == field.name), field)
+            index = find_field(fields, source, by_field_id=self.by_field_id)
+            if index is None:
+                children.append(pa.nulls(len(array), arrow_type(field.dataType)))
+                continue
+            children.append(self.conform(array.field(index), source.dataType, field.dataType))
+        target = [arrow_field(field) for field in wanted.fields]
+        if not target:
+            return pa.nulls(len(array), pa.struct([]))
+        return pa.StructArray.from_arrays(children, fields=target, mask=array.is_null())
+
+    def _map(self, array: pa.Array, logged: t.MapType, wanted: t.MapType) -> pa.Array:
+        keys = self.conform(array.keys, logged.keyType, wanted.keyType)
+        items = self.conform(array.items, logged.valueType, wanted.valueType)
+        target = arrow_type(wanted)
+        entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
+        return _nested(array, target, [entries])
+
+
+def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> pa.Array:
+    """The same lists (validity, offsets and slice) over other children: nothing is copied."""
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(
+        target, len(array), [validity, offsets], array.null_count, array.offset, children
+    )
+
+
+def _conform_variant(array: pa.Array) -> pa.Array:
+    target = arrow_type(t.VariantType())
+    # The feature only allows shredding: many tables that have it hold whole values.
+    if any(field.name == "typed_value" for field in array.type):
+        children = list(whole_variants(array))
+        mask = array.is_null()
+        children = [pc.if_else(mask, pa.scalar(b"", pa.binary()), child) for child in children]
+    else:
+        children = [array.field(name).cast(pa.binary()) for name in ("value", "metadata")]
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+
+
+def _file_batches(
+    source: Any, file: pq.ParquetFile, names: list[str]
+) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+    """The batches of a file, a row group at a time, so that never more than one is held."""
+    if not names:
+        yield file.metadata.num_rows, None
+        return
+    by_pieces: pq.ParquetFile | None = None
+    for index in range(file.metadata.num_row_groups):
+        size = _RowGroupSize.of(file.metadata.row_group(index), set(names))
+        reading = file
+        if size.fetched_bytes > _FETCHED_BYTES:
+            by_pieces = by_pieces or pq.ParquetFile(
+                source,
+                metadata=file.metadata,
+                coerce_int96_timestamp_unit="us",
+                pre_buffer=False,
+                buffer_size=max(_FETCHED_BYTES // size.columns, _LEAST_PIECE_BYTES),
+            )
+            reading = by_pieces
+        for batch in reading.iter_batches(batch_size=size.batch_rows, row_groups=[index], columns=names):
+            yield batch.num_rows, batch
+
+
+@dataclass(frozen=True)
+class _RowGroupSize:
+    """What reading some columns of a row group takes."""
+
+    fetched_bytes: int
+    columns: int
+    batch_rows: int
+
+    @classmethod
+    def of(cls, group: pq.RowGroupMetaData, names: set[str]) -> "_RowGroupSize":
+        chunks = [group.column(index) for index in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if _top(chunk.path_in_schema, names)]
+        decoded = sum(chunk.total_uncompressed_size for chunk in chunks)
+        row_bytes = max(decoded // max(group.num_rows, 1), 1)
+        return cls(
+            sum(chunk.total_compressed_size for chunk in chunks),
+            max(len(chunks), 1),
+            max(min(BATCH_ROWS, BATCH_BYTES // row_bytes), 1),
+        )
+
+
+def _top(path: str, names: set[str]) -> bool:
+    """Whether a leaf's path begins with one of the names, which may hold dots."""
+    return path in names or any(path.startswith(f"{name}.") for name in names)
+
+
+def _choose(first_row: int, rows: int, gone: Sequence[int], kept: Sequence[int] | None) -> Any:
+    """The rows of a batch that are wanted, as indexes within it; None for all."""
+    if kept is not None:
+        return pa.array([row - first_row for row in _between(kept, first_row, rows)], pa.int64())
+    here = _between(gone, first_row, rows)
+    if not len(here):
+        return None
+    alive = bytearray(b"\x01" * rows)
+    for row in here:
+        alive[row - first_row] = 0
+    return pc.indices_nonzero(pa.Array.from_buffers(pa.uint8(), rows, [None, pa.py_buffer(bytes(alive))]))
+
+
+def _between(rows: Sequence[int], first_row: int, count: int) -> Sequence[int]:
+    return rows[bisect_left(rows, first_row) : bisect_left(rows, first_row + count)]

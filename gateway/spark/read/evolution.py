@@ -1,0 +1,114 @@
+"""Whether rows of one version of a table can be read in the columns of another.
+
+Comes in: the head that a DataFrame or stream was made with, and a later or earlier one. Goes out: nothing,
+or a `SchemaChanged` whose message begins with the error class that Delta has for the same case. Columns
+that are added are no obstacle for older rows; Delta's stream ends at them, and reads on when it is started
+again.
+"""
+
+from pyspark.sql import types as t
+
+from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.spark.read.schema import delta_schema, physical_name
+
+_USE_SCHEMA_LOG = "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"
+
+
+class SchemaChanged(UnsupportedTable):
+    """The table's columns changed in a way that a read cannot follow."""
+
+
+def check_dataframe(loaded: TableHead, now: TableHead) -> None:
+    """Raise SchemaChanged where a DataFrame made of `loaded` cannot read the table as it is now."""
+    mine, theirs = delta_schema(loaded), delta_schema(now)
+    reason = _another_table(loaded, now) or lost_column(mine, theirs, now) or _loosened(mine, theirs)
+    if reason is not None:
+        raise SchemaChanged(
+            "[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] The table changed in an incompatible way since this "
+            f"DataFrame was made: {reason}. Make the DataFrame again (version {_said(loaded)} was loaded, "
+            f"the server answers {_said(now)})."
+        )
+
+
+def check_change_data(loaded: TableHead, other: TableHead) -> None:
+    """Raise SchemaChanged where change data of `other` cannot be read in the columns of `loaded`."""
+    reason = _another_table(loaded, other) or lost_column(delta_schema(other), delta_schema(loaded), loaded)
+    if reason is not None:
+        raise SchemaChanged(
+            "[DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA] The change data of version "
+            f"{_said(other)} cannot be read in the columns of version {_said(loaded)}: {reason}. Read the "
+            "versions before and after the change apart."
+        )
+
+
+def check_stream(loaded: TableHead, other: TableHead) -> None:
+    """Raise SchemaChanged where a stream started with `loaded` cannot read rows written under `other`."""
+    if _another_table(loaded, other):
+        raise SchemaChanged(
+            "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The stream was reading another table than the "
+            "one that is shared by this name now: start it with a new checkpoint."
+        )
+    mine, theirs = delta_schema(loaded), delta_schema(other)
+    unknown = lost_column(theirs, mine, loaded)
+    if unknown is None:
+        return
+    is_later = other.version is None or loaded.version is None or other.version > loaded.version
+    if is_later and lost_column(mine, theirs, other) is None:
+        raise SchemaChanged(
+            f"[DELTA_SCHEMA_CHANGED_WITH_VERSION] Columns were added in version {_said(other)}: {unknown}. "
+            "Start the stream again: it reads on with the new columns."
+        )
+    is_mapped = "none" not in {loaded.column_mapping_mode, other.column_mapping_mode}
+    error = _USE_SCHEMA_LOG if is_mapped else "DELTA_SCHEMA_CHANGED_WITH_VERSION"
+    raise SchemaChanged(
+        f"[{error}] The columns of version {_said(other)} cannot be read in those of version {_said(loaded)} "
+        f"(renamed, dropped or of another type): {unknown}. Start a new stream after that version, with a "
+        "new checkpoint."
+    )
+
+
+def lost_column(fields: t.DataType, among: t.DataType, head: TableHead, path: str = "") -> str | None:
+    """What of a type cannot be found in another one, as words; None when all of it can."""
+    if isinstance(fields, t.StructType) and isinstance(among, t.StructType):
+        return _lost_field(fields, among, head, path)
+    if isinstance(fields, t.ArrayType) and isinstance(among, t.ArrayType):
+        return lost_column(fields.elementType, among.elementType, head, f"{path}.element")
+    if isinstance(fields, t.MapType) and isinstance(among, t.MapType):
+        return lost_column(fields.keyType, among.keyType, head, f"{path}.key") or lost_column(
+            fields.valueType, among.valueType, head, f"{path}.value"
+        )
+    if fields == among:
+        return None
+    return f"column {path.lstrip('.')} is {fields.simpleString()} here and {among.simpleString()} there"
+
+
+def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path: str) -> str | None:
+    others = {field.name.lower(): field for field in among.fields}
+    for field in fields.fields:
+        name = f"{path}.{field.name}"
+        other = others.get(field.name.lower())
+        if other is None:
+            return f"there is no column {name.lstrip('.')}"
+        if head.column_mapping_mode != "none" and physical_name(field) != physical_name(other):
+            return f"column {name.lstrip('.')} is another one by the same name"
+        reason = lost_column(field.dataType, other.dataType, head, name)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _loosened(planned: t.StructType, written: t.StructType) -> str | None:
+    """A column that Spark's plan takes for never null, and that may hold nulls."""
+    never_null = {field.name.lower() for field in planned.fields if not field.nullable}
+    loose = [field.name for field in written.fields if field.nullable and field.name.lower() in never_null]
+    return f"column {loose[0]} may be null" if loose else None
+
+
+def _another_table(one: TableHead, other: TableHead) -> str | None:
+    if one.table_id and other.table_id and one.table_id != other.table_id:
+        return "it is another table by the same name"
+    return None
+
+
+def _said(head: TableHead) -> str:
+    return "?" if head.version is None else str(head.version)

@@ -1,0 +1,190 @@
+"""Reads the bytes of listed files in a task, with URLs that stay fresh.
+
+Comes in: listed files and the query that listed them. Goes out: Parquet sources and deletion vector rows.
+A URL is replaced shortly before it expires, and once when the store refuses it: the files are listed again,
+by the refresh token, by the version, or by the query as it was, and the same file is found in the new answer.
+One `FileFetcher` belongs to one task.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from gateway.spark.read.actions import DataFile, DeletionVector
+from gateway.spark.read.client import Query, ShareClient, TableName
+from gateway.spark.read.profile import Profile
+from gateway.spark.read.transport import HttpError, RangedFile, Transport
+
+Answer = TypeVar("Answer")
+
+# Stores tell an expired or altered URL with one of these; the bodies differ too much to look at.
+_REFUSED = frozenset({400, 401, 403, 410})
+_EARLY_MS = 60_000
+_WHOLE_FILE_BYTES = 16 << 20
+# A vector's bytes are framed by their length (4) and a checksum (4).
+_VECTOR_FRAME_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where files were listed: enough to list them again."""
+
+    profile: Profile
+    table: TableName
+    query: Query
+    version: int | None
+    refresh_token: str | None = None
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the files are those of a range of versions, not of one."""
+        return self.query.changes or "startingVersion" in self.query.parameters
+
+    def key(self, file: DataFile) -> Any:
+        """What names a file in every answer to the same query."""
+        vector = file.deletion_vector
+        name = (file.id, vector.identity if vector else None)
+        # A snapshot's file has a version only in some answers: where a version was asked for.
+        return (file.kind, file.version, *name) if self.is_range else name
+
+    def refresh_queries(self) -> tuple[Query, ...]:
+        """The queries that answer the same files with new URLs, in the order to try them.
+
+        A DataFrame is used for longer than its refresh token lives: the version it was listed at comes next,
+        which servers refuse where no history is shared, then the query itself.
+        """
+        if self.is_range:
+            return (self.query,)
+        parameters = {
+            name: value for name, value in self.query.parameters.items() if name != "includeRefreshToken"
+        }
+        choices = [parameters]
+        if self.version is not None and "version" not in parameters:
+            hints = {name: value for name, value in parameters.items() if name != "timestamp"}
+            choices.insert(0, {**hints, "version": self.version})
+        if self.refresh_token is not None:
+            choices.insert(0, {**parameters, "refreshToken": self.refresh_token})
+        return tuple(replace(self.query, parameters=chosen) for chosen in choices)
+
+
+class StaleListing(Exception):
+    """A file's URL could not be renewed: the server no longer lists that file."""
+
+
+class FileFetcher:
+    """Bytes of the files of one task."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        files: Iterable[DataFile],
+        *,
+        transport: Transport | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._origin = origin
+        self._queries = origin.refresh_queries()
+        self._files = {origin.key(file): file for file in files}
+        self._transport = transport or Transport()
+        self._now_ms = now_ms
+
+    def source(self, file: DataFile) -> Any:
+        """What a Parquet reader takes: the whole file in memory if it is small, else a ranged file."""
+        if file.size_bytes <= _WHOLE_FILE_BYTES:
+            data = self._with_fresh_url(file, lambda fresh: self._transport.fetch(fresh.url))
+            if len(data) != file.size_bytes:
+                raise HttpError(f"{len(data)} bytes came of a file of {file.size_bytes}", 0)
+            return pa.BufferReader(data)
+
+        def read_range(start: int, length: int) -> bytes:
+            return self._with_fresh_url(
+                file, lambda fresh: self._transport.fetch_range(fresh.url, start, length)
+            )
+
+        return pa.PythonFile(RangedFile(read_range, file.size_bytes), mode="r")
+
+    def vector_rows(self, owner: DataFile) -> Sequence[int]:
+        """The ascending row indexes in a file's deletion vector."""
+        vector = owner.deletion_vector
+        if vector is None:
+            return []
+        native = _native()
+        if vector.inline is not None:
+            rows = native.inline_deletion_vector_rows(vector.inline)
+        else:
+            length = vector.size_bytes + _VECTOR_FRAME_BYTES
+            data = self._with_fresh_url(
+                owner,
+                lambda fresh: self._transport.fetch_range(_vector_url(fresh, vector), vector.offset, length),
+            )
+            # Only this vector was fetched; the file's first byte, its version, is put before it.
+            rows = native.deletion_vector_rows(b"\x01" + data, offset=1, size_in_bytes=vector.size_bytes)
+        if len(rows) != vector.cardinality:
+            raise HttpError(f"a deletion vector has {len(rows)} rows where {vector.cardinality} are said", 0)
+        return sorted(rows)
+
+    def _with_fresh_url(self, file: DataFile, read: Callable[[DataFile], Answer]) -> Answer:
+        current = self._files[self._origin.key(file)]
+        if current.expires_ms is not None and current.expires_ms - _EARLY_MS < self._now_ms():
+            current = self._renewed(file)
+        try:
+            return read(current)
+        except HttpError as error:
+            if error.status not in _REFUSED:
+                raise
+        return read(self._renewed(file))
+
+    def _renewed(self, file: DataFile) -> DataFile:
+        """List again and renew every file of this task that is found."""
+        missing = self._list_again()
+        if self._origin.key(file) in missing:
+            raise StaleListing(
+                "a file's URL expired and the server lists that file no longer: the table has moved on; load "
+                "it again, read a pinned version (versionAsOf), or share the table with history"
+            )
+        return self._files[self._origin.key(file)]
+
+    def _list_again(self) -> set[Any]:
+        """List by the first query that is not refused; the keys of the files that it does not answer."""
+        while True:
+            try:
+                return self._list_by(self._queries[0])
+            except HttpError as error:
+                # What is refused once is refused for the rest of the task.
+                if not error.is_refusal or len(self._queries) == 1:
+                    raise
+                self._queries = self._queries[1:]
+
+    def _list_by(self, query: Query) -> set[Any]:
+        client = ShareClient(self._origin.profile, self._origin.table, self._transport)
+        missing = set(self._files)
+        for page in client.pages(query):
+            for listed in page.files:
+                key = self._origin.key(listed)
+                if key in missing:
+                    missing.remove(key)
+                    self._files[key] = listed
+            if not missing:
+                break
+        return missing
+
+
+def _vector_url(file: DataFile, vector: DeletionVector) -> str:
+    fresh = file.deletion_vector
+    if fresh is None or fresh.url is None or fresh.identity != vector.identity:
+        raise StaleListing("a deletion vector is listed no longer")
+    return fresh.url
+
+
+def _native() -> Any:
+    try:
+        from gateway import _native  # noqa: PLC0415 - only tables with deletion vectors need it
+    except ImportError as error:
+        raise ImportError(
+            "tables with deletion vectors need the gateway's native module in the executors: install the "
+            "delta-sharing-gateway wheel there"
+        ) from error
+    return _native

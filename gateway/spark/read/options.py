@@ -1,0 +1,227 @@
+"""The options of a read, checked before anything is read.
+
+Comes in: what Spark hands to a data source. Goes out: `ReadOptions`, or a ValueError that names the option.
+An option that would have no effect is an error, too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from gateway.spark.read.client import ShareClient, TableName
+from gateway.spark.read.profile import Profile
+
+_NAMES = (
+    "profile",
+    "path",
+    "versionAsOf",
+    "timestampAsOf",
+    "columns",
+    "predicateHints",
+    "readChangeFeed",
+    "startingVersion",
+    "startingTimestamp",
+    "endingVersion",
+    "endingTimestamp",
+    "skipChangeCommits",
+    "ignoreDeletes",
+    "maxFilesPerTrigger",
+    "maxFilesPerPage",
+    "partitionBytes",
+    "expectedVersion",
+    "withFileName",
+)
+_BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
+_STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger")
+_SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints")
+_RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of a read, by the names they have in Spark.
+
+    profile               path of the profile file, or its JSON text
+    path                  `share.schema.table` (what `load` takes), or `profile#share.schema.table`
+    versionAsOf           a version            timestampAsOf    ISO-8601, UTC
+    columns               comma-separated; the rest is neither fetched nor decoded
+    predicateHints        a condition, in SQL or as the protocol's JSON: files without matching rows are left
+                          out. Rows are not filtered: `where` with the same condition does that
+    readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from
+                          startingVersion or startingTimestamp to endingVersion or endingTimestamp
+    skipChangeCommits     streaming: leave out versions that remove or rewrite rows
+    ignoreDeletes         streaming: leave out versions that only remove rows
+    maxFilesPerTrigger    streaming: at most so many files in a batch (a version's change data stay together)
+    maxFilesPerPage       how many files to ask for at once
+    partitionBytes        about how many bytes of files make a Spark partition
+    expectedVersion       fail when the server answers another version (for tables without history)
+    withFileName          true: a column `_file_name`, the name of the data file a row is in
+    """
+
+    profile: Profile
+    table: TableName
+    version_as_of: int | None = None
+    timestamp_as_of: str | None = None
+    columns: tuple[str, ...] | None = None
+    predicate_hints: str | None = None
+    read_change_feed: bool = False
+    starting_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_version: int | None = None
+    ending_timestamp: str | None = None
+    skip_change_commits: bool = False
+    ignore_deletes: bool = False
+    max_files_per_trigger: int | None = None
+    max_files_per_page: int = 20_000
+    partition_bytes: int | None = None
+    expected_version: int | None = None
+    with_file_name: bool = False
+    given: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
+        """Check what Spark hands over (names in any case). Raises ValueError naming the option."""
+        given = {name.lower(): value for name, value in options.items()}
+        for name in given:
+            if name not in _BY_LOWER_NAME:
+                raise ValueError(_unknown(name))
+        before, _, table = given.get("path", "").rpartition("#")
+        if before and given.get("profile", before) != before:
+            raise ValueError("profile is given twice: as an option and before the # of the path")
+        profile = before or given.get("profile", "")
+        if not profile or not table:
+            raise ValueError('say .option("profile", path) and .load("share.schema.table")')
+        parsed = cls(
+            profile=Profile.load(profile),
+            table=TableName.parse(table),
+            version_as_of=_whole(given, "versionAsOf"),
+            timestamp_as_of=_text(given, "timestampAsOf"),
+            columns=_columns(given.get("columns")),
+            predicate_hints=_text(given, "predicateHints"),
+            read_change_feed=_flag(given, "readChangeFeed"),
+            starting_version=_whole(given, "startingVersion"),
+            starting_timestamp=_text(given, "startingTimestamp"),
+            ending_version=_whole(given, "endingVersion"),
+            ending_timestamp=_text(given, "endingTimestamp"),
+            skip_change_commits=_flag(given, "skipChangeCommits"),
+            ignore_deletes=_flag(given, "ignoreDeletes"),
+            max_files_per_trigger=_positive(given, "maxFilesPerTrigger"),
+            max_files_per_page=_positive(given, "maxFilesPerPage") or cls.max_files_per_page,
+            partition_bytes=_positive(given, "partitionBytes"),
+            expected_version=_whole(given, "expectedVersion"),
+            with_file_name=_flag(given, "withFileName"),
+            given=frozenset(_BY_LOWER_NAME[name] for name in given),
+        )
+        parsed._check()
+        return parsed
+
+    def _check(self) -> None:
+        for one, other in (
+            ("versionAsOf", "timestampAsOf"),
+            ("startingVersion", "startingTimestamp"),
+            ("endingVersion", "endingTimestamp"),
+        ):
+            if {one, other} <= self.given:
+                raise ValueError(f"{one} and {other} exclude each other")
+        first, last = self.starting_version, self.ending_version
+        if first is not None and last is not None and last < first:
+            raise ValueError(f"endingVersion {last} is before startingVersion {first}")
+        if self.read_change_feed:
+            self._refuse(
+                (*_SNAPSHOT_ONLY, "skipChangeCommits", "ignoreDeletes"), "has no effect on change data"
+            )
+
+    def check_batch(self) -> None:
+        """Raise ValueError for options that a batch read does not heed."""
+        self._refuse(_STREAM_ONLY, "is of streams only")
+        if not self.read_change_feed:
+            self._refuse(_RANGE, "needs readChangeFeed")
+        elif not {"startingVersion", "startingTimestamp"} & self.given:
+            raise ValueError("readChangeFeed needs startingVersion or startingTimestamp")
+
+    def check_stream(self) -> None:
+        """Raise ValueError for options that a stream does not heed."""
+        self._refuse(_SNAPSHOT_ONLY, "is of batch reads only: a stream has startingVersion")
+        self._refuse(("endingTimestamp",), "is of batch reads only: a stream has endingVersion")
+
+    def _refuse(self, names: tuple[str, ...], reason: str) -> None:
+        for name in names:
+            if name in self.given:
+                raise ValueError(f"{name} {reason}")
+
+    def client(self) -> ShareClient:
+        """A client for the table."""
+        return ShareClient(self.profile, self.table)
+
+    def at(self) -> dict[str, Any]:
+        """The protocol's words for the version that is asked for."""
+        words = {"version": self.version_as_of, "timestamp": self.timestamp_as_of}
+        return {name: value for name, value in words.items() if value is not None}
+
+    def changes(self) -> dict[str, Any]:
+        """The protocol's words for the range of change data."""
+        words = {
+            "startingVersion": self.starting_version,
+            "startingTimestamp": self.starting_timestamp,
+            "endingVersion": self.ending_version,
+            "endingTimestamp": self.ending_timestamp,
+        }
+        return {name: value for name, value in words.items() if value is not None}
+
+    def hints(self) -> dict[str, Any]:
+        """The protocol's words for the condition."""
+        hint = self.predicate_hints
+        if hint is None:
+            return {}
+        return {"jsonPredicateHints": hint} if hint.startswith("{") else {"predicateHints": [hint]}
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, _BY_LOWER_NAME, n=1)
+    return f"there is no option {name}" + (f": is {_BY_LOWER_NAME[near[0]]} meant?" if near else "")
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError("columns holds an empty name")
+    folded = [name.lower() for name in names]
+    twice = [name for name in names if folded.count(name.lower()) > 1]
+    if twice:
+        raise ValueError(f"columns names {twice[0]} twice")
+    return names
+
+
+def _text(given: Mapping[str, str], name: str) -> str | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip():
+        raise ValueError(f"{name} is empty")
+    return text.strip()
+
+
+def _whole(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not (text.strip().isascii() and text.strip().isdecimal()):
+        raise ValueError(f"{name} is a whole number, not {text!r}")
+    return int(text)
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    number = _whole(given, name)
+    if number == 0:
+        raise ValueError(f"{name} is at least 1")
+    return number
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name.lower(), "false").strip().lower()
+    if text not in {"true", "false"}:
+        raise ValueError(f"{name} is true or false, not {text!r}")
+    return text == "true"

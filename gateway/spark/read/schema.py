@@ -1,0 +1,226 @@
+"""Delta schemas as Spark and Arrow types, and partition values as typed scalars.
+
+Comes in: a `TableHead`. Goes out: the schema a recipient sees (no column-mapping metadata), the physical
+field for each logical one, the Arrow type that Spark expects, and partition values parsed as Delta writes
+them.
+"""
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from gateway.spark.read.actions import TableHead, UnsupportedTable
+from gateway.spark.read.calendars import days_of
+from gateway.spark.read.zones import zone_of
+
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
+_FIELD_ID = "delta.columnMapping.id"
+_INTERNAL_METADATA = (
+    "delta.columnMapping.",
+    "delta.typeChanges",
+    "delta.identity.",
+    "delta.generationExpression",
+)
+
+CHANGE_TYPE = "_change_type"
+CHANGE_FIELDS = (
+    t.StructField(CHANGE_TYPE, t.StringType()),
+    t.StructField("_commit_version", t.LongType()),
+    t.StructField("_commit_timestamp", t.TimestampType()),
+)
+
+
+def delta_schema(head: TableHead) -> t.StructType:
+    """The schema as the log has it. Raises UnsupportedTable for types that Spark does not know."""
+    try:
+        return t.StructType.fromJson(json.loads(head.schema_json))
+    except Exception as error:  # PySpark raises its own and built-in errors for unknown types
+        raise UnsupportedTable(f"the table's schema cannot be read: {error}") from error
+
+
+def shared_schema(head: TableHead) -> t.StructType:
+    """The schema a recipient sees: without the log's internal metadata."""
+    return _without_internals(delta_schema(head))
+
+
+def physical_name(field: t.StructField) -> str:
+    """The name of a column inside of data files and in partitionValues."""
+    name = (field.metadata or {}).get(_PHYSICAL_NAME)
+    return name if isinstance(name, str) else field.name
+
+
+def field_id(field: t.StructField) -> int | None:
+    """The Parquet field id of a column where column mapping gave it one."""
+    return (field.metadata or {}).get(_FIELD_ID)
+
+
+def arrow_type(data_type: t.DataType) -> pa.DataType:
+    """The Arrow type that Spark takes for one of its own."""
+    if isinstance(data_type, t.StructType):
+        return pa.struct([arrow_field(field) for field in data_type.fields])
+    if isinstance(data_type, t.ArrayType):
+        return pa.list_(pa.field("element", arrow_type(data_type.elementType), nullable=True))
+    if isinstance(data_type, t.MapType):
+        return pa.map_(arrow_type(data_type.keyType), arrow_type(data_type.valueType))
+    if isinstance(data_type, t.VariantType):
+        metadata = pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"})
+        return pa.struct([pa.field("value", pa.binary(), nullable=False), metadata])
+    found = _ARROW_LEAVES.get(type(data_type))
+    if found is not None:
+        return found
+    if isinstance(data_type, t.DecimalType):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    raise UnsupportedTable(f"columns of type {data_type.simpleString()} cannot be read")
+
+
+def arrow_field(field: t.StructField) -> pa.Field:
+    """A logical field in Arrow. Always nullable: a file written before the column knows nothing of it."""
+    return pa.field(field.name, arrow_type(field.dataType), nullable=True)
+
+
+def partition_scalar(text: str | None, data_type: t.DataType, zone: str = "UTC") -> pa.Scalar:
+    """A value of partitionValues, typed. An empty string is null for every type (Delta's own rule).
+
+    `zone`: the time zone of timestamps that name none, which is the session's. Raises UnsupportedTable.
+    """
+    wanted = arrow_type(data_type)
+    if text is None or text == "":
+        return pa.scalar(None, wanted)
+    parse = _PARTITION_PARSERS.get(type(data_type))
+    if parse is None:
+        raise UnsupportedTable(f"partition columns of type {data_type.simpleString()} cannot be read")
+    try:
+        return pa.scalar(parse(text, zone) if parse is _instant else parse(text), wanted)
+    except (ValueError, ArithmeticError, pa.ArrowException) as error:
+        raise UnsupportedTable(f"a partition value is no {data_type.simpleString()}") from error
+
+
+def _without_internals(schema: t.StructType) -> t.StructType:
+    return t.StructType(
+        [
+            t.StructField(field.name, _clean(field.dataType), field.nullable, _clean_metadata(field.metadata))
+            for field in schema.fields
+        ]
+    )
+
+
+def _clean(data_type: t.DataType) -> t.DataType:
+    if isinstance(data_type, t.StructType):
+        return _without_internals(data_type)
+    if isinstance(data_type, t.ArrayType):
+        return t.ArrayType(_clean(data_type.elementType), data_type.containsNull)
+    if isinstance(data_type, t.MapType):
+        return t.MapType(_clean(data_type.keyType), _clean(data_type.valueType), data_type.valueContainsNull)
+    return data_type
+
+
+def _clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (metadata or {}).items() if not key.startswith(_INTERNAL_METADATA)}
+
+
+_ARROW_LEAVES: dict[type[t.DataType], pa.DataType] = {
+    t.StringType: pa.string(),
+    t.VarcharType: pa.string(),
+    t.CharType: pa.string(),
+    t.BinaryType: pa.binary(),
+    t.BooleanType: pa.bool_(),
+    t.ByteType: pa.int8(),
+    t.ShortType: pa.int16(),
+    t.IntegerType: pa.int32(),
+    t.LongType: pa.int64(),
+    t.FloatType: pa.float32(),
+    t.DoubleType: pa.float64(),
+    t.DateType: pa.date32(),
+    t.TimestampType: pa.timestamp("us", tz="UTC"),
+    t.TimestampNTZType: pa.timestamp("us"),
+    t.NullType: pa.null(),
+}
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise UnsupportedTable("a boolean partition value is neither true nor false")
+    return text.lower() == "true"
+
+
+# Years have more digits than four beyond 9999, and a sign.
+_TIME = re.compile(
+    r"([+-]?\d{4,7})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?)? ?([A-Za-z+-].*)?"
+)
+_CYCLE_YEARS = 400
+
+
+def _day(text: str) -> int:
+    """Days since 1970 of `[+-]yyyy-mm-dd`, of any year: Python's own dates end with 9999."""
+    return _local_parts(text).days
+
+
+def _instant(text: str, zone: str) -> int:
+    """Microseconds since 1970 of a time with a zone of its own, or in `zone`."""
+    parts = _local_parts(text)
+    return parts.micros - parts.offset_micros(zone)
+
+
+def _local(text: str) -> int:
+    """Microseconds since 1970 of a time without a zone."""
+    return _local_parts(text).micros
+
+
+@dataclass(frozen=True)
+class _LocalTime:
+    """A time as it is written. `alike` is the same time in a year that Python knows, by the same calendar."""
+
+    days: int
+    alike: dt.datetime
+    zone: str | None
+
+    @property
+    def micros(self) -> int:
+        alike = self.alike
+        seconds = self.days * 86_400 + alike.hour * 3600 + alike.minute * 60 + alike.second
+        return seconds * 1_000_000 + alike.microsecond
+
+    def offset_micros(self, zone: str) -> int:
+        offset = self.alike.replace(tzinfo=zone_of(self.zone or zone)).utcoffset()
+        return 0 if offset is None else offset // dt.timedelta(microseconds=1)
+
+
+def _local_parts(text: str) -> _LocalTime:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("not a date or time")
+    year, month, day = int(match[1]), int(match[2]), int(match[3])
+    # The calendar repeats every 400 years, with its days of the week, which summer time goes by.
+    known_year = year if 1 <= year <= dt.MAXYEAR else 2000 + year % _CYCLE_YEARS
+    alike = dt.datetime(  # noqa: DTZ001 - the zone is kept beside it
+        known_year, month, day, int(match[4] or 0), int(match[5] or 0), int(match[6] or 0),
+        int((match[7] or "").ljust(6, "0")[:6]),
+    )  # fmt: skip
+    return _LocalTime(days_of(year, month, day), alike, match[8])
+
+
+_PARTITION_PARSERS: dict[type[t.DataType], Any] = {
+    t.StringType: str,
+    t.VarcharType: str,
+    t.CharType: str,
+    t.BinaryType: lambda text: text.encode(),
+    t.BooleanType: _boolean,
+    t.ByteType: int,
+    t.ShortType: int,
+    t.IntegerType: int,
+    t.LongType: int,
+    t.FloatType: float,
+    t.DoubleType: float,
+    t.DecimalType: Decimal,
+    t.DateType: _day,
+    t.TimestampType: _instant,
+    t.TimestampNTZType: _local,
+}

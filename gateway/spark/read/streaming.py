@@ -1,0 +1,268 @@
+"""A shared table as a stream of micro-batches.
+
+Comes in: options, and the table's head as it was when the stream started. Goes out: partitions per batch.
+An offset says what is read: `{"version": 7, "index": 3, "snapshot": false}` are the versions before 7 and
+the first four files of 7; without an index all of 7 is read. In a snapshot, `index` counts the files of the
+table as it is at that version. Without a startingVersion a stream begins with the snapshot; change data
+begin with it as inserts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as t
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from gateway.spark.read.actions import TableHead
+from gateway.spark.read.client import Query
+from gateway.spark.read.decode import TableShape
+from gateway.spark.read.evolution import check_stream
+from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.planning import (
+    Listing,
+    list_all,
+    list_changes,
+    list_version,
+    partitions_of,
+    read_partition,
+    with_version,
+)
+from gateway.spark.read.tasks import ReadTask, append_tasks, change_tasks, snapshot_tasks
+from gateway.spark.read.transport import HttpError
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a stream is read. `index` is None when all of the version is."""
+
+    version: int
+    index: int | None = None
+    snapshot: bool = False
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "Offset":
+        """Read an offset as Spark keeps it."""
+        return cls(document["version"], document.get("index"), document.get("snapshot", False))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The offset as Spark keeps it."""
+        index = {} if self.index is None else {"index": self.index}
+        return {"version": self.version, **index, "snapshot": self.snapshot}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the version is left."""
+        return self.index is None and not self.snapshot
+
+
+# Before the snapshot, whose version is not chosen yet.
+_UNREAD = Offset(-1, snapshot=True)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task, and the offset once it is read."""
+
+    task: ReadTask
+    after: Offset
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One listing's tasks, in the order in which they are read."""
+
+    listing: Listing
+    tasks: tuple[_Task, ...]
+
+
+class ShareStreamReader(DataSourceStreamReader):
+    """Versions as they come. Reading a table this way needs history sharing."""
+
+    def __init__(self, options: ReadOptions, schema: t.StructType, loaded: TableHead) -> None:
+        self._options = options
+        self._schema = schema
+        self._loaded = loaded
+        self._reached: Offset | None = None
+        self._is_start_checked = False
+        self._kept: tuple[tuple[int, int] | int, _Piece] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Just before the first version to read."""
+        return self._first().document
+
+    def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How far the next batch reads: to the latest version or endingVersion, or by maxFilesPerTrigger."""
+        reached = self._reached or self._first()
+        latest = self._options.client().version()
+        if self._options.ending_version is not None:
+            latest = min(latest, self._options.ending_version)
+        return self._next(reached, latest).document
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """List what comes after `start`, up to `end`."""
+        first, last = Offset.of(start), Offset.of(end)
+        # Spark also tells a stream that starts again by this call where it is.
+        self._reached = last
+        found: list[InputPartition] = []
+        if first == last:
+            return found
+        self._check_start(first)
+        for piece in self._pieces(first, last):
+            tasks = [
+                one.task
+                for one in piece.tasks
+                if _is_after(one.after, first) and not _is_after(one.after, last)
+            ]
+            found += partitions_of(self._options, piece.listing, TableShape.of(self._loaded), tasks)
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Fetch and decode one group of files."""
+        return read_partition(partition, self._schema)
+
+    def _first(self) -> Offset:
+        start = self._options.starting_version
+        if start is None and self._options.starting_timestamp is not None:
+            start = self._options.client().version(self._options.starting_timestamp)
+        return _UNREAD if start is None else Offset(start - 1)
+
+    def _next(self, reached: Offset, latest: int) -> Offset:
+        """The offset that a batch after `reached` ends with."""
+        if reached.snapshot:
+            version = latest if reached.version < 0 else reached.version
+            end = Offset(version)
+        else:
+            if reached.is_whole and latest <= reached.version:
+                return reached
+            end = Offset(max(latest, reached.version))
+        most = self._options.max_files_per_trigger
+        if most is None:
+            return end
+        for piece in self._pieces(reached, end):
+            left = [one for one in piece.tasks if _is_after(one.after, reached)]
+            if len(left) > most:
+                return _boundary(left, most)
+        return end
+
+    def _pieces(self, first: Offset, last: Offset) -> Iterator[_Piece]:
+        """What is listed for the offsets between two: a snapshot, a range of versions, or both."""
+        after = first.version
+        if first.snapshot:
+            after = last.version if first.version < 0 else first.version
+            yield self._piece(after)
+            if last.snapshot:
+                return
+        start = after + (1 if first.is_whole or first.snapshot else 0)
+        if start <= last.version:
+            yield self._piece((start, last.version))
+
+    def _piece(self, versions: tuple[int, int] | int) -> _Piece:
+        """List a snapshot or a range; what a batch's end was found by also plans that batch."""
+        if self._kept is None or self._kept[0] != versions:
+            self._kept = None
+            self._kept = (versions, self._list(versions))
+        return self._kept[1]
+
+    def _list(self, versions: tuple[int, int] | int) -> _Piece:
+        if isinstance(versions, int):
+            return self._list_snapshot(versions)
+        words = {"startingVersion": versions[0], "endingVersion": versions[1]}
+        if self._options.read_change_feed:
+            listing = list_changes(self._options, words)
+            tasks = list(change_tasks(listing.files))
+        else:
+            query = Query(
+                {**words, "includeHistoricalMetadata": True}, max_files=self._options.max_files_per_page
+            )
+            listing = list_all(self._options.client(), query)
+            tasks = self._appends(listing)
+        self._check(listing, versions[1])
+        return _Piece(listing, tuple(_in_versions(tasks, whole=self._options.read_change_feed)))
+
+    def _appends(self, listing: Listing) -> list[ReadTask]:
+        return list(
+            append_tasks(
+                listing.files,
+                ignore_deletes=self._options.ignore_deletes,
+                skip_change_commits=self._options.skip_change_commits,
+            )
+        )
+
+    def _list_snapshot(self, version: int) -> _Piece:
+        listing = list_version(self._options, version)
+        self._check(listing, version)
+        files = listing.files
+        if self._options.read_change_feed:
+            files = tuple(with_version(files, version, self._timestamp_ms(listing, version)))
+        insert = "insert" if self._options.read_change_feed else None
+        tasks = sorted(snapshot_tasks(files, insert), key=lambda task: task.file.id)
+        placed = [_Task(task, Offset(version, index, snapshot=True)) for index, task in enumerate(tasks)]
+        if placed:
+            placed[-1] = _Task(placed[-1].task, Offset(version))
+        return _Piece(listing, tuple(placed))
+
+    def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
+        """When a version was written; None where the server says it nowhere."""
+        said = (file.timestamp_ms for file in listing.files if file.version == version and file.timestamp_ms)
+        found = next(said, None)
+        if found is not None:
+            return found
+        changes = list_changes(self._options, {"startingVersion": version, "endingVersion": version})
+        return next((file.timestamp_ms for file in changes.files), None)
+
+    def _check_start(self, start: Offset) -> None:
+        """Check the columns of what an earlier run has read. Raises SchemaChanged, as Delta does."""
+        if self._is_start_checked or start.version < 0 or start == self._first():
+            return
+        self._is_start_checked = True
+        try:
+            head = self._options.client().head({"version": start.version})
+        except HttpError as error:
+            if not error.is_refusal:
+                raise
+            return  # the version is no longer kept
+        check_stream(self._loaded, head)
+
+    def _check(self, listing: Listing, last: int) -> None:
+        """Check every head that is known of a range. Raises SchemaChanged."""
+        for head in listing.heads:
+            check_stream(self._loaded, head)
+        if last != self._loaded.version and not listing.later_heads:
+            # A server that does not send the heads of a range still has that of its end.
+            check_stream(self._loaded, self._options.client().head({"version": last}))
+
+
+def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
+    """Tasks of a range by version and file. With `whole`, only whole versions are offsets."""
+    ordered = sorted(tasks, key=lambda task: (task.file.version or 0, task.file.id, task.change_type or ""))
+    place = 0
+    for number, task in enumerate(ordered):
+        version = task.file.version or 0
+        place = place + 1 if number and (ordered[number - 1].file.version or 0) == version else 0
+        is_last = number + 1 == len(ordered) or (ordered[number + 1].file.version or 0) != version
+        yield _Task(task, Offset(version) if whole or is_last else Offset(version, place))
+
+
+def _boundary(left: Sequence[_Task], most: int) -> Offset:
+    """The offset after at most so many tasks, but after one that all of its offset's tasks are read by."""
+    end = left[most - 1].after
+    before = [one.after for one in islice(left, most) if one.after != end]
+    if left[most].after != end:
+        return end
+    return before[-1] if before else end
+
+
+def _is_after(one: Offset, other: Offset) -> bool:
+    return _order(one) > _order(other)
+
+
+def _order(offset: Offset) -> tuple[int, int, float]:
+    """Offsets in the order of reading: a version's snapshot, then the versions after it."""
+    index = float("inf") if offset.index is None else offset.index
+    if offset.snapshot:
+        return (offset.version, 0, -1 if offset.index is None else index)
+    return (offset.version, 1, index)

@@ -1,0 +1,119 @@
+"""What there is to read of a listing: whole files, files less a deletion vector, and change data.
+
+Comes in: the data files of an answer. Goes out: `ReadTask`s, packed into groups of similar size. Rows of
+a change feed come from cdc files where a version has them, else from its adds and removes; a remove and
+an add of the same file in one version are a change of deletion vector, whose rows are the difference of
+the two vectors.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from gateway.spark.read.actions import DataFile, FileKind, UnsupportedTable
+
+OPEN_COST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Rows of one file: those in `only`'s deletion vector (all without it), less those in `without`'s."""
+
+    file: DataFile
+    without: DataFile | None = None
+    only: DataFile | None = None
+    change_type: str | None = None
+
+    @property
+    def owners(self) -> tuple[DataFile, ...]:
+        """The listed files whose URLs the task needs."""
+        return tuple(one for one in (self.file, self.without, self.only) if one is not None)
+
+
+def snapshot_tasks(files: Iterable[DataFile], change_type: str | None = None) -> Iterator[ReadTask]:
+    """Every file with its live rows."""
+    return (_live(file, change_type) for file in files)
+
+
+def change_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:
+    """The change data of a range of versions."""
+    for _, version_files in _by_version(files):
+        changed = [file for file in version_files if file.data_change or file.kind is FileKind.CDC]
+        cdc = [file for file in changed if file.kind is FileKind.CDC]
+        yield from (ReadTask(file) for file in cdc)
+        if not cdc:
+            yield from _added_and_removed(changed)
+
+
+def append_tasks(
+    files: Iterable[DataFile], *, ignore_deletes: bool, skip_change_commits: bool
+) -> Iterator[ReadTask]:
+    """The rows that versions added. A version that also removes rows raises, as in Delta's own stream."""
+    for version, version_files in _by_version(files):
+        changed = [file for file in version_files if file.data_change]
+        added = [file for file in changed if file.kind is not FileKind.REMOVE]
+        removes = len(added) < len(changed)
+        if removes and skip_change_commits:
+            continue
+        if removes and (added or not ignore_deletes):
+            raise UnsupportedTable(
+                f"version {version} removes or rewrites rows: read its changes (readChangeFeed), or leave "
+                "such versions (skipChangeCommits) or pure deletes (ignoreDeletes) out"
+            )
+        yield from (_live(file) for file in added)
+
+
+def pack(tasks: Sequence[ReadTask], target_bytes: int | None) -> list[tuple[ReadTask, ...]]:
+    """Group tasks, in order, into pieces of `target_bytes`, counting a cost for opening a file."""
+    costs = [task.file.size_bytes + OPEN_COST_BYTES for task in tasks]
+    target = target_bytes or min(128 << 20, max(sum(costs) // 64, 4 * OPEN_COST_BYTES))
+    groups: list[tuple[ReadTask, ...]] = []
+    group: list[ReadTask] = []
+    filled = 0
+    for task, cost in zip(tasks, costs, strict=True):
+        if group and filled + cost > target:
+            groups.append(tuple(group))
+            group, filled = [], 0
+        group.append(task)
+        filled += cost
+    return [*groups, tuple(group)] if group else groups
+
+
+def _live(file: DataFile, change_type: str | None = None) -> ReadTask:
+    return ReadTask(file, without=file if file.deletion_vector else None, change_type=change_type)
+
+
+def _by_version(files: Iterable[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
+    """Group by version, ascending; a server may send a range in any order."""
+    listed = list(files)
+    if any(file.version is None for file in listed):
+        raise UnsupportedTable("the server's change files carry no version")
+    for version, group in groupby(sorted(listed, key=_version), key=_version):
+        yield version, list(group)
+
+
+def _version(file: DataFile) -> int:
+    return file.version or 0
+
+
+def _added_and_removed(files: Sequence[DataFile]) -> Iterator[ReadTask]:
+    removed = {file.id: file for file in files if file.kind is FileKind.REMOVE}
+    for file in files:
+        if file.kind is FileKind.REMOVE:
+            continue
+        before = removed.pop(file.id, None)
+        if before is None:
+            yield _live(file, "insert")
+        else:
+            yield from _vector_difference(before, file)
+    for file in removed.values():
+        yield _live(file, "delete")
+
+
+def _vector_difference(before: DataFile, after: DataFile) -> Iterator[ReadTask]:
+    """One file whose deletion vector changed: newly covered rows are deletes, uncovered ones inserts."""
+    old, new = before.deletion_vector, after.deletion_vector
+    if new is not None:
+        yield ReadTask(after, without=before if old else None, only=after, change_type="delete")
+    if old is not None:
+        yield ReadTask(after, without=after if new else None, only=before, change_type="insert")

@@ -1,0 +1,1 @@
+"""`delta-gateway verify`: compares a share with its tables."""

@@ -1,0 +1,168 @@
+"""Two DataFrames that should hold the same bag of rows: are they the same, and if not, where do they differ.
+
+Comes in: the shared rows and the direct ones, and columns to group by. Goes out: totals of both, the
+groups that differ, and, further down, the rows. Nothing but digests and the asked-for number of rows
+reaches the driver.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gateway.spark.verify.digest import EMPTY, SEEDS, Digest, digest_by, row_hash
+
+_DIGEST_WORDS = ("rows", *(f"{part}_{i}" for i in range(len(SEEDS)) for part in ("xor", "high", "low")))
+_MOST_GROUPS = 100
+_LONGEST_ROW_CHARACTERS = 600
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """One group whose digests differ; a side without the group is empty."""
+
+    key: tuple[str | None, ...]
+    shared: Digest
+    direct: Digest
+
+    def __str__(self) -> str:
+        """What a person wants to know first: the row counts."""
+        if self.shared.rows == self.direct.rows:
+            return f"{self.shared.rows} rows on both sides, but not the same rows"
+        return f"{self.shared.rows} rows shared, {self.direct.rows} in the table"
+
+
+@dataclass
+class Comparison:
+    """Totals of both sides, and the groups that differ (the first hundred; `differing` counts all)."""
+
+    shared: Digest = EMPTY
+    direct: Digest = EMPTY
+    groups: int = 0
+    differing: int = 0
+    differences: list[GroupDifference] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """No group differs."""
+        return self.differing == 0
+
+
+def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) -> Comparison:
+    """Digest both sides per group and compare. One pass over each side."""
+    comparison = Comparison()
+    sides = [
+        digest_by(frame, [f.col(quoted(key)).alias(f"_key_{i}") for i, key in enumerate(keys)]).withColumn(
+            "_side", f.lit(side)
+        )
+        for side, frame in enumerate((shared, direct))
+    ]
+    names = [f"_key_{i}" for i in range(len(keys))]
+    both = sides[0].unionByName(sides[1]).groupBy(*names).pivot("_side", [0, 1])
+    pairs = both.agg(*(f.first(word).alias(word) for word in _DIGEST_WORDS))
+    # As text: Python knows fewer dates and times than Spark.
+    pairs = pairs.withColumns({name: key_text(f.col(name)) for name in names})
+    for row in pairs.coalesce(1).toLocalIterator():
+        ours, theirs = _side(row, "0"), _side(row, "1")
+        comparison.groups += 1
+        comparison.shared += ours
+        comparison.direct += theirs
+        if ours != theirs:
+            comparison.differing += 1
+            if comparison.differing <= _MOST_GROUPS:
+                key = tuple(row[name] for name in names)
+                comparison.differences.append(GroupDifference(key, ours, theirs))
+    return comparison
+
+
+def compare_schemas(shared: t.StructType, direct: t.StructType) -> list[str]:
+    """How the columns differ in name, place and type, as sentences. Comments and nullability may differ."""
+    differences = []
+    ours, theirs = _types(shared), _types(direct)
+    differences += [f"column {name} is not shared" for name in theirs if name not in ours]
+    differences += [f"column {name} is shared but not in the table" for name in ours if name not in theirs]
+    differences += [
+        f"column {name} is shared as {kind}, the table has {theirs[name]}"
+        for name, kind in ours.items()
+        if name in theirs and kind != theirs[name]
+    ]
+    if not differences and list(ours) != list(theirs):
+        differences.append("the columns stand in another order")
+    return differences
+
+
+@dataclass(frozen=True)
+class RowDifference:
+    """One row (as JSON, cut where long) and how often each side has it."""
+
+    row: str
+    shared: int
+    direct: int
+
+    def __str__(self) -> str:
+        """The counts, then the row."""
+        return f"shared {self.shared} times, in the table {self.direct} times: {self.row}"
+
+
+def differing_rows(shared: DataFrame, direct: DataFrame, most: int) -> list[RowDifference]:
+    """Rows that one side has more often than the other. Shuffles all rows: narrow both sides first."""
+    if most <= 0:
+        return []
+    sides = [
+        frame.select(
+            row_hash(frame.schema, SEEDS[0]).alias("_hash"),
+            f.substring(f.to_json(_whole_row(frame)), 1, _LONGEST_ROW_CHARACTERS).alias("_row"),
+            f.lit(side).alias("_side"),
+        )
+        for side, frame in enumerate((shared, direct))
+    ]
+    counted = (
+        sides[0]
+        .unionByName(sides[1])
+        .groupBy("_hash")
+        .agg(
+            f.first("_row").alias("row"),
+            f.count_if(f.col("_side") == 0).alias("shared"),
+            f.count_if(f.col("_side") == 1).alias("direct"),
+        )
+    )
+    found = counted.where("shared <> direct").orderBy("row").limit(most).collect()
+    return [RowDifference(row["row"], row["shared"], row["direct"]) for row in found]
+
+
+def key_text(key: Column) -> Column:
+    """A group's key as text, null for null."""
+    return f.when(key.isNotNull(), key.cast("string"))
+
+
+def in_groups(frame: DataFrame, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> DataFrame:
+    """The rows of some groups, nulls included."""
+    if not keys:
+        return frame
+    wanted: Column = f.lit(False)
+    for group in groups:
+        same: Column = f.lit(True)
+        for key, value in zip(keys, group, strict=True):
+            same = same & key_text(f.col(quoted(key))).eqNullSafe(f.lit(value))
+        wanted = wanted | same
+    return frame.where(wanted)
+
+
+def _side(row: Row, side: str) -> Digest:
+    words = {word: row[f"{side}_{word}"] for word in _DIGEST_WORDS}
+    return Digest.of(Row(**{**words, "rows": words["rows"] or 0}))
+
+
+def _whole_row(frame: DataFrame) -> Column:
+    return f.struct(*(f.col(quoted(name)) for name in frame.columns))
+
+
+def _types(schema: t.StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def quoted(name: str) -> str:
+    """A column's name in backquotes."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,499 @@
+"""Does a recipient get through the gateway what is in the tables? Compared in Spark, table by table.
+
+Comes in: a profile and targets (a shared table and where it lies). Goes out: a `TableResult` per table: its
+schema, rows per partition, digest, change data, several uses of one DataFrame and the soundness of
+predicate hints, each compared with delta-spark's own reading of the same version. A difference is followed
+down to partitions, files and rows. delta-spark reads with data skipping off: where it skips wrongly itself,
+a second look with skipping on says so.
+"""
+
+import random
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gateway.spark.read.actions import TableHead
+from gateway.spark.read.client import ShareClient, TableName
+from gateway.spark.read.planning import FILE_NAME_FIELD
+from gateway.spark.read.profile import Profile
+from gateway.spark.read.transport import HttpError
+from gateway.spark.session import session_like
+from gateway.spark.source import FORMAT, register
+from gateway.spark.targets import Target
+from gateway.spark.verify.compare import (
+    Comparison,
+    compare_groups,
+    compare_schemas,
+    differing_rows,
+    in_groups,
+    quoted,
+)
+from gateway.spark.verify.digest import EMPTY, digest
+
+CONNECTOR_FORMAT = "deltaSharing"
+_CHANGE_KEYS = ("_change_type", "_commit_version")
+_MOST_FILES = 50
+_SAMPLE_ROWS = 100
+_MOVED_ATTEMPTS = 3
+_BAD_REQUEST = 400
+_EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """How thorough to be.
+
+    `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
+    data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
+    tables out of the report. `connector`: shares are read through Spark's official connector, which does not
+    name files.
+    """
+
+    predicates: int = 3
+    change_versions: int = 20
+    shown_rows: int = 10
+    parallel: int = 4
+    seed: int = 1
+    connector: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison. `skipped` says why it could not be made; `differences` is empty when it passed.
+
+    `remark`: what else was seen, such as that delta-spark itself reads other rows with data skipping on.
+    """
+
+    name: str
+    seconds: float
+    differences: tuple[str, ...] = ()
+    skipped: str | None = None
+    remark: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Made, and nothing differs."""
+        return not self.differences and self.skipped is None
+
+
+@dataclass
+class TableResult:
+    """All that is known of one table."""
+
+    table: str
+    version: int | None = None
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    seconds: float = 0.0
+    checks: list[Check] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Nothing differs and nothing failed."""
+        return self.error is None and not any(check.differences for check in self.checks)
+
+
+def verify(
+    spark: SparkSession,
+    profile: str,
+    targets: Iterable[Target],
+    options: VerifyOptions | None = None,
+    progress: Callable[[TableResult], None] = lambda _: None,
+) -> list[TableResult]:
+    """Verify many tables, several at a time, in the order of `targets`. A failing table fails alone.
+
+    Raises ProfileError.
+    """
+    chosen = options or VerifyOptions()
+    share = _Share(profile, Profile.load(profile))
+    # A session of its own, in the zone in which values travel as text, also to the server.
+    session = session_like(spark, {"spark.sql.session.timeZone": "UTC"})
+    register(session)
+    ordered = list(targets)
+    results: dict[int, TableResult] = {}
+    with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
+        futures = {
+            pool.submit(verify_table, session, share, target, chosen): index
+            for index, target in enumerate(ordered)
+        }
+        for future in as_completed(futures):
+            results[futures[future]] = future.result()
+            progress(future.result())
+    return [results[index] for index in range(len(ordered))]
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A profile: as Spark's sources take it, and read."""
+
+    source: str
+    profile: Profile
+
+
+def verify_table(spark: SparkSession, share: _Share, target: Target, options: VerifyOptions) -> TableResult:
+    """Verify one table. Never raises: what goes wrong is the result's `error`."""
+    started = time.monotonic()
+    result = TableResult(target.table)
+    try:
+        for attempt in range(_MOVED_ATTEMPTS):
+            result = TableResult(target.table)
+            try:
+                verification = _Verification(spark, share, target, options, result)
+                verification.run()
+                if result.equal or not verification.has_moved_on():
+                    break
+            except Exception as error:
+                # Without history sharing only the latest version can be read, and it may have moved on.
+                if "the server answered version" not in str(error) or attempt + 1 == _MOVED_ATTEMPTS:
+                    raise
+    except Exception as error:  # noqa: BLE001 - one broken table must not end the others
+        result.error = _described(error, options)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+class _Verification:
+    """One table at one version."""
+
+    def __init__(
+        self, spark: SparkSession, share: _Share, target: Target, options: VerifyOptions, result: TableResult
+    ) -> None:
+        self._spark = spark
+        self._profile = share.source
+        self._target = target
+        self._options = options
+        self._result = result
+        self._client = ShareClient(share.profile, TableName.parse(target.table))
+        self._head: TableHead = self._client.head()
+        self._history = self._shared_with_history()
+
+    def run(self) -> None:
+        result, head = self._result, self._head
+        result.version, result.bytes, result.files = head.version, head.size_bytes or 0, head.num_files or 0
+        shared, direct = self._shared(), self._direct()
+        self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
+        if result.checks[-1].passed:
+            self._check("rows", lambda: self._compare_rows(shared, direct))
+            drawn = draw_predicates(
+                direct, self._options.predicates, self._options.seed, first_on=head.partition_columns
+            )
+            for number, predicate in enumerate(drawn, 1):
+                name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
+                self._check(f"predicate {name}", partial(self._compare_filtered, predicate, direct))
+                self._look_again(predicate, direct)
+            if drawn:
+                self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
+        # The parquet format says it by the second name.
+        feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
+        if "true" in feeds and self._options.change_versions > 0:
+            self._check_changes()
+
+    def has_moved_on(self) -> bool:
+        """Whether what was read may not have been the version that it was compared with."""
+        is_pinned = self._history or not self._options.connector
+        return not is_pinned and self._client.head().version != self._head.version
+
+    def _check(self, name: str, compare: Callable[[], Sequence[str]]) -> None:
+        started = time.monotonic()
+        differences = tuple(compare())
+        self._result.checks.append(Check(name, time.monotonic() - started, differences))
+
+    def _look_again(self, predicate: "Predicate", direct: DataFrame) -> None:
+        """Remark that delta-spark reads other rows with data skipping on, which is not the share's fault."""
+        skipped = digest(direct.where(predicate.column))
+        if skipped == digest(_filtered_without_skipping(direct, predicate.column)):
+            return
+        remark = (
+            f"delta-spark itself reads {skipped.rows} rows here with data skipping on, and others with it "
+            "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
+        )
+        self._result.checks[-1] = replace(self._result.checks[-1], remark=remark)
+
+    def _skip(self, name: str, reason: str) -> None:
+        self._result.checks.append(Check(name, 0.0, skipped=reason))
+
+    def _shared(self, **options: Any) -> DataFrame:
+        if self._history:
+            return self._read_share(versionAsOf=self._head.version, **options)
+        # The connector's reads of a table that moves on meanwhile are found different, and tried again.
+        pinned = {} if self._options.connector else {"expectedVersion": self._head.version}
+        return self._read_share(**pinned, **options)
+
+    def _read_share(self, **options: Any) -> DataFrame:
+        if self._options.connector:
+            reading = self._spark.read.format(CONNECTOR_FORMAT).options(responseFormat="delta", **options)
+            return reading.load(f"{self._profile}#{self._target.table}")
+        reading = self._spark.read.format(FORMAT).options(profile=self._profile, **options)
+        return reading.load(self._target.table)
+
+    def _direct(self) -> DataFrame:
+        reading = self._spark.read.format("delta").option("versionAsOf", str(self._head.version))
+        return reading.load(self._target.location)
+
+    def _shared_with_history(self) -> bool:
+        try:
+            self._client.head({"version": self._head.version})
+        except HttpError as error:
+            if error.status != _BAD_REQUEST:
+                raise
+            return False
+        return True
+
+    def _compare_rows(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+        keys = list(self._head.partition_columns)
+        comparison = compare_groups(shared, direct, keys)
+        self._result.rows = comparison.shared.rows
+        if comparison.equal:
+            return []
+        summary = f"digest {comparison.shared} shared, {comparison.direct} in the table"
+        found = [summary, *_partition_lines(comparison, keys, shown=self._options.shown_rows > 0)]
+        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        return found + self._drill_down(keys, groups)
+
+    def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
+        """Files that differ inside of the partitions that do, then rows inside of those files."""
+        if self._options.connector:
+            shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
+            return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
+        name = FILE_NAME_FIELD.name
+        shared = in_groups(self._shared(withFileName="true"), keys, groups)
+        direct = in_groups(self._direct().withColumn(name, f.col("_metadata.file_name")), keys, groups)
+        files = compare_groups(shared, direct, [name])
+        names = [str(one.key[0]) for one in files.differences[:_MOST_FILES]]
+        lines = [f"file {one.key[0]}: {one}" for one in files.differences[:_MOST_FILES]]
+        rows = differing_rows(
+            shared.where(f.col(name).isin(names)).drop(name),
+            direct.where(f.col(name).isin(names)).drop(name),
+            self._options.shown_rows,
+        )
+        return lines + [f"row {row}" for row in rows]
+
+    def _compare_filtered(self, predicate: "Predicate", truth: DataFrame) -> list[str]:
+        # The condition is a hint for the server as well: it may leave out only files without such rows.
+        hints = (
+            {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
+        )
+        shared = self._shared(**hints).where(predicate.column)
+        direct = _filtered_without_skipping(truth, predicate.column)
+        comparison = compare_groups(shared, direct, ())
+        if comparison.equal:
+            return []
+        rows = differing_rows(shared, direct, self._options.shown_rows)
+        return [str(comparison.differences[0]), *(f"row {row}" for row in rows)]
+
+    def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence["Predicate"]) -> list[str]:
+        """Use one DataFrame several times in one plan and in turn: each use sees all of its rows."""
+        first, last = drawn[0].column, drawn[-1].column
+        whole = digest(direct)
+        parts = [first, ~first, first.isNull()]
+        united = reduce(DataFrame.unionByName, (shared.where(part) for part in parts))
+        found = {"three filters that make up the whole, united": (digest(united), whole)}
+        both = shared.where(first).unionByName(shared.where(last))
+        expected = sum((digest(_filtered_without_skipping(direct, one)) for one in (first, last)), EMPTY)
+        found["two filters, united"] = (digest(both), expected)
+        found["one filter or another"] = (
+            digest(shared.where(first | last)),
+            digest(_filtered_without_skipping(direct, first | last)),
+        )
+        found["all rows, after filters"] = (digest(shared), whole)
+        return [
+            f"{name}: {ours.rows} rows shared, {theirs.rows} in the table"
+            + (", but not the same" if ours.rows == theirs.rows else "")
+            for name, (ours, theirs) in found.items()
+            if ours != theirs
+        ]
+
+    def _check_changes(self) -> None:
+        if not self._history:
+            self._skip("changes", "the table is not shared with history")
+            return
+        first = self._first_change_version()
+        versions = {"startingVersion": str(first), "endingVersion": str(self._head.version)}
+        name = f"changes {first} to {self._head.version}"
+        reading = self._spark.read.format("delta").options(readChangeFeed="true", **versions)
+        try:
+            direct = reading.load(self._target.location)
+            direct.limit(1).collect()
+        except Exception as error:  # noqa: BLE001 - Spark itself cannot read some, such as over a rename
+            self._skip(name, f"Spark cannot read them directly: {_described(error, self._options)}")
+            return
+        shared = self._read_share(readChangeFeed="true", **versions)
+        self._check(name, lambda: self._compare_changes(shared, direct))
+
+    def _compare_changes(self, shared: DataFrame, direct: DataFrame) -> list[str]:
+        schema = compare_schemas(shared.schema, direct.schema)
+        if schema:
+            return schema
+        comparison = compare_groups(shared, direct, _CHANGE_KEYS)
+        if comparison.equal:
+            return []
+        groups = [one.key for one in comparison.differences[:_MOST_FILES]]
+        rows = differing_rows(
+            in_groups(shared, _CHANGE_KEYS, groups),
+            in_groups(direct, _CHANGE_KEYS, groups),
+            self._options.shown_rows,
+        )
+        lines = [f"{one.key[0]} of version {one.key[1]}: {one}" for one in comparison.differences]
+        return lines + [f"row {row}" for row in rows]
+
+    def _first_change_version(self) -> int:
+        """The oldest of the latest versions since which the change data feed is on."""
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
+        rows = (
+            history.where(f.col("version") <= f.lit(self._head.version))
+            .orderBy(f.desc("version"))
+            .limit(self._options.change_versions)
+            .select("version", f.to_json("operationParameters").alias("parameters"))
+            .collect()
+        )
+        oldest = int(rows[-1]["version"])
+        for row in rows:
+            if "enableChangeDataFeed" in (row["parameters"] or ""):
+                oldest = int(row["version"])
+                break
+        return max(oldest, self._target.start_version)
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A filter as text, as Spark takes it, and as a hint to the server where there are words for it."""
+
+    text: str
+    field: str
+    column: Column
+    hint: str | None = None
+
+
+_PREDICATE_TYPES = (
+    t.BooleanType,
+    t.ByteType,
+    t.ShortType,
+    t.IntegerType,
+    t.LongType,
+    t.FloatType,
+    t.DoubleType,
+    t.DecimalType,
+    t.StringType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+_OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
+    "=": lambda a, b: a == b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "<>": lambda a, b: a != b,
+}
+
+
+def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:
+    """The rows of a Delta table that a condition holds for, tried on all rows.
+
+    Spark moves no filter below a column that is not deterministic, so Delta does not see it. Delta's own
+    setting does not do: with `stats.skipping` off it cannot read deletion vectors.
+    """
+    place = "_place_of_row"
+    numbered = frame.withColumn(place, f.monotonically_increasing_id())
+    return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)
+
+
+def draw_predicates(
+    frame: DataFrame, count: int, seed: int, *, first_on: Sequence[str] = ()
+) -> list[Predicate]:
+    """Filters on columns of `frame`, with values from its own rows. The same seed draws the same ones.
+
+    The first one is on one of the columns `first_on`, by which files are left out most of all.
+    """
+    fields = [field for field in frame.schema.fields if isinstance(field.dataType, _PREDICATE_TYPES)]
+    if count <= 0 or not fields:
+        return []
+    # Values travel as text: Python's dates and times know fewer of them than Spark's.
+    texts = [f.col(quoted(field.name)).cast("string").alias(str(index)) for index, field in enumerate(fields)]
+    rows = frame.select(*texts).limit(_SAMPLE_ROWS).collect()
+    chance = random.Random(seed)  # noqa: S311 - a choice of samples, not a secret
+    places = list(range(len(fields)))
+    foremost = [place for place in places if fields[place].name in first_on] or places
+    return [_draw(chance, fields, rows, places if number else foremost) for number in range(count)]
+
+
+def _draw(
+    chance: random.Random, fields: Sequence[t.StructField], rows: Sequence[Any], places: Sequence[int]
+) -> Predicate:
+    index = chance.choice(places)
+    field = fields[index]
+    name = quoted(field.name)
+    column = f.col(name)
+    values = [row[index] for row in rows if row[index] is not None]
+    if not values or chance.random() < 1 / 8:
+        return Predicate(f"{field.name} IS NULL", field.name, column.isNull(), f"{name} IS NULL")
+    if chance.random() < 1 / 4:
+        chosen = chance.sample(values, min(len(values), 3))
+        literals = [f.lit(value).cast(field.dataType) for value in chosen]
+        text = f"{field.name} IN ({', '.join(map(repr, chosen))})"
+        return Predicate(text, field.name, column.isin(*literals), _hint(field, "IN", chosen))
+    operator, value = chance.choice(list(_OPERATORS)), chance.choice(values)
+    compared = _OPERATORS[operator](column, f.lit(value).cast(field.dataType))
+    return Predicate(
+        f"{field.name} {operator} {value!r}", field.name, compared, _hint(field, operator, [value])
+    )
+
+
+def _hint(field: t.StructField, operator: str, values: Sequence[str]) -> str | None:
+    """A comparison as SQL; None where a value's text does not say exactly which value it is."""
+    if isinstance(field.dataType, t.TimestampType) and not all(value[:1].isdigit() for value in values):
+        return None
+    literals = [_literal(field.dataType, value) for value in values]
+    right = f"({', '.join(literals)})" if operator == "IN" else literals[0]
+    return f"{quoted(field.name)} {operator} {right}"
+
+
+def _literal(data_type: t.DataType, value: str) -> str:
+    if isinstance(data_type, t.IntegralType):
+        return value
+    text = "'" + value.replace("'", "''") + ("Z'" if isinstance(data_type, t.TimestampType) else "'")
+    if isinstance(data_type, t.StringType):
+        return text
+    return f"CAST({text} AS {data_type.simpleString()})"
+
+
+def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool) -> list[str]:
+    if not keys:
+        return []
+    if not shown:
+        return [f"{comparison.differing} of {comparison.groups} partitions differ"]
+    lines = [
+        f"partition {', '.join(f'{key}={value}' for key, value in zip(keys, one.key, strict=True))}: {one}"
+        for one in comparison.differences
+    ]
+    more = comparison.differing - len(lines)
+    return [*lines, f"and {more} more partitions"] if more else lines
+
+
+def _described(error: BaseException, options: VerifyOptions) -> str:
+    """An error for the report. Where that holds no values only its kind: messages quote values."""
+    if options.shown_rows > 0:
+        return _first_lines(error)
+    # Not what stands in brackets in the message: a value may look the same.
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return " ".join([type(error).__name__, *([condition] if condition else [])])
+
+
+def _first_lines(error: BaseException) -> str:
+    """The telling lines of an error: Spark's messages carry whole stack traces of other processes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("at ", "File ", "^", "Traceback"))]
+    causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
+    return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]])) or type(error).__name__

@@ -1,0 +1,1 @@
+"""Object stores and local directories: credentials, calls and circuit breakers."""

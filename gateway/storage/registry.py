@@ -1,0 +1,353 @@
+"""The storages of a configuration: how each is read, signed for, and kept from holding others up.
+
+In: a location. Out: its `Store`, whose native storage and signers have keys that are renewed before they
+end, and the bounded calls of its bucket or mount. What a new configuration leaves as it was is taken over
+from the one before: native storages, and what is known of a storage's health.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
+
+from gateway import _native
+from gateway.storage.aws.credentials import (
+    SUPPORTED,
+    S3Credentials,
+    default_credentials,
+    default_region,
+)
+from gateway.storage.aws.roles import NoRole, role_of
+from gateway.storage.breaker import State, StorageCalls
+from gateway.storage.mounts import mount_of, mount_points
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Location, StorageEntry
+
+log = logging.getLogger("gateway.storages")
+
+MILLISECONDS = 1000
+Observe = Callable[[str, str, float], None]
+
+ASK_AGAIN_SECONDS = 60.0
+"""A role that was asked too early gives the same keys again."""
+REFUSED_SECONDS = 5.0
+
+
+class Keys:
+    """Keys that are asked for anew when half of their time is over. Thread-safe."""
+
+    def __init__(
+        self, ask: Callable[[], S3Credentials], now_seconds: Callable[[], float] = time.time
+    ) -> None:
+        """`ask` blocks, and raises NoRole."""
+        self._ask = ask
+        self._now_seconds = now_seconds
+        self._asking = threading.Lock()
+        self._found: S3Credentials | None = None
+        self._ask_at_seconds = 0.0
+        self._refused: tuple[float, NoRole] | None = None
+
+    @property
+    def found(self) -> S3Credentials | None:
+        """The last ones."""
+        return self._found
+
+    @property
+    def are_fresh(self) -> bool:
+        """Whether `fresh` would return at once."""
+        return self._found is not None and self._now_seconds() < self._ask_at_seconds
+
+    def fresh(self) -> S3Credentials:
+        """Keys that are valid. Blocks while new ones are asked for. Raises LogError."""
+        if not self.are_fresh:
+            with self._asking:
+                if not self.are_fresh:
+                    self._renew()
+        if self._found is None:
+            raise self._failure(NoRole("no keys were found", lasting=True))
+        return self._found
+
+    def _renew(self) -> None:
+        asked_at = self._now_seconds()
+        if self._refused is not None and 0 <= asked_at - self._refused[0] < REFUSED_SECONDS:
+            raise self._failure(self._refused[1])
+        try:
+            found = self._ask()
+        except NoRole as reason:
+            self._refused = (asked_at, reason)
+            log.warning("the storage's keys were not renewed: %s", reason)
+            if self._left_seconds(asked_at) <= 0:
+                raise self._failure(reason) from None
+            self._ask_at_seconds = asked_at + REFUSED_SECONDS
+            return
+        self._found, self._refused = found, None
+        left_seconds = self._left_seconds(asked_at)
+        pause_seconds = max(left_seconds / 2, min(left_seconds, ASK_AGAIN_SECONDS), REFUSED_SECONDS)
+        self._ask_at_seconds = asked_at + pause_seconds
+
+    def _left_seconds(self, now_seconds: float) -> float:
+        if self._found is None:
+            return 0.0
+        expires = self._found.expires
+        return float("inf") if expires is None else expires.timestamp() - now_seconds
+
+    def _failure(self, reason: NoRole) -> _native.LogError:
+        # Where there have been keys, there will be keys again.
+        is_denied = reason.lasting and self._found is None
+        kind = _native.StorageDenied if is_denied else _native.StorageUnavailable
+        error = kind("the provider's keys to the storage cannot be found or renewed; the provider must act")
+        error.detail = str(reason)
+        return error
+
+
+class Store(Protocol):
+    """Where locations of one kind are read from and how they are signed for."""
+
+    native: _native.Storage
+
+    @property
+    def keys(self) -> Keys | None:
+        """Those that both need; None where there is nothing to renew."""
+
+    def renew(self) -> object:
+        """See that reading works with fresh keys; gives what signers are made of. Blocks."""
+
+    def signer(self, location: Location, identity: str) -> _native.Signer:
+        """Sign for a location, with the keys that were last renewed."""
+
+
+class Directories:
+    """The local file system; its URLs are those of the gateway's own files route."""
+
+    keys = None
+
+    def __init__(self, native: _native.Storage, base_url: str, url_key: bytes) -> None:
+        self.native = native
+        self._base_url = base_url
+        self._url_key = url_key
+
+    def renew(self) -> object:
+        """There is nothing to renew."""
+        return self._url_key
+
+    def signer(self, _location: Location, identity: str) -> _native.Signer:
+        """Sign URLs that name a root by its id."""
+        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
+
+
+class Bucket:
+    """One bucket as one entry of the configuration describes it."""
+
+    def __init__(self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: Keys) -> None:
+        self.native = native
+        self.keys = keys
+        self._entry = entry
+        self._region = region
+        self._given: S3Credentials | None = None
+
+    def renew(self) -> S3Credentials:
+        """Give fresh keys to the native storage."""
+        keys = self.keys.fresh()
+        if keys is not self._given:
+            self.native.replace_credentials(
+                access_key_id=keys.access_key_id.reveal(),
+                secret_access_key=keys.secret_access_key.reveal(),
+                session_token=keys.session_token.reveal() if keys.session_token else None,
+            )
+            self._given = keys
+        return keys
+
+    def signer(self, location: Location, _identity: str) -> _native.Signer:
+        """Sign for the whole bucket."""
+        entry, keys = self._entry, self.keys.fresh()
+        return _native.Signer.s3(
+            location.bucket,
+            region=self._region,
+            endpoint=(entry.public_endpoint or entry.endpoint) if entry else None,
+            path_style=entry.path_style if entry else False,
+            access_key_id=keys.access_key_id.reveal(),
+            secret_access_key=keys.secret_access_key.reveal(),
+            session_token=keys.session_token.reveal() if keys.session_token else None,
+            credentials_expire_ms=int(keys.expires.timestamp() * MILLISECONDS) if keys.expires else None,
+        )
+
+
+class Storages:
+    """All storages of one configuration, made when they are first asked for."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        url_key: bytes,
+        environment: Mapping[str, str],
+        before: Storages | None = None,
+    ) -> None:
+        """`url_key` signs the URLs of local files."""
+        self._config = config
+        self._url_key = url_key
+        self._environment = environment
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._calls: dict[str, StorageCalls] = {}
+        self._names: dict[Location, str] = {}
+        self._natives: dict[tuple[object, ...], _native.Storage] = {}
+        self._observe: Observe = lambda _storage, _outcome, _seconds: None
+        if before is not None:
+            self._take_over(before)
+
+    def store(self, location: Location) -> Store:
+        """The storage of a location. Asks nobody."""
+        entry = self._entry(location)
+        key = (location.bucket, entry.prefix.url if entry else "")
+        if key not in self._stores:
+            self._stores[key] = self._make(location, entry)
+        return self._stores[key]
+
+    def calls(self, location: Location) -> StorageCalls:
+        """The bounded calls of a location's bucket, or of the mount that a directory lies on."""
+        name = self._name(location)
+        if name not in self._calls:
+            self._calls[name] = StorageCalls(
+                name,
+                self._config.gateway.storage_faults,
+                now_seconds=time.monotonic,
+                is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                call_seconds=self._config.request_timeout_seconds or None,
+                observe=self._observe,
+            )
+        return self._calls[name]
+
+    def breakers(self) -> Iterator[tuple[str, bool]]:
+        """Each storage that was used, and whether it is given up at present."""
+        for name, calls in self._calls.items():
+            yield name, calls.breaker.state is not State.CLOSED
+
+    def expiries(self) -> Iterator[tuple[str, datetime]]:
+        """The storages whose keys end, and when."""
+        for (bucket, prefix), store in self._stores.items():
+            found = store.keys.found if store.keys else None
+            if found is not None and found.expires is not None:
+                yield prefix or f"s3://{bucket}/", found.expires
+
+    def due(self) -> list[Store]:
+        """Those in use whose keys' time has come: renewed now, no request has to wait for it."""
+        keyed = [(store, store.keys) for store in self._stores.values()]
+        return [store for store, keys in keyed if keys and keys.found is not None and not keys.are_fresh]
+
+    def close(self) -> None:
+        """Let go of the threads; calls that run end by themselves."""
+        for calls in self._calls.values():
+            calls.close()
+
+    def observe_by(self, observe: Observe) -> None:
+        """Tell each call's storage, outcome (`answered`, `failed`, `refused`) and seconds from now on."""
+        self._observe = observe
+        for calls in self._calls.values():
+            calls.observe = observe
+
+    def _take_over(self, before: Storages) -> None:
+        used = {id(store.native) for store in before._stores.values()}
+        self._natives = {key: native for key, native in before._natives.items() if id(native) in used}
+        if before._config.gateway.storage_faults == self._config.gateway.storage_faults and (
+            before._config.request_timeout_seconds == self._config.request_timeout_seconds
+        ):
+            self._calls = dict(before._calls)
+
+    def _name(self, location: Location) -> str:
+        if location not in self._names:
+            self._names[location] = name_of(location)
+        return self._names[location]
+
+    def _make(self, location: Location, entry: StorageEntry | None) -> Store:
+        if location.kind == "file":
+            base_url = f"{self._config.public_url}{self._config.prefix}/files"
+            return Directories(self._native(location, None), base_url, self._url_key)
+        keys = Keys(lambda: self._credentials(entry))
+        return Bucket(self._native(location, entry), entry, self._region(entry), keys)
+
+    def _native(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
+        region = self._region(entry) if location.kind == "s3" else ""
+        # Keys may be replaced in a native storage, all else makes another one of it.
+        key = (location.kind, location.bucket, region, _without_keys(entry))
+        if key not in self._natives:
+            self._natives[key] = (
+                _native.Storage.local()
+                if location.kind == "file"
+                else _reached(location.bucket, region, entry)
+            )
+        return self._natives[key]
+
+    def _entry(self, location: Location) -> StorageEntry | None:
+        """The entry with the longest prefix that holds a location."""
+        holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
+        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
+
+    def _credentials(self, entry: StorageEntry | None) -> S3Credentials:
+        if entry and entry.access_key_id and entry.secret_access_key:
+            return S3Credentials(
+                entry.access_key_id, entry.secret_access_key, entry.session_token, entry.session_expires
+            )
+        found = default_credentials(self._environment)
+        if found is not None:
+            return found
+        role = role_of(self._environment, self._region(entry))
+        if role is None:
+            raise NoRole(f"no keys were found; supported: {SUPPORTED}", lasting=True)
+        try:
+            return role.assume()
+        except NoRole as reason:
+            if role.name != "instance":
+                raise
+            # Nobody said that this is an instance with a role: it is what is left to ask.
+            raise NoRole(f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True) from None
+
+    def _region(self, entry: StorageEntry | None) -> str:
+        return (entry.region if entry else None) or default_region(self._environment)
+
+
+def renew(stores: Iterable[Store]) -> None:
+    """Renew keys. Blocks. What is wrong is told to requests, and by the log."""
+    for store in stores:
+        with suppress(_native.LogError):
+            store.renew()
+
+
+def name_of(location: Location) -> str:
+    """By which a location's storage is counted, and given up: what fails together has one name."""
+    if location.kind == "s3":
+        return f"s3://{location.bucket}"
+    return f"file://{mount_of(location.key, mount_points())}"
+
+
+def _reached(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:
+    if entry is None:
+        return _native.Storage.s3(bucket, region=region)
+    return _native.Storage.s3(
+        bucket,
+        region=region,
+        endpoint=entry.endpoint,
+        path_style=entry.path_style,
+        timeout_seconds=entry.timeout_seconds,
+        retry_seconds=entry.retry_seconds,
+    )
+
+
+def _without_keys(entry: StorageEntry | None) -> StorageEntry | None:
+    if entry is None:
+        return None
+    return replace(
+        entry,
+        public_endpoint=None,
+        access_key_id=None,
+        secret_access_key=None,
+        session_token=None,
+        session_expires=None,
+    )

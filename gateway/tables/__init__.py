@@ -1,0 +1,1 @@
+"""Shared tables: opening, signing, cached answers."""

@@ -1,0 +1,1 @@
+"""Metrics, audit records and log output."""

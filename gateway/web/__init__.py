@@ -1,0 +1,1 @@
+"""HTTP requests and responses: the pipeline, streaming and error responses."""

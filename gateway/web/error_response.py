@@ -1,0 +1,142 @@
+"""Error responses: one table from exceptions to (status, errorCode).
+
+In: the exceptions of `gateway.errors`, of the native module and of aiohttp. Out: an `ErrorAnswer`. An
+exception without an entry is a 500 whose message holds a request id; its traceback is in the log only.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import orjson
+from aiohttp import web
+
+from gateway import _native
+from gateway.errors import (
+    DEFAULT_RETRY_AFTER_SECONDS,
+    BodyTooLarge,
+    InvalidParameter,
+    MalformedRequest,
+    MethodNotAllowed,
+    NotFound,
+    PermissionDenied,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedOperation,
+)
+from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger("gateway.errors")
+
+ErrorCode = Literal[
+    "INVALID_PARAMETER_VALUE",
+    "MALFORMED_REQUEST",
+    "RESOURCE_DOES_NOT_EXIST",
+    "UNAUTHENTICATED",
+    "PERMISSION_DENIED",
+    "UNSUPPORTED_OPERATION",
+    "RESOURCE_EXHAUSTED",
+    "TEMPORARILY_UNAVAILABLE",
+    "INTERNAL_ERROR",
+]
+
+JSON_CONTENT_TYPE = "application/json; charset=utf-8"
+CHALLENGE = 'Bearer realm="delta-sharing"'
+
+STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
+    InvalidParameter: (400, "INVALID_PARAMETER_VALUE"),
+    MalformedRequest: (400, "MALFORMED_REQUEST"),
+    BodyTooLarge: (413, "MALFORMED_REQUEST"),
+    Unauthenticated: (401, "UNAUTHENTICATED"),
+    PermissionDenied: (403, "PERMISSION_DENIED"),
+    NotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
+    UnsupportedOperation: (400, "UNSUPPORTED_OPERATION"),
+    MethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
+    TooManyRequests: (429, "RESOURCE_EXHAUSTED"),
+    Unavailable: (503, "TEMPORARILY_UNAVAILABLE"),
+    _native.TableNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
+    _native.VersionNotFound: (400, "INVALID_PARAMETER_VALUE"),
+    _native.TimestampOutOfRange: (400, "INVALID_PARAMETER_VALUE"),
+    _native.CorruptLog: (500, "INTERNAL_ERROR"),
+    _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION"),
+    _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE"),
+    _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE"),
+    _native.ForbiddenPath: (403, "PERMISSION_DENIED"),
+    _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
+    _native.StorageDenied: (403, "PERMISSION_DENIED"),
+    _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE"),
+    _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
+    _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
+    _native.InvalidArgument: (500, "INTERNAL_ERROR"),
+    # aiohttp's own: the admin API's router, the reader of bodies.
+    web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
+    web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
+    web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST"),
+    web.HTTPBadRequest: (400, "MALFORMED_REQUEST"),
+}
+INTERNAL: tuple[int, ErrorCode] = (500, "INTERNAL_ERROR")
+SERVER_FAULT = 500
+CLIENT_CLOSED_REQUEST = 499
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """An error as a client sees it, in a response or in the last line of a stream."""
+
+    status: int
+    error_code: ErrorCode
+    message: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> WholeResponse:
+        """The JSON response."""
+        body = orjson.dumps({"errorCode": self.error_code, "message": self.message})
+        return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
+
+
+def answer(error: BaseException, request_id: str) -> ErrorAnswer:
+    """Turn any exception into its answer. Logs what the client is not told."""
+    status, code = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL)
+    detail = getattr(error, "detail", None)
+    if detail:
+        log.warning("request %s: %s: %s", request_id, error, detail)
+    if status >= SERVER_FAULT and code == "INTERNAL_ERROR":
+        log.error("request %s failed", request_id, exc_info=error)
+        reason = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "
+        return ErrorAnswer(status, code, f"{reason}quote request id {request_id} to the provider")
+    return ErrorAnswer(status, code, _message(error), _headers(error))
+
+
+def has_left(request: web.BaseRequest) -> bool:
+    """Whether nobody is there any more to read an answer."""
+    return request.transport is None or request.transport.is_closing()
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, web.HTTPNotFound):
+        return "no such path"
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return f"method {error.method} is not allowed here, {', '.join(sorted(error.allowed_methods))} is"
+    if isinstance(error, web.HTTPException):
+        return error.reason
+    return str(error)
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    if isinstance(error, Unauthenticated):
+        return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
+    if isinstance(error, TooManyRequests | Unavailable):
+        return {"Retry-After": str(error.retry_after_seconds)}
+    if isinstance(error, _native.StorageUnavailable | _native.Cancelled | _native.DeadlineExceeded):
+        return {"Retry-After": str(DEFAULT_RETRY_AFTER_SECONDS)}
+    if isinstance(error, MethodNotAllowed):
+        return {"Allow": error.allow}
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return {"Allow": ", ".join(sorted(error.allowed_methods))}
+    return {}

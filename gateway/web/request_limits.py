@@ -1,0 +1,98 @@
+"""The limits in force: what one recipient and all together may take, as the door asks for it.
+
+In: a configuration and how many workers share it. Out: `Guards`, a value that a reload swaps; its gates are
+those of the value before, with what is used of them. A refusal is TooManyRequests or Unavailable to a client,
+with seconds that clients survive.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypedDict
+
+from gateway.errors import GatewayError, TooManyRequests, Unavailable
+from gateway.limits.admission import (
+    DrainRate,
+    Exceeded,
+    Excess,
+    MemoryGate,
+    RecipientGates,
+    share_of,
+)
+from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes
+from gateway.tables.registry import release_memory
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Limits
+
+MEMORY_LOOK_SECONDS = 0.05
+MEMORY_SHARE = 0.8
+"""The part of the machine's memory that streams may need, where the configuration says nothing."""
+UNKNOWN_MACHINE_BYTES = 2**33
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """All limits of one configuration."""
+
+    recipients: RecipientGates
+    memory: MemoryGate
+    body_seconds: float
+    drain_rate: DrainRate
+
+    @staticmethod
+    def of(config: Config, *, workers: int = 1, before: Guards | None = None) -> Guards:
+        """Make them for one of several workers.
+
+        The gates of those `before` get the new limits, at once: call it when the configuration is taken.
+        """
+        limits = config.gateway.limits
+        memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
+        named = {
+            entry.name: share_of(entry.limits, workers)
+            for entry in config.gateway.recipients
+            if entry.limits is not None
+        }
+        default, queue = share_of(limits.recipient, workers), _queue(limits)
+        if before is None:
+            recipients = RecipientGates(default, named, time.monotonic)
+            memory = MemoryGate(
+                memory_bytes // workers,
+                **queue,
+                resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
+                relieve=partial(release_memory, hot=True),
+            )
+        else:
+            recipients, memory = before.recipients, before.memory
+            recipients.configure(default, named)
+            memory.configure(memory_bytes // workers, **queue)
+        return Guards(
+            recipients=recipients,
+            memory=memory,
+            body_seconds=limits.body_seconds,
+            drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),
+        )
+
+
+class _Queue(TypedDict):
+    stream_bytes: int
+    queue_length: int
+    queue_seconds: float
+
+
+def _queue(limits: Limits) -> _Queue:
+    return {
+        "stream_bytes": limits.stream_bytes,
+        "queue_length": limits.queued_streams,
+        "queue_seconds": limits.queue_seconds,
+    }
+
+
+def refusal(exceeded: Exceeded) -> GatewayError:
+    """What a client is told who met a limit."""
+    seconds = exceeded.retry_after_seconds
+    if exceeded.excess is Excess.MEMORY:
+        return Unavailable("the server is busy", retry_after_seconds=seconds)
+    return TooManyRequests(f"over the limit of {exceeded.excess}", retry_after_seconds=seconds)

@@ -1,0 +1,102 @@
+"""The layers of the Python package: one ordered list, held against every import in every module."""
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from run import ROOT
+
+PACKAGE = ROOT / "gateway"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module or package directly under `gateway`, and which of the two large dependencies it may import."""
+
+    name: str
+    aiohttp: bool = False
+    native: bool = False
+
+
+# From the top down. A module imports from its own layer and from layers below it.
+LAYERS = (
+    Layer("__main__"),
+    Layer("cli"),
+    Layer("server", aiohttp=True),
+    Layer("app", aiohttp=True),
+    Layer("routes", aiohttp=True),
+    Layer("admin", aiohttp=True),
+    Layer("web", aiohttp=True, native=True),
+    Layer("state"),
+    Layer("tables", native=True),
+    Layer("storage", native=True),
+    Layer("access"),
+    Layer("limits"),
+    Layer("telemetry"),
+    Layer("protocol"),
+    Layer("demo", native=True),
+    Layer("spark", native=True),
+    Layer("config"),
+    Layer("errors"),
+    Layer("__init__"),
+)
+ORDER = {layer.name: place for place, layer in enumerate(LAYERS)}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of all imports of a module, also those within functions and for type checkers alone."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def test_every_module_is_in_a_layer_and_every_layer_has_a_module() -> None:
+    assert {layer_of(path) for path in MODULES} == ORDER.keys()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_from_its_own_layer_or_from_below(path: Path) -> None:
+    layer = LAYERS[ORDER[layer_of(path)]]
+    names = imports(path)
+    own = {name.split(".")[1] for name in names if name.startswith("gateway.")} - {"_native"}
+    above = {name for name in own if ORDER[name] < ORDER[layer.name]}
+    assert not above, f"{path}: imports from above: {sorted(above)}"
+    assert layer.aiohttp or not any(name.split(".")[0] == "aiohttp" for name in names), path
+    assert layer.native or not any(name.startswith("gateway._native") for name in names), path
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in MODULES}
+    files = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    below = {name: modules_of(imports(path), files) - {name} for name, path in files.items()}
+    while free := [name for name, others in below.items() if not others & below.keys()]:
+        for name in free:
+            del below[name]
+    assert not below, sorted(below)
+
+
+def modules_of(names: set[str], files: dict[str, Path]) -> set[str]:
+    """The modules that imported names are, or are attributes of."""
+    return {name if name in files else name.rpartition(".")[0] for name in names} & files.keys()
+
+
+def test_no_handler_imports_another() -> None:
+    handlers = {name for name in imports(PACKAGE / "app.py") if name.startswith("gateway.routes.")}
+    assert handlers
+    for handler in handlers:
+        path = ROOT.joinpath(*handler.split(".")).with_suffix(".py")
+        others = {".".join(name.split(".")[:3]) for name in imports(path)} & handlers
+        assert not others - {handler}, path
