@@ -160,6 +160,13 @@ def lint(_: list[str]) -> None:
     run(python / "stubtest", "gateway._native", "--allowlist", allow_list, directory=CACHE)
 
 
+def docs(_: list[str]) -> None:
+    """The documentation site; a broken link or a page outside of the navigation is a failure."""
+    variables = {"NO_MKDOCS_2_WARNING": "1"}
+    build = [docs_environment() / "mkdocs", "build", "--strict", "--quiet", "--site-dir", CACHE / "site"]
+    run(*build, variables=variables)
+
+
 def fuzz(_: list[str]) -> None:
     """Each fuzz target for some seconds, from the kept seeds and what earlier runs found beside them."""
     need_tool("cargo", "https://rustup.rs")
@@ -233,6 +240,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "rust": rust,
     "fuzz": fuzz,
     "lint": lint,
+    "docs": docs,
     "python": python,
     "spark": spark,
     "clone": clone,
@@ -261,6 +269,12 @@ def project_environment() -> Path:
     ]
     wanted = project["project"]["dependencies"] + extras + project["dependency-groups"]["dev"]
     return virtual_environment("project", wanted)
+
+
+def docs_environment() -> Path:
+    """The scripts of an environment with what builds the documentation."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return virtual_environment("docs", project["dependency-groups"]["docs"])
 
 
 def client_environment() -> Path:
