@@ -17,6 +17,7 @@ mod page_meter;
 mod parquet_file;
 mod part_batches;
 mod part_readers;
+mod prefix_coded;
 mod row_group_bounds;
 mod shared_interner;
 #[cfg(test)]

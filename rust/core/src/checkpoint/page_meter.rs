@@ -11,6 +11,8 @@ use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
+use super::prefix_coded::{self, Levels};
+
 /// What all columns of an open row group share.
 #[derive(Debug, Default)]
 pub(super) struct PageMeter {
@@ -45,6 +47,7 @@ impl PageMeter {
 pub(super) struct MeteredPages<P> {
     inner: P,
     meter: Arc<PageMeter>,
+    levels: Levels,
     /// Pages that a batch may begin; `None` for batches of one row, which cannot be made smaller.
     limit: Option<BatchLimit>,
     page_bytes: usize,
@@ -61,8 +64,8 @@ pub(super) struct BatchLimit {
 }
 
 impl<P> MeteredPages<P> {
-    pub(super) fn new(inner: P, meter: Arc<PageMeter>, limit: Option<BatchLimit>) -> Self {
-        Self { inner, meter, limit, page_bytes: 0, dictionary_bytes: 0, batch: 0 }
+    pub(super) fn new(inner: P, meter: Arc<PageMeter>, levels: Levels, limit: Option<BatchLimit>) -> Self {
+        Self { inner, meter, levels, limit, page_bytes: 0, dictionary_bytes: 0, batch: 0 }
     }
 
     fn count(&mut self, page: &Page) -> Result<()> {
@@ -79,8 +82,9 @@ impl<P> MeteredPages<P> {
         let is_first = std::mem::replace(&mut self.batch, batch) != batch;
         let Some(limit) = self.limit else { return Ok(()) };
         let begun = match page.encoding() {
-            // Each value may repeat all that is in the page.
-            Encoding::DELTA_BYTE_ARRAY => bytes.saturating_mul(limit.rows.min(page.num_values() as usize)),
+            // Each value may repeat all that is in the page, and is copied.
+            Encoding::DELTA_BYTE_ARRAY => prefix_coded::most_bytes(page, self.levels, limit.rows)
+                .unwrap_or_else(|| bytes.saturating_mul(limit.rows.min(page.num_values() as usize))),
             _ if is_first => 0,
             _ => bytes,
         };

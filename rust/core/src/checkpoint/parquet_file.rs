@@ -21,6 +21,7 @@ use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use super::column_bytes::{ColumnBytes, Faults, store_error};
 use super::footer;
 use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
+use super::prefix_coded::Levels;
 use super::{BATCH_BYTES, BATCH_ROWS};
 use crate::{Error, Result};
 
@@ -235,7 +236,12 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let (source, faults) = (Arc::clone(self.source), self.faults.clone());
         let bytes = ColumnBytes::new(source, faults, chunk, column.compression(), self.window_bytes);
         let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
-        let pages = MeteredPages::new(pages, Arc::clone(self.meter), self.limit);
+        let descriptor = column.column_descr();
+        let levels = Levels {
+            has_definitions: descriptor.max_def_level() > 0,
+            has_repetitions: descriptor.max_rep_level() > 0,
+        };
+        let pages = MeteredPages::new(pages, Arc::clone(self.meter), levels, self.limit);
         Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
     }
 

@@ -49,7 +49,7 @@ struct OpenRowGroup {
     /// In the part.
     all: Range<u32>,
     projection: Arc<Projection>,
-    batch_rows: usize,
+    size: BatchSize,
     reader: RowGroupReader,
     /// Those that were not decoded yet.
     rows: RowNumbers,
@@ -57,8 +57,56 @@ struct OpenRowGroup {
     decoded: VecDeque<RecordBatch>,
 }
 
-/// By so much a batch that holds too much is made smaller.
-const SMALLER: usize = 8;
+/// How many rows a batch of a row group has: fewer where pages are large, and more again behind them.
+struct BatchSize {
+    rows: usize,
+    /// By the footer's mean.
+    most: usize,
+    /// Batches of this size until a larger one is tried.
+    wait: usize,
+    next_wait: usize,
+}
+
+impl BatchSize {
+    /// A batch that holds too much is made smaller by this factor.
+    const FACTOR: usize = 8;
+
+    fn new(most: usize) -> Self {
+        Self { rows: most, most, wait: 0, next_wait: Self::FACTOR }
+    }
+
+    fn shrink(&mut self) {
+        self.rows = (self.rows / Self::FACTOR).max(1);
+        self.wait = self.next_wait;
+    }
+
+    /// Counts a batch that is read next; true if it is to be larger.
+    ///
+    /// A larger batch is tried after as many rows as the one had that was too large. Each try costs a new reader, so
+    /// the wait doubles.
+    fn grows(&mut self) -> bool {
+        if self.rows == self.most {
+            return false;
+        }
+        if let Some(wait) = self.wait.checked_sub(1) {
+            self.wait = wait;
+            return false;
+        }
+        self.rows = self.rows.saturating_mul(Self::FACTOR).min(self.most);
+        self.wait = Self::FACTOR;
+        self.next_wait = self.next_wait.saturating_mul(2);
+        true
+    }
+}
+
+impl OpenRowGroup {
+    /// Reads the rows that are left in batches of the size that counts now.
+    fn read_again<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
+        let selection = self.rows.selection(&self.all);
+        self.reader = file.read_bounded(self.index, &self.projection, self.size.rows, selection)?;
+        Ok(())
+    }
+}
 
 impl<R: ChunkReader + 'static> PartBatches<R> {
     pub(super) fn new(
@@ -119,20 +167,17 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     /// Decodes the next rows of the row group; false at its end.
     fn decode(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
+        if !current.rows.is_empty() && current.size.grows() {
+            current.read_again(&self.file)?;
+        }
         match current.reader.next() {
             Some(Ok(batch)) => {
                 current.decoded = decoded_bytes::cut(batch, BATCH_BYTES).into();
                 Ok(true)
             }
-            Some(Err(_)) if current.reader.is_too_large() && current.batch_rows > 1 => {
-                current.batch_rows = (current.batch_rows / SMALLER).max(1);
-                let selection = current.rows.selection(&current.all);
-                current.reader = self.file.read_bounded(
-                    current.index,
-                    &current.projection,
-                    current.batch_rows,
-                    selection,
-                )?;
+            Some(Err(_)) if current.reader.is_too_large() && current.size.rows > 1 => {
+                current.size.shrink();
+                current.read_again(&self.file)?;
                 Ok(true)
             }
             Some(Err(error)) => Err(error),
@@ -167,7 +212,8 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             let projection = self.project(leaves)?;
             let reader = self.file.read_bounded(index, &projection, batch_rows, rows.selection(&all))?;
             let decoded = VecDeque::new();
-            self.current = Some(OpenRowGroup { index, all, projection, batch_rows, reader, rows, decoded });
+            let size = BatchSize::new(batch_rows);
+            self.current = Some(OpenRowGroup { index, all, projection, size, reader, rows, decoded });
             return Ok(true);
         }
         Ok(false)

@@ -2,6 +2,7 @@
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
 
 use super::*;
 use writer::{Log, UUID, parquet, schema, schema_of};
@@ -49,6 +50,64 @@ fn a_classic_checkpoint_gives_its_adds_by_their_rows_and_its_protocol_and_metada
     assert_eq!(metadata.partition_columns, ["day", "city"]);
     assert_eq!(metadata.configuration, [("a".to_owned(), "b".to_owned())]);
     assert_eq!(metadata.created_time_ms, Some(5));
+}
+
+fn stats_column() -> ColumnPath {
+    vec!["add".to_owned(), "stats".to_owned()].into()
+}
+
+/// Reads a checkpoint of such statistics, and returns how many batches it has and the most text of one.
+fn batches_of(stats: impl Iterator<Item = String>, properties: WriterProperties) -> (usize, usize) {
+    let adds = stats.enumerate().map(|(number, stats)| {
+        json!({"add": {
+            "path": format!("part-{number:06}"), "partitionValues": {}, "size": number, "modificationTime": 1,
+            "dataChange": true, "stats": stats,
+        }})
+    });
+    let rows: Vec<_> = [protocol_row(), metadata_row(&[])].into_iter().chain(adds).collect();
+    let log = Log::new();
+    let files = log.classic(&parquet(&schema(), &rows, properties));
+    let batches = read(&open(log.root(), &files).unwrap(), everything()).unwrap();
+    let text = |batch: &FileBatch| {
+        let stats = batch.stats.clone().map(Stats::into_raw).unwrap();
+        stats.lengths().map(|length| length as usize).sum::<usize>()
+    };
+    assert_eq!(batches.iter().map(FileBatch::len).sum::<usize>(), rows.len() - 2);
+    (batches.len(), batches.iter().map(text).max().unwrap())
+}
+
+#[test]
+fn prefix_coded_statistics_are_read_in_batches_of_as_much_text_as_others() {
+    let stats = |number| format!(r#"{{"numRecords":{number},"minValues":"{}"}}"#, "x".repeat(300));
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let properties = WriterProperties::builder()
+            .set_writer_version(version)
+            .set_dictionary_enabled(false)
+            .set_encoding(parquet::basic::Encoding::PLAIN)
+            .set_column_encoding(stats_column(), parquet::basic::Encoding::DELTA_BYTE_ARRAY)
+            .build();
+        let (batches, text) = batches_of((0..20_000).map(stats), properties);
+        assert!(batches < 30 && text <= 2 * BATCH_BYTES, "{batches} batches, {text} bytes");
+    }
+}
+
+#[test]
+fn a_row_group_is_read_in_large_batches_again_behind_a_large_page() {
+    for encoding in [parquet::basic::Encoding::PLAIN, parquet::basic::Encoding::DELTA_BYTE_ARRAY] {
+        let stats = |number: usize| {
+            let bytes = if (3000..3030).contains(&number) { 500_000 } else { 30 };
+            format!(r#"{{"numRecords":{number},"minValues":"{}"}}"#, "x".repeat(bytes))
+        };
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_data_page_row_count_limit(100)
+            .set_write_batch_size(100)
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_column_encoding(stats_column(), encoding)
+            .build();
+        let (batches, text) = batches_of((0..40_000).map(stats), properties);
+        assert!(batches < 60 && text <= 4 * BATCH_BYTES, "{encoding}: {batches} batches, {text} bytes");
+    }
 }
 
 #[test]
