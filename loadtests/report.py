@@ -1,56 +1,87 @@
-"""The report of a load test: one HTML page with plots, without anything from elsewhere."""
+"""The report of a load test: one HTML page, what failed first, with plots over time."""
 
 from __future__ import annotations
 
-import html
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from gateway.report.page import Page
+from gateway.report.parts import (
+    Cell,
+    Column,
+    Facts,
+    Finding,
+    Findings,
+    Links,
+    Paragraph,
+    Plots,
+    Quantity,
+    Section,
+    Table,
+    Verdict,
+)
+from gateway.report.plots import LinePlot
+from gateway.report.units import BYTES, CORES, COUNT, PER_SECOND, PERCENT, SECONDS, Unit
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-WIDTH, HEIGHT, MARGIN = 860, 220, 48
-COLOURS = ("#1f6feb", "#d1242f", "#1a7f37")
 
 BARS = {"failures": 0, "discovery_p99_ms": 100, "memory_after_percent": 110}
 SOAK_SECONDS = 900
 SOAK_BARS = BARS | {"memory_slope_percent_per_hour": 20}
 """In less time a line through the samples says how the last of them lie."""
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 920px; margin: 2em auto; padding: 0 1em; color:
-#1f2328 } table { border-collapse: collapse; width: 100% } td, th { padding: .3em .6em; text-align: right }
-td:first-child, th:first-child { text-align: left } tr { border-bottom: 1px solid #d1d9e0 } .bad { color:
-#d1242f; font-weight: bold } svg { background: #f6f8fa }
-"""
+MILLISECOND = 1e-3
+FIGURES: dict[str, tuple[str, Unit, float]] = {
+    "failures": ("wrong answers and errors", COUNT, 1),
+    "discovery_p99_ms": ("99th percentile of discovery", SECONDS, MILLISECOND),
+    "memory_after_percent": ("memory at rest, after the load against before", PERCENT, 1),
+    "memory_slope_percent_per_hour": ("growth of memory per hour", PERCENT, 1),
+}
+"""The name of a figure, its unit on the page, and the factor to that unit."""
+
+ACTIONS = {
+    "failures": "Read the failures in locust's own pages and the errors in gateway.log, both linked below.",
+    "discovery_p99_ms": "Repeat on an idle machine. If it stays, see in the plots which load goes with it.",
+    "memory_after_percent": "Repeat with --shape soak --seconds 3600 and see whether memory still grows.",
+    "memory_slope_percent_per_hour": "Compare the plot of memory with that of an earlier version.",
+}
 
 
 def write_report(directory: Path, summary: dict[str, Any]) -> None:
     """Write `index.html` of a summary."""
+    (directory / "index.html").write_text(page(summary, links(directory)), encoding="utf-8")
+
+
+def links(directory: Path) -> list[tuple[str, str]]:
+    """The other files of the report."""
+    pages = [(page.stem, page.name) for page in sorted(directory.glob("locust-*.html"))]
+    return [("all figures", "summary.json"), ("gateway.log", "gateway.log"), *pages]
+
+
+def page(summary: dict[str, Any], beside: list[tuple[str, str]]) -> str:
+    """The page."""
+    judged = bars(summary)
+    missed = [row for row in judged if not row["kept"]]
     failures = summary["failures"]
-    verdict = (
-        f'<p class="bad">{failures} wrong or failed</p>' if failures else "<p>Every answer was right.</p>"
-    )
-    pages = sorted(directory.glob("locust-*.html"))
+    words = f"{failures:,} wrong or failed" if failures else "Every answer was right"
     sections = [
-        f"<h1>Load test</h1>{verdict}",
-        f"<p>{_told(summary['options'])}</p><p>{_told(summary['machine'])}</p>",
-        "<h2>Requests</h2>" + _table(summary["kinds"]),
-        "<h2>Over time</h2>" + "".join(_plots(summary)),
-        "<h2>Bars</h2>" + _table(bars(summary)),
-        f"<h2>At rest</h2><p>{_told(summary['memory'])}; descriptors {_told(summary['descriptors'])}</p>",
-        f"<h2>Ceiling</h2><p>{_told(summary['ceiling'] or {'hey': 'not installed'})}</p>",
-        "<p>" + ", ".join(f'<a href="{page.name}">{page.stem}</a>' for page in pages) + "</p>",
-        '<p><a href="summary.json">all figures</a></p>',
+        *([Section("What failed", [Findings([_finding(row) for row in missed])])] if missed else []),
+        Section("Bars", [_bars(judged)]),
+        Section("Requests", [_kinds(summary["kinds"])]),
+        Section("Over time", [Plots(_plots(summary))]),
+        Section("At rest", [Facts(_at_rest(summary))]),
+        Section("Ceiling", [_ceiling(summary["ceiling"])]),
+        Section("Options and machine", [Facts(summary["options"]), Facts(_machine(summary["machine"]))]),
+        Section("Files", [Links(beside)]),
     ]
-    page = f"<!doctype html><meta charset=utf-8><title>Load test</title><style>{STYLE}</style>" + "\n".join(
-        sections
-    )
-    (directory / "index.html").write_text(page)
+    return Page(
+        "Load test", f"{words}; {len(missed)} of {len(judged)} bars missed.", not missed, sections
+    ).html()
 
 
 def bars(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a run of the whole length on a machine of its own must keep to."""
+    """The bars for a run of the whole length on an otherwise idle machine, with the figures of this run."""
     options = summary["options"]
     is_soak = options["shape"] == "soak" and int(options["seconds"]) >= SOAK_SECONDS
     return [
@@ -59,66 +90,106 @@ def bars(summary: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _plots(summary: dict[str, Any]) -> list[str]:
+def _finding(row: dict[str, Any]) -> Finding:
+    name, seen, limit = _judged(row)
+    return Finding(name, f"{seen.unit.text(seen.value)}; the bar is {limit}.", ACTIONS[row["figure"]])
+
+
+def _bars(judged: list[dict[str, Any]]) -> Table:
+    lines: list[list[Cell]] = []
+    for row in judged:
+        name, seen, limit = _judged(row)
+        lines.append([name, Verdict("holds" if row["kept"] else "MISSED", good=row["kept"]), seen, limit])
+    return Table([Column("bar"), Column("verdict"), Column("figure"), Column("limit")], lines)
+
+
+def _judged(row: dict[str, Any]) -> tuple[str, Quantity, str]:
+    """A bar's name, its figure and its limit as the page writes them."""
+    name, unit, factor = FIGURES[row["figure"]]
+    limit = unit.text(SOAK_BARS[row["figure"]] * factor)
+    return name, Quantity(row["seen"] * factor, unit), f"at most {limit}"
+
+
+def _kinds(kinds: list[dict[str, Any]]) -> Table:
+    times = ["p50_ms", "p99_ms", "max_ms"]
+    columns = [Column("request"), Column("requests", COUNT), Column("failures"), Column("rate", PER_SECOND)]
+    columns += [Column(name, SECONDS) for name in ("median", "99th percentile", "longest")]
+    lines: list[list[Cell]] = [
+        [
+            kind["name"],
+            kind["requests"],
+            Verdict(f"{kind['failures']:,}", good=False) if kind["failures"] else 0,
+            kind["per_second"],
+            *(_seconds(kind[time]) for time in times),
+        ]
+        for kind in kinds
+    ]
+    return Table(columns, lines)
+
+
+def _seconds(milliseconds: str) -> float | None:
+    """A time of locust's table; None where it has none."""
+    try:
+        return float(milliseconds) * MILLISECOND
+    except ValueError:
+        return None
+
+
+def _plots(summary: dict[str, Any]) -> list[LinePlot]:
     samples, history = summary["samples"], summary["history"]
     seconds = [sample["second"] for sample in samples]
     start = history[0]["second"] if history else 0.0
     steps = [row["second"] - start for row in history]
+
+    def sampled(field: str) -> list[tuple[float, float]]:
+        return [(second, sample[field]) for second, sample in zip(seconds, samples, strict=True)]
+
+    def observed(field: str, factor: float = 1) -> list[tuple[float, float]]:
+        return [(step, row[field] * factor) for step, row in zip(steps, history, strict=True)]
+
     return [
-        plot("Memory of the gateway, MB", seconds, {"": [s["resident_bytes"] / 1e6 for s in samples]}),
-        plot("CPU of the gateway, cores", seconds[1:], {"": _slopes(samples)}),
-        plot("Open descriptors", seconds, {"": [s["descriptors"] for s in samples]}),
-        plot(
-            "Users and requests a second",
-            steps,
-            {"users": [row["users"] for row in history], "requests/s": [row["requests"] for row in history]},
+        LinePlot("Memory of the gateway", {"memory": sampled("resident_bytes")}, BYTES),
+        LinePlot("CPU of the gateway", {"CPU": _cores(samples)}, CORES),
+        LinePlot("Open descriptors", {"descriptors": sampled("descriptors")}, COUNT),
+        LinePlot("Users", {"users": observed("users")}, COUNT),
+        LinePlot("Requests per second", {"requests": observed("requests")}, PER_SECOND),
+        LinePlot(
+            "99th percentile of discovery so far",
+            {"discovery": observed("p99_ms", MILLISECOND)},
+            SECONDS,
+            limit=BARS["discovery_p99_ms"] * MILLISECOND,
         ),
-        plot("99th percentile of discovery so far, ms", steps, {"": [row["p99_ms"] for row in history]}),
     ]
 
 
-def _slopes(samples: list[dict[str, Any]]) -> list[float]:
+def _cores(samples: list[dict[str, Any]]) -> list[tuple[float, float]]:
     return [
-        (after["cpu_seconds"] - before["cpu_seconds"]) / max(1e-6, after["second"] - before["second"])
+        (
+            after["second"],
+            (after["cpu_seconds"] - before["cpu_seconds"]) / max(1e-6, after["second"] - before["second"]),
+        )
         for before, after in pairwise(samples)
     ]
 
 
-def plot(title: str, xs: list[float], series: dict[str, list[float]]) -> str:
-    """Lines over seconds, as SVG."""
-    if not xs:
-        return ""
-    top = max((max(values, default=0) for values in series.values()), default=0) or 1
-    right = max(xs) or 1
-
-    def point(x: float, y: float) -> str:
-        across = MARGIN + x / right * (WIDTH - 2 * MARGIN)
-        return f"{across:.1f},{HEIGHT - MARGIN - y / top * (HEIGHT - 2 * MARGIN):.1f}"
-
-    lines = [
-        f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="'
-        + " ".join(point(x, y) for x, y in zip(xs, values, strict=False))
-        + f'"/><text x="{WIDTH - MARGIN}" y="{20 + 16 * row}" fill="{colour}" text-anchor="end">{name}</text>'
-        for row, ((name, values), colour) in enumerate(zip(series.items(), COLOURS, strict=False))
-    ]
-    axes = (
-        f'<text x="8" y="20">{html.escape(title)}</text><text x="8" y="{MARGIN}">{top:,.0f}</text>'
-        f'<text x="8" y="{HEIGHT - MARGIN}">0</text>'
-        f'<text x="{WIDTH - MARGIN}" y="{HEIGHT - 16}" text-anchor="end">{right:.0f} s</text>'
-    )
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" font-size="12">{axes}{"".join(lines)}</svg>'
+def _at_rest(summary: dict[str, Any]) -> dict[str, Cell]:
+    memory, descriptors = summary["memory"], summary["descriptors"]
+    return {
+        "memory before": Quantity(memory["before_bytes"], BYTES),
+        "memory after": Quantity(memory["after_bytes"], BYTES),
+        "descriptors before": descriptors["before"],
+        "descriptors after": descriptors["after"],
+    }
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(key)}</th>" for key in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+def _ceiling(ceiling: dict[str, str] | None) -> Facts | Paragraph:
+    return Facts(ceiling) if ceiling else Paragraph("Not measured: the short form, or no hey and no Go.")
 
 
-def _told(values: dict[str, Any]) -> str:
-    return html.escape(", ".join(f"{key} {value}" for key, value in values.items()))
+def _machine(machine: dict[str, Any]) -> dict[str, Cell]:
+    return {
+        "CPUs": machine["cpus"],
+        "memory": Quantity(machine["memory_bytes"], BYTES),
+        "system": machine["system"],
+        "Python": machine["python"],
+    }

@@ -39,6 +39,7 @@ LAYERS = (
     Layer("spark", native=True),
     Layer("config"),
     Layer("errors"),
+    Layer("report"),
     Layer("__init__"),
 )
 ORDER = {layer.name: place for place, layer in enumerate(LAYERS)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import html5lib
 import pytest
 from run import ROOT
 
@@ -40,7 +42,23 @@ def test_the_results_of_a_run_become_one_page_with_every_bar_and_curve(
     results["results"]["ours against a peer"] = {"first": 1.0, "second": 2.0, "ratio": 0.5, "pairs": 9}
     results |= {"machine": {"cpu": "a & b"}, "sizes": [measured(10_000, 0.01), measured(100_000, 0.1)]}
     page = report.write_report(results | {"large": measured(10_000_000, 12.5)})
-    assert page.count("<polyline") == 4
-    assert page.count("<circle") == 16
+    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
+    figures = {figure.findtext("figcaption"): figure for figure in parser.parse(page).iter("figure")}
+    curves = figures["Time of a full answer over files"]
+    assert len(curves.findall(".//{*}use")) == 8
+    labels = [text.text for text in curves.iter("{http://www.w3.org/2000/svg}text")]
+    assert labels == ["10 k", "100 k", "1 M", "10 M", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s"]
     assert all(said in page for said in ("10,000,000", "ours against a peer", "a &amp; b", "&lt;HTTP&gt;"))
     assert "not measured" in page
+
+
+def test_a_missed_bar_heads_the_page_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    report = importlib.import_module("report")
+    answer = {"us_per_file": 2.123456789012, "seconds": 1.0, "peak_above_idle_mb": 50}
+    results = {"cold parquet": answer, "cold delta": answer}
+    page = report.write_report({"adds": 1000, "machine": {}, "results": results})
+    assert "1 of 24 bars missed, 22 not measured." in page
+    assert page.index("2.12 µs; the bar is under 2 µs.") < page.index("<table")
+    assert "To do: run the bench again" in page
+    assert not re.search(r">[^<]*\d\.\d{4,}", page)

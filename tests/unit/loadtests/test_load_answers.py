@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import sys
 
+import html5lib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,14 +61,19 @@ def test_a_line_that_is_no_file_is_seen():
         reader.finish()
 
 
-@pytest.mark.parametrize(
-    ("shape", "seconds", "judged"), [("steady", 3600, False), ("soak", 60, False), ("soak", 900, True)]
-)
-def test_only_a_long_soak_is_judged_by_how_fast_memory_grows(shape, seconds, judged):
+def load_report():
     place = ROOT / "loadtests" / "report.py"
     spec = importlib.util.spec_from_file_location("load_report", place)
     report = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(report)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("shape", "seconds", "judged"), [("steady", 3600, False), ("soak", 60, False), ("soak", 900, True)]
+)
+def test_only_a_long_soak_is_judged_by_how_fast_memory_grows(shape, seconds, judged):
+    report = load_report()
     summary = {
         "options": {"shape": shape, "seconds": str(seconds)},
         "failures": 0,
@@ -78,3 +84,31 @@ def test_only_a_long_soak_is_judged_by_how_fast_memory_grows(shape, seconds, jud
     kept = {row["figure"]: row["kept"] for row in report.bars(summary)}
     growth = {"memory_slope_percent_per_hour": False} if judged else {}
     assert kept == {"failures": True, "discovery_p99_ms": False, "memory_after_percent": True, **growth}
+
+
+def test_the_page_of_a_load_test_begins_with_what_failed_and_has_ticks():
+    kind = {"requests": 9, "p50_ms": "3", "p99_ms": "N/A", "max_ms": "1200.123456", "per_second": 4.5}
+    summary = {
+        "options": {"shape": "steady", "seconds": "12"},
+        "machine": {"cpus": 2, "memory_bytes": 8 << 30, "system": "<system>", "python": "3"},
+        "failures": 3,
+        "discovery_p99_ms": 99.5,
+        "memory_after_percent": 104,
+        "kinds": [{"name": "pages", "failures": 0, **kind}, {"name": "<b>", "failures": 3, **kind}],
+        "memory": {"before_bytes": 1e8, "after_bytes": 1.04e8},
+        "descriptors": {"before": 20, "after": 21},
+        "ceiling": None,
+        "samples": [
+            {"second": second, "resident_bytes": 1e8, "descriptors": 20, "cpu_seconds": second / 100}
+            for second in range(13)
+        ],
+        "history": [],
+    }
+    page = load_report().page(summary, [("all figures", "summary.json")])
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "3 wrong or failed; 1 of 3 bars missed." in page
+    assert (
+        page.index("wrong answers and errors") < page.index("To do: Read the failures") < page.index("<table")
+    )
+    assert page.index("&lt;b&gt;") < page.index(">pages<")
+    assert all(label in page for label in ("0.005 cores", "0.010 cores", "50 MB", "1.2 s", "8.59 GB"))

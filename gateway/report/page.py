@@ -1,0 +1,66 @@
+"""A page of sections as one HTML file."""
+
+import datetime as dt
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.report.parts import Section
+from gateway.report.text import printable
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_LIBRARIES = ("jinja2", "matplotlib")
+
+
+class ReportUnavailable(ImportError):
+    """Raised when a library that pages need is not installed."""
+
+
+def check_libraries() -> None:
+    """Raise ReportUnavailable unless Jinja2 and matplotlib are installed; neither is imported."""
+    missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ReportUnavailable(
+            f"a report page needs {' and '.join(missing)}: pip install 'delta-sharing-gateway[spark]'"
+        )
+
+
+@dataclass(frozen=True)
+class Page:
+    """A title, a sentence that sums up the page, and its sections.
+
+    `good`: whether the summary is good or bad; None where it is neither.
+    """
+
+    title: str
+    summary: str
+    good: bool | None
+    sections: Sequence[Section] = field(default=())
+    run_at: dt.datetime | None = None
+
+    def html(self) -> str:
+        """The whole document. Raises ReportUnavailable."""
+        check_libraries()
+        run_at = None if self.run_at is None else f"{self.run_at:%Y-%m-%d %H:%M} UTC"
+        return _environment().get_template("page.html").render(page=self, run_at=run_at)
+
+
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only a page needs it
+
+    return Environment(
+        loader=PackageLoader("gateway.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalized,
+    )
+
+
+def _finalized(value: object) -> object:
+    """Every text that a template writes has visible characters only; markup of templates stays as it is."""
+    return printable(value) if type(value) is str else value

@@ -1,0 +1,176 @@
+"""The parts of a page as values: sections of tables, plots, findings, facts and sentences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.report.plots import Plot
+from gateway.report.units import COUNT, MISSING, NUMBER, Unit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cell that is good or bad. A row with a bad one comes first in its table."""
+
+    text: str
+    good: bool
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number with the unit of this cell, where the rows of a column have different units."""
+
+    value: float | None
+    unit: Unit
+
+
+Cell = str | int | float | Verdict | Quantity | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. Numbers in it are written in `unit`; without one whole numbers are counts."""
+
+    name: str
+    unit: Unit | None = None
+
+
+@dataclass(frozen=True)
+class CellText:
+    """A cell as the page shows it. `sort_key`: the number, or the text; empty for a missing value."""
+
+    text: str
+    sort_key: str
+    css_class: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; failures first, otherwise in the order given. A click on a column sorts by it.
+
+    `total_rows`: how many rows there are, where the table holds only the first of them.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    total_rows: int | None = None
+    kind: str = field(default="table", init=False)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows are left out."""
+        return self.total_rows is not None and self.total_rows > len(self.rows)
+
+    @property
+    def numeric(self) -> list[bool]:
+        """For each column whether it holds numbers, which are aligned to the right."""
+        return [
+            column.unit is not None or _is_numeric([row[index] for row in self.rows])
+            for index, column in enumerate(self.columns)
+        ]
+
+    @property
+    def texts(self) -> list[list[CellText]]:
+        """All rows as text."""
+        ordered = sorted(self.rows, key=lambda row: not is_failure(row))
+        return [
+            [cell_text(cell, column.unit) for cell, column in zip(row, self.columns, strict=True)]
+            for row in ordered
+        ]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One failure: where, what, and the action that resolves it. `details` are shown as they are."""
+
+    subject: str
+    problem: str
+    action: str = ""
+    details: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Failures with what to do."""
+
+    findings: Sequence[Finding]
+    kind: str = field(default="findings", init=False)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A sentence."""
+
+    text: str
+    kind: str = field(default="paragraph", init=False)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and their values, such as the machine and the options of a run."""
+
+    facts: Mapping[str, Cell]
+    kind: str = field(default="facts", init=False)
+
+    @property
+    def texts(self) -> dict[str, CellText]:
+        """The values as text."""
+        return {name: cell_text(value) for name, value in self.facts.items()}
+
+
+@dataclass(frozen=True)
+class Links:
+    """Files beside the page: text and relative address."""
+
+    links: Sequence[tuple[str, str]]
+    kind: str = field(default="links", init=False)
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Plots beside each other, as many as the width holds."""
+
+    plots: Sequence[Plot]
+    kind: str = field(default="plots", init=False)
+
+
+Part = Table | Findings | Paragraph | Facts | Links | Plots
+
+
+@dataclass(frozen=True)
+class Section:
+    """A title and its parts."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def is_failure(row: Sequence[Cell]) -> bool:
+    """Whether a row has a bad verdict."""
+    return any(isinstance(cell, Verdict) and not cell.good for cell in row)
+
+
+def cell_text(cell: Cell, unit: Unit | None = None) -> CellText:
+    """A cell as text, and the key that sorts it."""
+    if isinstance(cell, Verdict):
+        return CellText(cell.text, cell.text, "good" if cell.good else "bad")
+    if isinstance(cell, Quantity):
+        return _number(cell.value, cell.unit)
+    if cell is None:
+        return CellText(MISSING, "")
+    if isinstance(cell, bool):
+        return CellText("yes" if cell else "no", str(int(cell)))
+    if isinstance(cell, int | float):
+        return _number(cell, unit or (COUNT if isinstance(cell, int) else NUMBER))
+    return CellText(cell, cell)
+
+
+def _number(value: float | None, unit: Unit) -> CellText:
+    text = unit.text(value)
+    return CellText(text, "" if text == MISSING else repr(value))
+
+
+def _is_numeric(cells: Sequence[Cell]) -> bool:
+    """Whether there are numbers, and beside them at most missing values and verdicts."""
+    numbers = [isinstance(cell, int | float | Quantity) and not isinstance(cell, bool) for cell in cells]
+    others = [cell for cell, is_number in zip(cells, numbers, strict=True) if not is_number]
+    return any(numbers) and all(cell is None or isinstance(cell, Verdict) for cell in others)

@@ -1,0 +1,35 @@
+"""Text of others made safe to show: every character visible and allowed in HTML and XML."""
+
+import re
+
+_FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+_CONTROL_PICTURES = 0x2400
+_SPACE = 0x20
+_DELETE = 0x7F
+
+
+def printable(text: str) -> str:
+    """Text with a picture such as `\N{SYMBOL FOR NULL}` for a control character.
+
+    U+FFFD replaces lone surrogates, other characters that no file may hold, and those that reorder the text
+    after them, by which a name could look like another. Line breaks and tabs stay.
+    """
+    return _FORBIDDEN.sub(_picture, text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Text on one line of at most `most` characters: the middle is left out, as ends differ most often."""
+    line = " ".join(printable(text).split())
+    if len(line) <= most:
+        return line
+    head = (most - 1) // 2
+    return f"{line[:head]}\N{HORIZONTAL ELLIPSIS}{line[len(line) - (most - 1 - head) :]}"
+
+
+def _picture(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < _SPACE:
+        return chr(_CONTROL_PICTURES + code)
+    return "\N{SYMBOL FOR DELETE}" if code == _DELETE else "\N{REPLACEMENT CHARACTER}"

@@ -1,0 +1,162 @@
+"""Numbers as people read them: three significant figures, a prefix of the unit, ticks for an axis.
+
+In: numbers in the base unit (bytes, seconds, cores). Out: text such as `1.25 GB` or `320 µs`. What is not a
+number (None, NaN, infinity) is a dash.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+FIGURES = 3
+MISSING = "\N{EN DASH}"
+_SMALLEST_SPAN = 1e-290
+_SMALLEST_PLAIN, _LARGEST_EXACT = 1e-6, 1e15
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+_SEXAGESIMAL_STEPS = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A multiple of the base unit and the text after its numbers.
+
+    `least`: the smallest value in this scale, in the base unit; None means `factor`.
+    """
+
+    factor: float
+    suffix: str
+    least: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether a value, once rounded, is large enough for this scale."""
+        least = self.factor if self.least is None else self.least
+        return rounded(abs(value)) >= least * (1 - 1e-9)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How the numbers of a column or an axis are written. `scales` ascend; the first also holds zero.
+
+    `is_exact`: whole numbers keep all digits in text; only an axis shortens them.
+    """
+
+    name: str
+    scales: tuple[Scale, ...]
+    is_exact: bool = False
+
+    def text(self, value: float | None) -> str:
+        """One number, rounded to three significant figures, in the scale that suits it."""
+        if value is None or not math.isfinite(value):
+            return MISSING
+        if self.is_exact and float(value).is_integer() and abs(value) < _LARGEST_EXACT:
+            return f"{int(value):,}{self.scales[0].suffix}"
+        scale = self._scale(value)
+        return f"{significant(value / scale.factor)}{scale.suffix}"
+
+    def tick_texts(self, ticks: Sequence[float]) -> list[str]:
+        """The labels of one axis, all in the same scale, with as many decimals as keep them apart."""
+        if not ticks:
+            return []
+        scale = self._scale(max(abs(tick) for tick in ticks))
+        texts = _distinct([tick / scale.factor for tick in ticks])
+        return [text if text == "0" else f"{text}{scale.suffix}" for text in texts]
+
+    def _scale(self, value: float) -> Scale:
+        """The largest scale that the rounded number reaches; the base unit for zero."""
+        if value == 0:
+            return next((scale for scale in self.scales if scale.factor == 1), self.scales[0])
+        reached = [scale for scale in self.scales if scale.holds(value)]
+        return reached[-1] if reached else self.scales[0]
+
+
+def rounded(value: float, figures: int = FIGURES) -> float:
+    """A number to significant figures; 0, NaN and infinity stay."""
+    return float(f"{value:.{figures - 1}e}")
+
+
+def significant(value: float, figures: int = FIGURES) -> str:
+    """A number to significant figures without trailing zeros; from 1e15 on with an exponent."""
+    short = rounded(value, figures)
+    if short == 0:
+        return "0"
+    if not _SMALLEST_PLAIN <= abs(short) < _LARGEST_EXACT:
+        return f"{value:.{figures - 1}e}"
+    decimals = max(figures - 1 - math.floor(math.log10(abs(short))), 0)
+    text = f"{short:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def ticks(low: float, high: float, *, most: int = 6, sexagesimal: bool = False) -> list[float]:
+    """About `most` round numbers that cover a range; at least two, also where the range is empty.
+
+    `sexagesimal`: steps of seconds, such as 15 and 30, up to a minute and of minutes beyond.
+    """
+    if not math.isfinite(high - low):
+        return [0.0, 1.0]
+    low, high = min(low, high), max(low, high)
+    if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST_SPAN):
+        # One point or equal values: the axis begins at zero, or spans one unit where all are zero.
+        low, high = min(low, 0.0), max(high, 0.0)
+        high = high if high > low else low + 1.0
+    step = _step((high - low) / max(most - 2, 1), sexagesimal=sexagesimal)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # A decimal's text and back: multiples of 0.1 stay 0.3 and do not become 0.30000000000000004.
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten that cover a positive range; with 2 and 5 between where it spans two decades or less."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    last = max(last, first + 1)
+    parts = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)  # noqa: PLR2004 - decades
+    every = max(math.ceil((last - first) / 6), 1)
+    found = [part * 10.0**power for power in range(first, last, every) for part in parts]
+    return [*found, 10.0**last]
+
+
+def _step(least: float, *, sexagesimal: bool) -> float:
+    """The smallest round step that is not below `least`."""
+    if sexagesimal and 1 < least <= 3600:  # noqa: PLR2004 - an hour
+        base = 60.0 if least > 60 else 1.0  # noqa: PLR2004 - a minute
+        return base * next(step for step in _SEXAGESIMAL_STEPS if base * step >= least)
+    power = 10.0 ** math.floor(math.log10(least))
+    return next((step * power for step in _STEPS if step * power >= least * (1 - 1e-9)), 10 * power)
+
+
+def _distinct(values: Sequence[float]) -> list[str]:
+    """Texts with the fewest decimals that differ wherever the values do."""
+    tolerance = 1e-9 * max(map(abs, values))
+    for decimals in range(13):
+        texts = [f"{value:.{decimals}f}" for value in values]
+        if all(abs(float(text) - value) <= tolerance for text, value in zip(texts, values, strict=True)):
+            return ["0" if value == 0 else f"{value:,.{decimals}f}" for value in values]
+    return [f"{value:.12g}" for value in values]
+
+
+def _prefixes(unit: str, *prefixes: tuple[float, str]) -> tuple[Scale, ...]:
+    return tuple(Scale(factor, f" {prefix}{unit}") for factor, prefix in prefixes)
+
+
+_PARTS_OF_ONE = ((1e-9, "n"), (1e-6, "µ"), (1e-3, "m"), (1.0, ""))
+
+COUNT = Unit(
+    "count",
+    (Scale(1, ""), Scale(1e3, " k", least=1e4), Scale(1e6, " M"), Scale(1e9, " G"), Scale(1e12, " T")),
+    is_exact=True,
+)
+BYTES = Unit("bytes", _prefixes("B", (1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P")))
+SECONDS = Unit(
+    "seconds",
+    (
+        *_prefixes("s", *_PARTS_OF_ONE),
+        # 90 seconds are easier to compare with 30 than 1.5 minutes are.
+        Scale(60, " min", least=300),
+        Scale(3600, " h", least=7200),
+        Scale(86_400, " d", least=172_800),
+    ),
+)
+CORES = Unit("cores", (Scale(1, " cores"),))
+PERCENT = Unit("percent", (Scale(1, "%"),))
+RATIO = Unit("ratio", (Scale(1, "\N{MULTIPLICATION SIGN}"),))
+PER_SECOND = Unit("per second", (Scale(1, "/s"), Scale(1e6, " M/s")))
+NUMBER = Unit("number", (Scale(1, ""),))

@@ -1,0 +1,203 @@
+"""A page is valid HTML that fetches nothing, escapes what others wrote and begins with what failed."""
+
+import datetime as dt
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+import html5lib
+import pytest
+
+from gateway.report import page as page_module
+from gateway.report.page import Page, ReportUnavailable, check_libraries
+from gateway.report.parts import (
+    Cell,
+    Column,
+    Facts,
+    Finding,
+    Findings,
+    Links,
+    Paragraph,
+    Part,
+    Plots,
+    Quantity,
+    Section,
+    Table,
+    Verdict,
+)
+from gateway.report.plots import BarPlot, LinePlot, StackPlot
+from gateway.report.units import BYTES, SECONDS
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "x" * 255,
+    "\u05e9\u05dc\u05d5\u05dd",
+    "a\u202egpj.exe",
+    "nul\x00 \x1b[31m \ud800",
+    '"><img src=http://example.com/x onerror=alert(1)>',
+    "{{ 7 * 7 }} {% raw %} ${x}",
+    "--></style></title></script>",
+]
+RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
+
+
+def render(*parts: Part, title: str = "Title") -> str:
+    return Page(title, "Summary.", None, [Section("Section", parts)], RUN_AT).html()
+
+
+def parsed(html: str) -> ET.Element:
+    """The page's tree. Raises for any parse error of the HTML standard."""
+    return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(html)
+
+
+def rows_of(html: str) -> list[list[str]]:
+    body = html[html.index("<tbody>") : html.index("</tbody>")]
+    return [re.findall(r"<bdi>(.*?)</bdi>", row) for row in body.split("<tr>")[1:]]
+
+
+def everything(name: str) -> list[Part]:
+    return [
+        Findings([Finding(name, name, name, [name, name])]),
+        Table([Column(name), Column("bytes", BYTES)], [[name, 1], [Verdict(name, good=False), None]]),
+        Facts({name: name, "size": Quantity(1e9, BYTES), "missing": None, "flag": True}),
+        Links([(name, "summary.json")]),
+        Paragraph(name),
+        Plots(
+            [BarPlot(name, [(name, 1)]), StackPlot(name, {name: {name: 1}}), LinePlot(name, {name: [(1, 1)]})]
+        ),
+    ]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_text_of_others_stays_text_in_every_part(name: str) -> None:
+    html = render(*everything(name), title=name)
+    document = parsed(html)
+    assert len([*document.iter("script")]) == 1
+    assert not [*document.iter("img")]
+    assert not document.findall(".//*[@onerror]")
+    assert "\x00" not in html
+    html.encode()
+
+
+def test_a_page_fetches_nothing() -> None:
+    html = render(*everything("table"))
+    fetched = re.findall(
+        r"""(?:src|srcset|data|action)=|@import|url\(|<link|<iframe|fetch\(|import\(""", html
+    )
+    assert fetched == []
+    addresses = {element.get("href", "") for element in parsed(html).findall(".//*[@href]")}
+    assert {address for address in addresses if not address.startswith("#")} == {"summary.json"}
+
+
+def test_a_page_is_the_same_text_each_time() -> None:
+    assert render(*everything("table")) == render(*everything("table"))
+
+
+def test_ids_are_unique_within_a_page() -> None:
+    plot = LinePlot("t", {"a": [(0, 1), (1, 2)]})
+    html = render(Plots([plot, plot]), Plots([plot]))
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert ids
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Table([Column("a"), Column("b", BYTES)], []),
+        Findings([]),
+        Facts({}),
+        Plots([]),
+        Links([]),
+        Plots([BarPlot("t", [])]),
+    ],
+)
+def test_a_part_without_rows_is_valid(part: Part) -> None:
+    parsed(render(part))
+
+
+def test_empty_tables_and_plots_say_so() -> None:
+    html = render(Table([Column("a")], []), Plots([BarPlot("t", [])]))
+    assert ">None.</p>" in html
+    assert ">No values.</p>" in html
+
+
+def test_thousands_of_rows_are_all_in_the_page() -> None:
+    rows: list[list[Cell]] = [[f"table {index}", index, index / 7] for index in range(5000)]
+    html = render(Table([Column("name"), Column("files"), Column("time", SECONDS)], rows))
+    parsed(html)
+    assert len(rows_of(html)) == 5000
+    assert rows_of(html)[4999] == ["table 4999", "4,999", "11.9 min"]
+
+
+def test_a_table_of_the_first_rows_says_how_many_there_are() -> None:
+    assert "The first 2 of 1,000 rows." in render(Table([Column("a")], [["x"], ["y"]], total_rows=1000))
+    assert "The first" not in render(Table([Column("a")], [["x"], ["y"]], total_rows=2))
+
+
+def test_failures_come_first_and_the_rest_keeps_its_order() -> None:
+    rows: list[list[Cell]] = [
+        ["b", Verdict("equal", good=True)],
+        ["c", Verdict("failed", good=False)],
+        ["a", Verdict("equal", good=True)],
+        ["d", Verdict("different", good=False)],
+    ]
+    html = render(Table([Column("table"), Column("outcome")], rows))
+    assert [row[0] for row in rows_of(html)] == ["c", "d", "b", "a"]
+
+
+def test_numbers_are_rounded_but_sort_by_their_value() -> None:
+    html = render(Table([Column("bytes", BYTES)], [[123456789.125], [None], [float("nan")]]))
+    assert rows_of(html) == [["123 MB"], ["\N{EN DASH}"], ["\N{EN DASH}"]]
+    cells = [*parsed(html).iter("td")]
+    assert [cell.get("data-key") for cell in cells] == ["123456789.125", "", ""]
+    assert {cell.get("class") for cell in cells} == {"number"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "numeric"),
+    [
+        ([1, 2.5], True),
+        ([1, None, Verdict("3", good=False)], True),
+        ([Quantity(1, BYTES), 2], True),
+        ([1, "text"], False),
+        ([None], False),
+        ([True], False),
+        ([], False),
+    ],
+)
+def test_a_column_of_numbers_is_aligned_to_the_right(cells: Sequence[Cell], numeric: bool) -> None:
+    assert Table([Column("a")], [[cell] for cell in cells]).numeric == [numeric]
+
+
+def test_the_summary_and_the_time_of_the_run_head_the_page() -> None:
+    bad = Page("Title", "1 failed.", good=False, run_at=RUN_AT).html()
+    assert '<p class="summary bad">1 failed.</p>' in bad
+    assert "Run at 2026-01-02 03:04 UTC." in bad
+    assert '<p class="summary good">All well.</p>' in Page("Title", "All well.", good=True).html()
+
+
+def test_a_missing_library_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_libraries()
+    found = page_module.importlib.util.find_spec
+    monkeypatch.setattr(
+        page_module.importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
+    )
+    with pytest.raises(
+        ReportUnavailable, match=r"needs matplotlib: pip install 'delta-sharing-gateway\[spark\]'"
+    ):
+        check_libraries()
+
+
+def test_the_package_imports_neither_jinja_nor_matplotlib_until_a_page_is_rendered() -> None:
+    code = (
+        "import sys, gateway.report.page, gateway.report.parts;"
+        "print(*{'jinja2', 'matplotlib', 'numpy'} & {*sys.modules});"
+        "gateway.report.page.Page('t', 's', None).html();"
+        "print(*{'matplotlib.pyplot'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
