@@ -49,7 +49,7 @@ QUICK_TESTS = [
         "unit/routes/test_error_rows",
         "unit/test_house",
         "unit/test_layers",
-        "unit/test_readme",
+        "unit/test_documentation",
         "unit/routes/test_query",
         "integration/writers/test_golden",
         "properties/test_twin",

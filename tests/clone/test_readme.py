@@ -1,4 +1,4 @@
-"""The README's console lines as they stand, from the top of a clone, in a new virtual environment.
+"""The console lines of README and docs/ as they stand, from the top of a clone, in a new virtual environment.
 
 `tests/run.py clone` makes the clone and the environment. A line either runs here, under `@runs`, or is listed
 in ELSEWHERE with the reason why it cannot run here and the test that runs the same command.
@@ -18,11 +18,11 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from support.documentation import EVERYTHING, README, console_lines, share_yaml
 from support.versitygw import VersityGw, free_port, wait_for
 
 NAMED = os.environ.get("DELTA_GATEWAY_CLONE")
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 INSTALL_SECONDS = 1800
 
 PIPELINE = "test_every_command_runs_by_spark_submit"
@@ -58,15 +58,7 @@ ELSEWHERE = {
 """Beginnings of lines; the longest one that fits is that of a line."""
 
 
-def console_lines() -> list[str]:
-    """Every command of a console block, without its prompt and its comment; continued lines are one."""
-    blocks = re.findall(r"^```console\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", "").splitlines()
-    assert all(line.startswith("$ ") for line in lines)
-    return [re.sub(r"\s+#.*", "", line.removeprefix("$ ")) for line in lines]
-
-
-LINES = console_lines()
+LINES = console_lines(EVERYTHING)
 RUN_HERE: set[str] = set()
 
 
@@ -205,7 +197,7 @@ def test_the_program_for_spark_submit_is_that_of_the_installed_package(shell: Sh
 @pytest.fixture(scope="module")
 def provider(shell: Shell, versitygw: VersityGw, demo_tables: Path) -> tuple[Shell, int]:
     """A shell beside the README's share.yaml, with the store's keys in its environment; the server's port."""
-    (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
+    yaml = share_yaml(README)
     # What a reader writes differently, too: the store and a free port.
     port = free_port()
     here = f"region: {versitygw.region}, endpoint: '{versitygw.endpoint}', pathStyle: true"

@@ -11,20 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from run import ROOT
+from support.documentation import README, section
 from support.official_client import OfficialClient
 from support.versitygw import VersityGw, free_port, wait_for
 from tables.demo import ORDERS, in_any_order
 
 import gateway
 
-README = ROOT / "README.md"
 PACKAGE = Path(gateway.__file__).parent.parent
 
 
 def blocks() -> tuple[str, list[list[str]]]:
     """The YAML, and the commands without their name."""
-    told = README.read_text(encoding="utf-8").split("## A first share on S3")[1].split("\n## ")[0]
+    told = section(README, "First share on S3")
     yaml, console = re.findall(r"```(?:yaml|console)\n(.*?)```", told, re.DOTALL)
     commands = [shlex.split(line.removeprefix("$ ")) for line in console.splitlines()]
     assert all(command[0] == "delta-gateway" for command in commands)

@@ -105,7 +105,7 @@ def test_no_rows_digest_to_nothing(spark: Any) -> None:
 
 
 def test_is_much_faster_than_hashing_json(spark: Any) -> None:
-    """A small form of the measure over twenty million rows that README tells of; noise is allowed for."""
+    """A small form of the measure over twenty million rows of the performance page; noise is allowed for."""
     few, many = wide_rows(spark, 1000), wide_rows(spark, 500_000)
     # What planning and compiling cost is the same for few rows and is no part of the measure.
     ours, theirs = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import re
 import shlex
 import signal
 import sqlite3
@@ -16,7 +15,7 @@ from contextlib import closing
 from datetime import datetime
 
 import pytest
-from run import ROOT
+from support.documentation import README, console_lines, page, share_yaml
 
 from gateway.__main__ import main
 from gateway.access import recipient_store as recipients
@@ -55,7 +54,7 @@ def actions(tmp_path):
 
 def test_positional_arguments_may_stand_around_the_options(config, capsys):
     assert main(["recipient", "add", "acme", "-c", str(config), "--share", "sales"]) == 0
-    # README's own line.
+    # As the recipients page writes it.
     assert main(["recipient", "grant", "acme", "-c", str(config), "logs"]) == 0
     assert main(["recipient", "grant", "-c", str(config), "acme", "a share", "--allow", "192.0.2.1"]) == 0
     assert "shares a share, logs, sales; from 192.0.2.1/32" in capsys.readouterr().out
@@ -244,17 +243,13 @@ def test_a_profile_of_an_address_for_this_machine_alone_is_warned_of(run, config
     assert "publicUrl" not in run("rotate", "acme")[2]
 
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_readmes_lines_run_with_the_readmes_configuration(tmp_path, monkeypatch, capsys):
-    (yaml,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", README, re.DOTALL | re.MULTILINE)
-    (tmp_path / "share.yaml").write_text(yaml)
+def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, monkeypatch, capsys):
+    (tmp_path / "share.yaml").write_text(share_yaml(README))
     monkeypatch.chdir(tmp_path)
-    lines = re.findall(r"^\$ delta-gateway (recipient [^#\n]*)", README, re.MULTILINE)
+    lines = [line for line in console_lines(README + page("recipients")) if " recipient " in line]
     assert len(lines) >= 7
     for line in lines:
-        assert main(shlex.split(line)) == 0, capsys.readouterr().err
+        assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
     assert "shares logs, sales" in capsys.readouterr().out
 
 

@@ -1,24 +1,23 @@
-"""The README's words about the pipeline against the code. No Spark session is needed."""
+"""The Spark page against the code. No Spark session is needed."""
 
 import argparse
 import re
 import shlex
 
 import pytest
-from run import ROOT
+from support.documentation import page
 
 from gateway.spark import cli
 from gateway.spark.read.options import ReadOptions
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("\n## Spark pipeline\n")[1].split("\n## ")[0]
-COMMANDS = re.findall(r"^\$ delta-gateway (.*?)(?: +#.*)?$", SECTION, re.MULTILINE)
+PAGE = page("spark")
+COMMANDS = re.findall(r"^\$ delta-gateway (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
 
 
 def test_every_option_of_a_read_is_told() -> None:
     told = {
         name
-        for row in re.findall(r"^\| (`.*?) \|", SECTION, re.MULTILINE)
+        for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
     }
     documented = set(re.findall(r"^ {4}([a-z]\w+) {2,}", ReadOptions.__doc__ or "", re.MULTILINE))

@@ -1,0 +1,133 @@
+"""README and the pages of docs/ against the code: keys, routes, errors, metrics, alerts, layers, the demo."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import Counter
+from run import ROOT
+from support.documentation import PAGES, README, codes, console_lines, page, rows, section, share_yaml
+from unit.test_layers import LAYERS
+
+from gateway.admin.openapi import DOCUMENT
+from gateway.app import routes
+from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
+from gateway.demo.command import Demo, introduction
+from gateway.telemetry.metrics import Metrics, SupervisorMetrics
+from gateway.web.error_response import STATUS_OF
+
+README_BYTES = 7 * 1024
+FIRST_SCREEN_LINES = 20
+PREFIX = "{endpoint}"
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
+    assert len(README.encode()) <= README_BYTES
+    first_screen = "\n".join(README.splitlines()[:FIRST_SCREEN_LINES])
+    assert {"pip install .", "delta-gateway demo", "python3 tests/run.py"} <= {*console_lines(first_screen)}
+
+
+def test_the_readme_shows_the_demos_output() -> None:
+    (shown,) = re.findall(r"^```text\n\$ delta-gateway demo\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    demo = Demo(8080, Path("/tmp/demo/gateway.yaml"), Path("/tmp/demo/demo.share"), "TOKEN")
+    assert shown == introduction(demo)
+
+
+def test_the_first_share_is_the_same_on_both_pages() -> None:
+    beginning = page("getting-started")
+    assert share_yaml(beginning) == share_yaml(README)
+    assert console_lines(section(beginning, "First share on S3")) == console_lines(
+        section(README, "First share on S3")
+    )
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *PAGES], ids=lambda path: path.stem)
+def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_the_configuration_page_is_what_the_generator_makes() -> None:
+    text = page("configuration")
+    assert reference.updated(text) == text, "run: python -m gateway.config.reference docs/configuration.md"
+
+
+def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:
+    for found in reference.sections():
+        for key in found.keys:
+            assert key.meaning.endswith("."), key.path
+    for kind in (Config, Gateway, StorageEntry, Limits, Admin):
+        assert set(reference.attributes(kind)) == {field.name for field in dataclasses.fields(kind)}
+
+
+def test_the_protocol_page_lists_every_route() -> None:
+    listed = {route for row in rows(section(page("protocol"), "Routes")) for route in codes(row[0])}
+    assert listed == {f"{route.method} {route.path.replace(':.+', '')}" for route in routes(PREFIX)}
+
+
+def test_the_protocol_page_lists_every_error() -> None:
+    errors = section(page("protocol"), "Errors")
+    listed = {
+        (int(status), code)
+        for statuses, code in re.findall(r"^\| ([\d, ]+) \| `([A-Z_]+)` \|", errors, re.MULTILINE)
+        for status in statuses.split(",")
+    }
+    assert listed == set(STATUS_OF.values())
+
+
+def test_the_recipients_page_lists_every_route_of_the_admin_api() -> None:
+    listed = {route for row in rows(section(page("recipients"), "HTTP API")) for route in codes(row[0])}
+    assert listed == {
+        f"{method.upper()} {path}"
+        for path, operations in DOCUMENT["paths"].items()
+        for method in operations
+        if method != "parameters"
+    }
+
+
+def test_the_observability_page_lists_every_metric_with_its_type_and_labels() -> None:
+    listed = {
+        (codes(row[0])[0], row[1], tuple(codes(row[2])))
+        for row in rows(section(page("observability"), "Metrics"))
+    }
+    metrics = [
+        metric
+        for registry in (Metrics().registry, SupervisorMetrics().registry)
+        for metric in registry._collector_to_names
+    ]
+    assert listed == {
+        (
+            f"{metric._name}{'_total' if isinstance(metric, Counter) else ''}",
+            metric._type,
+            metric._labelnames,
+        )
+        for metric in metrics
+    }
+
+
+def test_the_observability_page_lists_every_alert() -> None:
+    listed = {
+        (codes(row[0])[0], row[1]) for row in rows(section(page("observability"), "Dashboard and alerts"))
+    }
+    groups = yaml.safe_load((ROOT / "gateway/telemetry/dashboards/alerts.yaml").read_text())["groups"]
+    assert listed == {
+        (rule["alert"], rule["labels"]["severity"]) for group in groups for rule in group["rules"]
+    }
+
+
+def test_the_architecture_page_lists_the_layers_in_their_order() -> None:
+    layers = section(page("architecture"), "Layers").split("\nRust has")[0]
+    listed = [
+        name.removeprefix("gateway/").removesuffix("/").removesuffix(".py")
+        for row in rows(layers)
+        for name in codes(row[0])
+    ]
+    assert listed == [layer.name for layer in LAYERS if layer.name != "__init__"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_page_has_one_title(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
