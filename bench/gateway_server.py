@@ -17,7 +17,9 @@ from gateway import _native
 from gateway import state as sharing
 from gateway.__main__ import main as main_of_gateway
 from gateway.access.catalog import SharedTable
-from gateway.tables.registry import Access, OpenTable, Tables
+from gateway.tables.open_table import OpenTable
+from gateway.tables.registry import Tables
+from gateway.tables.signers import Access
 
 BUCKET = "bench"
 CONFIG = """

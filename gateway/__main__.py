@@ -23,7 +23,7 @@ from gateway.errors import GatewayError
 from gateway.server.run import serve
 from gateway.server.supervisor import StartFailed
 from gateway.spark import cli as spark_commands
-from gateway.tables.registry import LogError
+from gateway.tables.native import LogError
 from gateway.telemetry.log_output import queued_logs
 
 INTERRUPTED = 130

@@ -16,7 +16,8 @@ from gateway.config import Config
 from gateway.config.networks import Network, parse_networks
 from gateway.protocol.cors import Cors
 from gateway.tables.answer_cache import Repeats
-from gateway.tables.registry import FILES_USE, Tables
+from gateway.tables.local_files import FILES_USE
+from gateway.tables.registry import Tables
 
 
 def epoch_ms() -> int:

@@ -26,7 +26,9 @@ from gateway.errors import GatewayError
 from gateway.routes.files import inside, split
 from gateway.server.tls import server_context
 from gateway.state import Sharing
-from gateway.tables.registry import AnswerOptions, LogError, Snapshot, Tables, read_whole
+from gateway.tables.native import AnswerOptions, LogError, Snapshot
+from gateway.tables.registry import Tables
+from gateway.tables.runtime import read_whole
 from gateway.telemetry.audit import AuditLog
 
 FETCH_TIMEOUT_SECONDS = 30

@@ -15,14 +15,9 @@ from gateway.cli.text_table import drawn
 from gateway.config import load
 from gateway.protocol.queries import Hints
 from gateway.state import Sharing, epoch_ms
-from gateway.tables.registry import (
-    AnswerOptions,
-    Explanation,
-    OpenTable,
-    Snapshot,
-    StreamSummary,
-    read_whole,
-)
+from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
+from gateway.tables.open_table import OpenTable
+from gateway.tables.runtime import read_whole
 
 EXAMPLES = 3
 PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))

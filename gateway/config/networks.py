@@ -1,9 +1,4 @@
-"""Where a request comes from, and whether its recipient may come from there.
-
-In: the peer's address, the X-Forwarded-For header and the proxies that the configuration trusts. Out: one
-address, or None when the header cannot be read; None is on no allow-list. Addresses are compared as numbers:
-an IPv4 address in IPv6 clothes is the IPv4 address.
-"""
+"""Networks and addresses, and whether an address is within a network."""
 
 from __future__ import annotations
 
@@ -15,8 +10,6 @@ if TYPE_CHECKING:
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-
-MAX_FORWARDED_HOPS = 32
 MAPPED_PREFIX_BITS = 96  # ::ffff:0:0/96 holds the IPv4 addresses
 
 
@@ -58,27 +51,6 @@ def _plain(address: Address) -> Address:
 def contains(networks: Sequence[Network], address: Address) -> bool:
     """Whether any of the networks holds the address."""
     return any(address.version == network.version and address in network for network in networks)
-
-
-def client_address(
-    peer: str | None, forwarded_for: Sequence[str], trusted: Sequence[Network]
-) -> Address | None:
-    """Who really asks: the last hop that is not one of our own proxies.
-
-    `forwarded_for` holds the header's values in order of arrival. Each hop appends the address that it saw,
-    so the list is believed from its right end, and only as long as the hop that wrote it is trusted.
-    """
-    address = parse_address(peer) if peer else None
-    if address is None or not contains(trusted, address):
-        return address
-    hops = [hop for value in forwarded_for for hop in value.split(",")]
-    if len(hops) > MAX_FORWARDED_HOPS:
-        return None
-    for hop in reversed(hops):
-        address = parse_address(hop)
-        if address is None or not contains(trusted, address):
-            return address
-    return address
 
 
 def allowed(networks: Sequence[Network], address: Address | None) -> bool:

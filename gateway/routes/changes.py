@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from aiohttp import web
 
 from gateway.access.sealed_tokens import Page
-from gateway.protocol.queries import ChangesQuery, ResponseFormat
+from gateway.protocol.capabilities import ResponseFormat
+from gateway.protocol.queries import ChangesQuery
 from gateway.routes.table_request import TableRequest
-from gateway.tables.registry import Moment
+from gateway.tables.open_table import Moment
 from gateway.web import stream
+from gateway.web.answer import Answer
 from gateway.web.context import Exchange
 
 if TYPE_CHECKING:
-    from gateway.tables.registry import Changes, StreamSummary
+    from gateway.tables.native import Changes, StreamSummary
 
 
 async def changes(exchange: Exchange) -> web.StreamResponse:
@@ -27,7 +29,7 @@ async def changes(exchange: Exchange) -> web.StreamResponse:
     return await stream.answer(exchange, sent)
 
 
-def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> stream.Answer:
+def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> Answer:
     """Start the answer. Blocks."""
     found = find_changes(asked, query, page)
     chosen = asked.negotiate(found, page)
@@ -40,7 +42,7 @@ def answer_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) 
     last_line = last_line_of(asked, query, found, chosen, page)
     headers = asked.headers(found.starting_version, chosen, end_stream_action=last_line is not None)
     facts = {"version": found.starting_version, "ending_version": found.ending_version, "format": chosen}
-    return stream.Answer(chunks, headers, coding, last_line, facts)
+    return Answer(chunks, headers, coding, last_line, facts)
 
 
 def find_changes(asked: TableRequest, query: ChangesQuery, page: Page | None) -> Changes:

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh
-from gateway.protocol.queries import HINT_STATUS_HEADER, Hints, ResponseFormat, TableQuery
+from gateway.protocol.capabilities import ResponseFormat
+from gateway.protocol.queries import Hints, TableQuery
+from gateway.protocol.response import HINT_STATUS_HEADER
 from gateway.routes.table_request import TableRequest
 from gateway.tables.answer_cache import Repeated
-from gateway.tables.registry import Moment, metadata_id_of, versions_of
+from gateway.tables.open_table import Moment, metadata_id_of, versions_of
 from gateway.web import stream
+from gateway.web.answer import Answer
+from gateway.web.content_coding import acceptable_codings
 from gateway.web.context import Exchange
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
-    from gateway.tables.registry import Changes, Snapshot, StreamSummary
+    from gateway.tables.native import Changes, Snapshot, StreamSummary
 
 
 NO_HINTS = Hints()
@@ -73,11 +77,11 @@ def question_of(asked: TableRequest, latest: Snapshot) -> Hashable:
         asked.file_id_scheme,
         asked.exchange.body,
         # Whoever excludes what is not coded is not answered by it.
-        "identity" in stream.acceptable_codings(asked.accepted_codings),
+        "identity" in acceptable_codings(asked.accepted_codings),
     )
 
 
-def is_same_for_all(asked: TableRequest, body: TableQuery, sent: stream.Answer) -> bool:
+def is_same_for_all(asked: TableRequest, body: TableQuery, sent: Answer) -> bool:
     """Whether an answer holds no token, which is one recipient's, and no client would have it coded."""
     compression = asked.sharing.config.gateway.compression
     is_small = not compression.enabled or (sent.considered or 0) < compression.minimum_files
@@ -93,7 +97,7 @@ def latest_in_memory(asked: TableRequest, body: TableQuery, page: Page | None) -
 
 def answer_snapshot(
     asked: TableRequest, body: TableQuery, page: Page | None, found: Snapshot | None = None
-) -> stream.Answer:
+) -> Answer:
     """Start the answer of one version. Blocks, unless it is `found` in memory."""
     refresh = open_refresh(asked, body)
     snapshot = found or find_snapshot(asked, body, page, refresh)
@@ -113,10 +117,10 @@ def answer_snapshot(
     facts: dict[str, Any] = {"version": snapshot.version, "format": chosen, "files_from": files_from}
     tell_ignored_hints(snapshot, hints, headers, facts)
     considered = None if page else files
-    return stream.Answer(chunks, headers, coding, last_line, facts, considered)
+    return Answer(chunks, headers, coding, last_line, facts, considered)
 
 
-def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> stream.Answer:
+def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> Answer:
     """Start the answer of what changed since a version. Blocks."""
     ending_version = page.versions[1] if page else body.ending_version
     changes = asked.opened.changes(
@@ -138,7 +142,7 @@ def answer_changes(asked: TableRequest, body: TableQuery, page: Page | None) -> 
     headers = asked.headers(version, chosen, end_stream_action=last_line is not None)
     facts: dict[str, Any] = {"version": version, "format": chosen}
     tell_ignored_hints(changes.snapshot, hints, headers, facts)
-    return stream.Answer(chunks, headers, coding, last_line, facts)
+    return Answer(chunks, headers, coding, last_line, facts)
 
 
 def open_refresh(asked: TableRequest, body: TableQuery) -> Refresh | None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from aiohttp import web
 
 from gateway.errors import NotFound
-from gateway.protocol.queries import (
-    NDJSON_CONTENT_TYPE,
-    VERSION_HEADER,
-    TimeTravel,
-    timestamp_parameter,
-)
+from gateway.protocol.parsing import timestamp_parameter
+from gateway.protocol.queries import TimeTravel
+from gateway.protocol.response import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.routes.table_request import TableRequest
 from gateway.web.context import Exchange
 from gateway.web.response import WholeResponse

@@ -9,33 +9,26 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.access.catalog import SharedTable
 from gateway.access.sealed_tokens import InvalidToken, Page, digest
-from gateway.protocol.queries import (
+from gateway.protocol.capabilities import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
-    VERSION_HEADER,
     Capabilities,
-    ChangesQuery,
-    Hints,
-    Paging,
     ResponseFormat,
-    TableQuery,
     capabilities_header,
     file_id_scheme,
 )
+from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
+from gateway.protocol.response import VERSION_HEADER
 from gateway.state import Sharing
-from gateway.tables.registry import (
-    AnswerOptions,
-    OpenTable,
-    Stop,
-    metadata_id_of,
-    shared_error,
-    versions_of,
-)
+from gateway.tables.native import AnswerOptions, Stop
+from gateway.tables.open_table import OpenTable, metadata_id_of, versions_of
+from gateway.tables.visible_errors import shared_error
+from gateway.web.answer import Answer
+from gateway.web.content_coding import ContentCoding, content_coding
 from gateway.web.context import Exchange
-from gateway.web.stream import Answer, ContentCoding, content_coding
 
 if TYPE_CHECKING:
-    from gateway.tables.registry import Changes, Snapshot, StreamSummary
+    from gateway.tables.native import Changes, Snapshot, StreamSummary
 
 MILLISECONDS = 1000
 STALE_HEADER = "delta-sharing-stale"

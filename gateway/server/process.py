@@ -24,7 +24,7 @@ from gateway.server.tls import files_of, renew, server_context
 from gateway.state import Sharing
 from gateway.storage.registry import Storages
 from gateway.storage.registry import renew as renew_keys
-from gateway.tables.registry import cache_bytes, configure, release_memory
+from gateway.tables.runtime import cache_bytes, configure, release_memory
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
 from gateway.web.recorder import audit_counter, log_counter

@@ -29,7 +29,7 @@ from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.app import Reloaded, create_admin_app
 from gateway.admin.setup import administer, make_database, open_audit
 from gateway.config import Config, load
-from gateway.limits.admission import DrainRate
+from gateway.limits.drain_rate import DrainRate
 from gateway.server.connections import AppRunner, Runner
 from gateway.server.process import Served, accepted, config_of_worker
 from gateway.server.reload import Reloader, Stamp, stamp
@@ -37,7 +37,7 @@ from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import Handed
 from gateway.state import epoch_ms
-from gateway.storage.breaker import CALLS
+from gateway.storage.calls import CALLS
 from gateway.telemetry.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
 
 if TYPE_CHECKING:

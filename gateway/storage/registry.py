@@ -1,21 +1,17 @@
-"""The storages of a configuration: how each is read, signed for, and kept from holding others up.
+"""The storages of a configuration.
 
-In: a location. Out: its `Store`, whose native storage and signers have keys that are renewed before they
-end, and the bounded calls of its bucket or mount. What a new configuration leaves as it was is taken over
-from the one before: native storages, and what is known of a storage's health.
+In: a location. Out: its `Store` for reading and signing, and its `StorageCalls`, which bound the blocking
+calls.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from gateway import _native
 from gateway.storage.aws.credentials import (
@@ -25,159 +21,16 @@ from gateway.storage.aws.credentials import (
     default_region,
 )
 from gateway.storage.aws.roles import NoRole, role_of
-from gateway.storage.breaker import State, StorageCalls
+from gateway.storage.breaker import State
+from gateway.storage.calls import StorageCalls
 from gateway.storage.mounts import mount_of, mount_points
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
+from gateway.storage.refreshing_credentials import Keys
+from gateway.storage.stores import Bucket, Directories, Store
 
-log = logging.getLogger("gateway.storages")
-
-MILLISECONDS = 1000
 Observe = Callable[[str, str, float], None]
-
-ASK_AGAIN_SECONDS = 60.0
-"""A role that was asked too early gives the same keys again."""
-REFUSED_SECONDS = 5.0
-
-
-class Keys:
-    """Keys that are asked for anew when half of their time is over. Thread-safe."""
-
-    def __init__(
-        self, ask: Callable[[], S3Credentials], now_seconds: Callable[[], float] = time.time
-    ) -> None:
-        """`ask` blocks, and raises NoRole."""
-        self._ask = ask
-        self._now_seconds = now_seconds
-        self._asking = threading.Lock()
-        self._found: S3Credentials | None = None
-        self._ask_at_seconds = 0.0
-        self._refused: tuple[float, NoRole] | None = None
-
-    @property
-    def found(self) -> S3Credentials | None:
-        """The last ones."""
-        return self._found
-
-    @property
-    def are_fresh(self) -> bool:
-        """Whether `fresh` would return at once."""
-        return self._found is not None and self._now_seconds() < self._ask_at_seconds
-
-    def fresh(self) -> S3Credentials:
-        """Keys that are valid. Blocks while new ones are asked for. Raises LogError."""
-        if not self.are_fresh:
-            with self._asking:
-                if not self.are_fresh:
-                    self._renew()
-        if self._found is None:
-            raise self._failure(NoRole("no keys were found", lasting=True))
-        return self._found
-
-    def _renew(self) -> None:
-        asked_at = self._now_seconds()
-        if self._refused is not None and 0 <= asked_at - self._refused[0] < REFUSED_SECONDS:
-            raise self._failure(self._refused[1])
-        try:
-            found = self._ask()
-        except NoRole as reason:
-            self._refused = (asked_at, reason)
-            log.warning("the storage's keys were not renewed: %s", reason)
-            if self._left_seconds(asked_at) <= 0:
-                raise self._failure(reason) from None
-            self._ask_at_seconds = asked_at + REFUSED_SECONDS
-            return
-        self._found, self._refused = found, None
-        left_seconds = self._left_seconds(asked_at)
-        pause_seconds = max(left_seconds / 2, min(left_seconds, ASK_AGAIN_SECONDS), REFUSED_SECONDS)
-        self._ask_at_seconds = asked_at + pause_seconds
-
-    def _left_seconds(self, now_seconds: float) -> float:
-        if self._found is None:
-            return 0.0
-        expires = self._found.expires
-        return float("inf") if expires is None else expires.timestamp() - now_seconds
-
-    def _failure(self, reason: NoRole) -> _native.LogError:
-        # Where there have been keys, there will be keys again.
-        is_denied = reason.lasting and self._found is None
-        kind = _native.StorageDenied if is_denied else _native.StorageUnavailable
-        error = kind("the provider's keys to the storage cannot be found or renewed; the provider must act")
-        error.detail = str(reason)
-        return error
-
-
-class Store(Protocol):
-    """Where locations of one kind are read from and how they are signed for."""
-
-    native: _native.Storage
-
-    @property
-    def keys(self) -> Keys | None:
-        """Those that both need; None where there is nothing to renew."""
-
-    def renew(self) -> object:
-        """See that reading works with fresh keys; gives what signers are made of. Blocks."""
-
-    def signer(self, location: Location, identity: str) -> _native.Signer:
-        """Sign for a location, with the keys that were last renewed."""
-
-
-class Directories:
-    """The local file system; its URLs are those of the gateway's own files route."""
-
-    keys = None
-
-    def __init__(self, native: _native.Storage, base_url: str, url_key: bytes) -> None:
-        self.native = native
-        self._base_url = base_url
-        self._url_key = url_key
-
-    def renew(self) -> object:
-        """There is nothing to renew."""
-        return self._url_key
-
-    def signer(self, _location: Location, identity: str) -> _native.Signer:
-        """Sign URLs that name a root by its id."""
-        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
-
-
-class Bucket:
-    """One bucket as one entry of the configuration describes it."""
-
-    def __init__(self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: Keys) -> None:
-        self.native = native
-        self.keys = keys
-        self._entry = entry
-        self._region = region
-        self._given: S3Credentials | None = None
-
-    def renew(self) -> S3Credentials:
-        """Give fresh keys to the native storage."""
-        keys = self.keys.fresh()
-        if keys is not self._given:
-            self.native.replace_credentials(
-                access_key_id=keys.access_key_id.reveal(),
-                secret_access_key=keys.secret_access_key.reveal(),
-                session_token=keys.session_token.reveal() if keys.session_token else None,
-            )
-            self._given = keys
-        return keys
-
-    def signer(self, location: Location, _identity: str) -> _native.Signer:
-        """Sign for the whole bucket."""
-        entry, keys = self._entry, self.keys.fresh()
-        return _native.Signer.s3(
-            location.bucket,
-            region=self._region,
-            endpoint=(entry.public_endpoint or entry.endpoint) if entry else None,
-            path_style=entry.path_style if entry else False,
-            access_key_id=keys.access_key_id.reveal(),
-            secret_access_key=keys.secret_access_key.reveal(),
-            session_token=keys.session_token.reveal() if keys.session_token else None,
-            credentials_expire_ms=int(keys.expires.timestamp() * MILLISECONDS) if keys.expires else None,
-        )
 
 
 class Storages:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from gateway.config.networks import Address, client_address
+from gateway.config.networks import Address
 from gateway.errors import Unauthenticated
-from gateway.limits.admission import DrainRate
+from gateway.limits.drain_rate import DrainRate
+from gateway.web.client_address import client_address
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -27,7 +27,8 @@ from gateway.errors import (
     MalformedRequest,
     PermissionDenied,
 )
-from gateway.limits.admission import Exceeded, MemoryGate
+from gateway.limits.admission import Exceeded
+from gateway.limits.memory import MemoryGate
 from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
 from gateway.web.context import Exchange, Route, next_id

@@ -13,16 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
-from gateway.limits.admission import (
-    DrainRate,
-    Exceeded,
-    Excess,
-    MemoryGate,
-    RecipientGates,
-    share_of,
-)
+from gateway.limits.admission import Exceeded, Excess
+from gateway.limits.drain_rate import DrainRate
+from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes
-from gateway.tables.registry import release_memory
+from gateway.limits.recipient import RecipientGates, share_of
+from gateway.tables.runtime import release_memory
 
 if TYPE_CHECKING:
     from gateway.config import Config, Limits

@@ -16,19 +16,11 @@ from hypothesis import strategies as st
 
 from gateway.config import loads
 from gateway.config.operation import RecipientLimits
-from gateway.limits.admission import (
-    RETRY_AFTER_CEILING_SECONDS,
-    Admission,
-    DrainRate,
-    Exceeded,
-    Excess,
-    MemoryGate,
-    RecipientGate,
-    RecipientGates,
-    TokenBucket,
-    share_of,
-)
+from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission, Exceeded, Excess
+from gateway.limits.drain_rate import DrainRate
+from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes, return_memory
+from gateway.limits.recipient import RecipientGate, RecipientGates, TokenBucket, share_of
 from gateway.web.request_limits import Guards
 
 

@@ -26,23 +26,19 @@ from gateway.access.catalog import Catalog
 from gateway.access.sealed_tokens import Page, Refresh, Sealer
 from gateway.app import routes
 from gateway.config import Compression, TokenKey, loads
-from gateway.config.networks import client_address, parse_networks
+from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
 from gateway.errors import GatewayError
-from gateway.protocol.queries import (
-    Capabilities,
-    ChangesQuery,
-    ListQuery,
-    TableQuery,
-    TimeTravel,
-    file_id_scheme,
-    parse_timestamp,
-)
+from gateway.protocol.capabilities import Capabilities, file_id_scheme
+from gateway.protocol.parsing import parse_timestamp
+from gateway.protocol.queries import ChangesQuery, ListQuery, TableQuery, TimeTravel
 from gateway.routes import files
-from gateway.tables.registry import Snapshot, Tables
+from gateway.tables.native import Snapshot
+from gateway.tables.registry import Tables
 from gateway.web import recorder as watch
+from gateway.web.client_address import client_address
+from gateway.web.content_coding import content_coding
 from gateway.web.router import Router
-from gateway.web.stream import content_coding
 
 Parse = Callable[[str], object]
 

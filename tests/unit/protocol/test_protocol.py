@@ -9,18 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import GatewayError, InvalidParameter, MalformedRequest, UnsupportedOperation
-from gateway.protocol.queries import (
-    MAX_INT64,
-    Capabilities,
-    ChangesQuery,
-    Hints,
-    ListQuery,
-    TableQuery,
-    TimeTravel,
-    end_stream_action,
-    file_id_scheme,
-    parse_timestamp,
-)
+from gateway.protocol.capabilities import Capabilities, file_id_scheme
+from gateway.protocol.parsing import MAX_INT64, parse_timestamp
+from gateway.protocol.queries import ChangesQuery, Hints, ListQuery, TableQuery, TimeTravel
+from gateway.protocol.response import end_stream_action
 
 PLAIN, MAPPED = (False, ()), (True, ("columnMapping", "deletionVectors"))
 

@@ -18,7 +18,7 @@ from yarl import URL
 
 from gateway import _native
 from gateway.config import loads
-from gateway.protocol.queries import Capabilities
+from gateway.protocol.capabilities import Capabilities
 from gateway.routes.table_request import TableRequest
 from gateway.state import Sharing
 

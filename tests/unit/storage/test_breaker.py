@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from gateway.config.operation import StorageFaults
-from gateway.storage.breaker import Breaker, State, StorageCalls, StorageDown
+from gateway.storage.breaker import Breaker, State, StorageDown
+from gateway.storage.calls import StorageCalls
 
 
 class Unreachable(Exception):

@@ -18,8 +18,9 @@ from gateway.config import Secret, loads
 from gateway.state import Sharing
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.roles import NoRole, role_of
-from gateway.storage.registry import Keys, renew
-from gateway.tables.registry import Moment, OpenTable
+from gateway.storage.refreshing_credentials import Keys
+from gateway.storage.registry import renew
+from gateway.tables.open_table import Moment, OpenTable
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.config.networks import (
-    allowed,
-    client_address,
-    parse_address,
-    parse_network,
-    parse_networks,
-)
+from gateway.config.networks import allowed, parse_address, parse_network, parse_networks
+from gateway.web.client_address import client_address
 
 PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
 

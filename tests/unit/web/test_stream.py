@@ -22,7 +22,7 @@ from tables.large_logs import make_log
 from gateway.config import Compression, Config
 from gateway.state import Sharing
 from gateway.telemetry.audit import AuditLog
-from gateway.web.stream import content_coding
+from gateway.web.content_coding import content_coding
 
 Client = TestClient[Any, Any]
 ADDS, ROWS_PER_GROUP = 30_000, 5_000

@@ -1,0 +1,88 @@
+"""The `delta-sharing-capabilities` and `fileidhash` headers.
+
+In: header values. Out: `Capabilities`, which negotiate the response format of a table. Unknown capabilities
+are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from gateway.errors import InvalidParameter, UnsupportedOperation
+
+ResponseFormat = Literal["parquet", "delta"]
+FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
+# Clients say the same again and again, and reading it costs more than signing their files.
+REMEMBERED = 256
+CAPABILITIES_HEADER = "delta-sharing-capabilities"
+FILE_ID_HEADER = "fileidhash"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a client says it can read.
+
+    `formats` is empty when it did not say; `reader_features` are in lower case.
+    """
+
+    formats: tuple[ResponseFormat, ...] = ()
+    reader_features: frozenset[str] = frozenset()
+    include_end_stream_action: bool = False
+
+    @staticmethod
+    @lru_cache(REMEMBERED)
+    def parse(header: str | None) -> Capabilities:
+        """Read the capabilities header. Unknown keys and unknown formats beside a known one are ignored."""
+        words: dict[str, list[str]] = {}
+        for part in (header or "").lower().split(";"):
+            key, _, values = part.partition("=")
+            words.setdefault(key.strip(), []).extend(v.strip() for v in values.split(",") if v.strip())
+        asked = words.get("responseformat", [])
+        formats = tuple(word for word in FORMATS if word in asked)
+        if asked and not formats:
+            raise InvalidParameter(f"{CAPABILITIES_HEADER}: responseformat is one of {', '.join(FORMATS)}")
+        return Capabilities(
+            formats=formats,
+            reader_features=frozenset(words.get("readerfeatures", [])),
+            include_end_stream_action=words.get("includeendstreamaction") == ["true"],
+        )
+
+    def negotiate(self, *, needs_delta_format: bool, client_reader_features: Sequence[str]) -> ResponseFormat:
+        """Choose the response format for a table. Raises UnsupportedOperation, which says what to send."""
+        formats = self.formats or ("parquet",)
+        if not needs_delta_format:
+            return formats[0]
+        features = ",".join(feature.lower() for feature in client_reader_features)
+        if "delta" not in formats:
+            also = f";readerfeatures={features}" if features else ""
+            raise UnsupportedOperation(
+                "the table can only be read in the delta response format; send the header "
+                f"{CAPABILITIES_HEADER}: responseformat=delta{also}"
+            )
+        missing = [f for f in client_reader_features if f.lower() not in self.reader_features]
+        if missing:
+            raise UnsupportedOperation(
+                f"the table needs reader features that were not announced: {', '.join(missing)}; send the "
+                f"header {CAPABILITIES_HEADER}: responseformat=delta;readerfeatures={features}"
+            )
+        return "delta"
+
+
+def file_id_scheme(header: str | None) -> ResponseFormat | None:
+    """Read the `fileidhash` header."""
+    if header is None:
+        return None
+    scheme = header.strip().lower()
+    for known in FORMATS:
+        if scheme == known:
+            return known
+    raise InvalidParameter(f"{FILE_ID_HEADER} is one of {', '.join(FORMATS)}")
+
+
+def capabilities_header(response_format: ResponseFormat, *, end_stream_action: bool) -> str:
+    """The capabilities header of an answer: one format, and whether the last line is an endStreamAction."""
+    also = ";includeendstreamaction=true" if end_stream_action else ""
+    return f"responseformat={response_format}{also}"

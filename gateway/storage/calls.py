@@ -1,0 +1,109 @@
+"""The blocking calls of one storage: bounded, and rejected while its circuit breaker is open.
+
+In: blocking native calls, and the outcome of streams that such a call started. Out: the results of the
+calls, or StorageDown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from gateway.limits.admission import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.config.operation import StorageFaults
+from gateway.storage.breaker import BUSY_SECONDS, Breaker, StorageDown
+
+P = ParamSpec("P")
+T = TypeVar("T")
+CALLS = "storage-"
+"""What the names of the threads begin with."""
+
+
+class StorageCalls:
+    """The threads, the queue and the breaker of one storage."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: StorageFaults,
+        *,
+        now_seconds: Callable[[], float],
+        is_fault: Callable[[BaseException], bool],
+        call_seconds: float | None = None,
+        observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
+    ) -> None:
+        """`call_seconds` is when a caller stops waiting for a call that hangs; None: never.
+
+        `observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds.
+        """
+        self.name = name
+        self.observe = observe
+        self.breaker = Breaker(settings)
+        self._now_seconds = now_seconds
+        self._is_fault = is_fault
+        self._call_seconds = call_seconds
+        self._hanging: set[asyncio.Future[Any]] = set()
+        """Calls that nobody waits for any more; they were counted as failed."""
+        self._admission = Admission(
+            settings.concurrent_calls,
+            queue_length=settings.queued_calls,
+            queue_seconds=settings.queue_seconds,
+        )
+        self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}")
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call in a thread of this storage. Raises StorageDown, or what the call raises."""
+        refused_seconds = self.breaker.refused_for(self._now_seconds())
+        if not refused_seconds and not await self._admission.enter():
+            refused_seconds = BUSY_SECONDS
+        if refused_seconds:
+            self.observe(self.name, "refused", 0.0)
+            raise StorageDown(refused_seconds)
+        return await self._called(lambda: call(*args, **kwargs))
+
+    def stream_ended(self, error: BaseException | None) -> None:
+        """Count how a stream ended whose call was answered; None: whole."""
+        if error is None or self._is_fault(error):
+            self.breaker.stream_ended(self._now_seconds(), whole=error is None)
+        if error is not None and self._is_fault(error):
+            self.observe(self.name, "failed", 0.0)
+
+    def close(self) -> None:
+        """Take no more calls; those that run end by their own time-outs."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _called(self, call: Callable[[], T]) -> T:
+        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        # The thread's place is given back when the thread is done, not when its caller stops waiting.
+        begun = self._now_seconds()
+        running.add_done_callback(lambda ended: self._ended(ended, begun))
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                return await asyncio.shield(running)
+        except TimeoutError:
+            if running.done():
+                raise
+            self._hanging.add(running)
+            self._count(begun, failed=True)
+            raise StorageDown(BUSY_SECONDS) from None
+
+    def _ended(self, running: asyncio.Future[T], begun: float) -> None:
+        self._admission.leave()
+        error = None if running.cancelled() else running.exception()
+        if running in self._hanging:
+            self._hanging.remove(running)
+        elif not running.cancelled():
+            self._count(begun, failed=error is not None and self._is_fault(error))
+
+    def _count(self, begun: float, *, failed: bool) -> None:
+        now_seconds = self._now_seconds()
+        self.observe(self.name, "failed" if failed else "answered", now_seconds - begun)
+        if failed:
+            self.breaker.failed(now_seconds)
+        else:
+            self.breaker.succeeded()

@@ -1,0 +1,89 @@
+"""Stores of each kind: how a location is read and how its URLs are signed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote
+
+from gateway import _native
+from gateway.storage.aws.credentials import (
+    S3Credentials,
+)
+
+if TYPE_CHECKING:
+    from gateway.config import Location, StorageEntry
+from gateway.storage.refreshing_credentials import Keys
+
+MILLISECONDS = 1000
+
+
+class Store(Protocol):
+    """Where locations of one kind are read from and how they are signed for."""
+
+    native: _native.Storage
+
+    @property
+    def keys(self) -> Keys | None:
+        """Those that both need; None where there is nothing to renew."""
+
+    def renew(self) -> object:
+        """See that reading works with fresh keys; gives what signers are made of. Blocks."""
+
+    def signer(self, location: Location, identity: str) -> _native.Signer:
+        """Sign for a location, with the keys that were last renewed."""
+
+
+class Directories:
+    """The local file system; its URLs are those of the gateway's own files route."""
+
+    keys = None
+
+    def __init__(self, native: _native.Storage, base_url: str, url_key: bytes) -> None:
+        self.native = native
+        self._base_url = base_url
+        self._url_key = url_key
+
+    def renew(self) -> object:
+        """There is nothing to renew."""
+        return self._url_key
+
+    def signer(self, _location: Location, identity: str) -> _native.Signer:
+        """Sign URLs that name a root by its id."""
+        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
+
+
+class Bucket:
+    """One bucket as one entry of the configuration describes it."""
+
+    def __init__(self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: Keys) -> None:
+        self.native = native
+        self.keys = keys
+        self._entry = entry
+        self._region = region
+        self._given: S3Credentials | None = None
+
+    def renew(self) -> S3Credentials:
+        """Give fresh keys to the native storage."""
+        keys = self.keys.fresh()
+        if keys is not self._given:
+            self.native.replace_credentials(
+                access_key_id=keys.access_key_id.reveal(),
+                secret_access_key=keys.secret_access_key.reveal(),
+                session_token=keys.session_token.reveal() if keys.session_token else None,
+            )
+            self._given = keys
+        return keys
+
+    def signer(self, location: Location, _identity: str) -> _native.Signer:
+        """Sign for the whole bucket."""
+        entry, keys = self._entry, self.keys.fresh()
+        return _native.Signer.s3(
+            location.bucket,
+            region=self._region,
+            endpoint=(entry.public_endpoint or entry.endpoint) if entry else None,
+            path_style=entry.path_style if entry else False,
+            access_key_id=keys.access_key_id.reveal(),
+            secret_access_key=keys.secret_access_key.reveal(),
+            session_token=keys.session_token.reveal() if keys.session_token else None,
+            credentials_expire_ms=int(keys.expires.timestamp() * MILLISECONDS) if keys.expires else None,
+        )

@@ -1,0 +1,32 @@
+"""The client's address, from the peer's address and `X-Forwarded-For` of trusted proxies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+from gateway.config.networks import Address, Network, contains, parse_address
+
+MAX_FORWARDED_HOPS = 32
+
+
+def client_address(
+    peer: str | None, forwarded_for: Sequence[str], trusted: Sequence[Network]
+) -> Address | None:
+    """Who really asks: the last hop that is not one of our own proxies.
+
+    `forwarded_for` holds the header's values in order of arrival. Each hop appends the address that it saw,
+    so the list is believed from its right end, and only as long as the hop that wrote it is trusted.
+    """
+    address = parse_address(peer) if peer else None
+    if address is None or not contains(trusted, address):
+        return address
+    hops = [hop for value in forwarded_for for hop in value.split(",")]
+    if len(hops) > MAX_FORWARDED_HOPS:
+        return None
+    for hop in reversed(hops):
+        address = parse_address(hop)
+        if address is None or not contains(trusted, address):
+            return address
+    return address
