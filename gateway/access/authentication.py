@@ -1,4 +1,4 @@
-"""From a bearer token to a Recipient: the look-up by SHA-256.
+"""From a bearer token to a Credential and its Recipient: the look-up by SHA-256.
 
 A token is compared by its hash and in constant time; what is stored or configured opens nothing. Absent,
 malformed, unknown, expired and revoked tokens get one answer.
@@ -37,6 +37,10 @@ class Credential:
     recipient: Recipient
     expires_ms: int | None = None
 
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether the token is no longer valid at that time."""
+        return self.expires_ms is not None and now_ms >= self.expires_ms
+
 
 class Credentials(Protocol):
     """Whoever knows tokens."""
@@ -45,8 +49,8 @@ class Credentials(Protocol):
     def anonymous(self) -> Recipient | None:
         """Who comes without any token; None when nobody may."""
 
-    def find(self, sha256: bytes, *, now_ms: int) -> Recipient | None:
-        """The recipient of a token's hash, unless it is unknown or expired at that time."""
+    def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
+        """The credential of a token's hash, unless it is unknown or expired at that time."""
 
 
 class CredentialTable:
@@ -64,15 +68,15 @@ class CredentialTable:
         anonymous = ANONYMOUS if config.gateway.anonymous else None
         return CredentialTable(configured_credentials(config), anonymous=anonymous)
 
-    def find(self, sha256: bytes, *, now_ms: int) -> Recipient | None:
+    def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Look a hash up: found by a short prefix, decided by a comparison in constant time."""
         found: Credential | None = None
         for credential in self._by_prefix.get(sha256[:4], ()):
             if hmac.compare_digest(credential.sha256, sha256):
                 found = credential
-        if found is None or (found.expires_ms is not None and now_ms >= found.expires_ms):
+        if found is None or found.has_expired(now_ms):
             return None
-        return found.recipient
+        return found
 
 
 def configured_credentials(config: Config) -> Iterable[Credential]:
@@ -102,15 +106,15 @@ def _spellings(token: str) -> Iterable[bytes]:
             yield token.encode("latin-1")
 
 
-def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Recipient:
-    """Who the `Authorization` headers of a request speak for. Raises Unauthenticated.
+def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Credential:
+    """Return the credential that the `Authorization` headers of a request have. Raises Unauthenticated.
 
     Where anyone may come without a token, one that is sent must still be known.
     """
     if not authorization and credentials.anonymous is not None:
-        return credentials.anonymous
+        return Credential(b"", credentials.anonymous)
     match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
-    recipient = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms)
-    if not recipient:
+    credential = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms)
+    if not credential:
         raise Unauthenticated(token_sent=any(map(_BEARER.fullmatch, authorization)))
-    return recipient
+    return credential

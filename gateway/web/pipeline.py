@@ -37,6 +37,7 @@ from gateway.web.request_limits import refusal
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
+    from gateway.access.authentication import Credential
     from gateway.protocol.cors import Cors, FieldLines
     from gateway.state import Sharing
     from gateway.web.recorder import Watch
@@ -130,8 +131,8 @@ class Door:
         """Answer a recipient who is known, comes from where it may, and is within its limits."""
         sharing, guards = exchange.sharing, self.guards
         authorization = exchange.request.headers.getall("Authorization", [])
-        recipient = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
-        exchange.asking = recipient
+        credential = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
+        exchange.asking = recipient = credential.recipient
         if recipient.networks and not allowed(recipient.networks, exchange.address):
             self._watch.refused_address()
             raise PermissionDenied("this address is not on the recipient's allow-list")
@@ -145,16 +146,18 @@ class Door:
             return await exchange.route.handler(exchange)
         await gate.enter_stream()
         try:
-            return await self._streamed(exchange, guards.memory)
+            return await self._streamed(exchange, credential, guards.memory)
         finally:
             gate.leave_stream()
             gate.signed(exchange.facts.get("returned", 0))
 
-    async def _streamed(self, exchange: Exchange, memory: MemoryGate) -> web.StreamResponse:
+    async def _streamed(
+        self, exchange: Exchange, credential: Credential, memory: MemoryGate
+    ) -> web.StreamResponse:
         """Answer by what may be a stream, within the memory of all of them."""
         taken_bytes = await memory.enter_stream()
         self._watch.stream_begun()
-        exchange.require_access = AccessCheck(self, exchange)
+        exchange.require_access = AccessCheck(self, exchange, credential)
         try:
             return await exchange.route.handler(exchange)
         finally:
@@ -173,29 +176,32 @@ class Door:
 class AccessCheck:
     """Whether what was allowed when a request came is allowed still, as a stream asks with each chunk."""
 
-    __slots__ = ("_door", "_exchange", "_seen")
+    __slots__ = ("_credential", "_door", "_exchange", "_seen")
 
-    def __init__(self, door: Door, exchange: Exchange) -> None:
+    def __init__(self, door: Door, exchange: Exchange, credential: Credential) -> None:
         self._door = door
         self._exchange = exchange
+        self._credential = credential
         self._seen = exchange.sharing
         """The state by which access was checked last."""
 
     def __call__(self) -> None:
         """Raise AccessRevoked when the token, the recipient or the grant has ended since."""
         sharing = self._door.sharing
-        if sharing is self._seen:
+        now_ms = sharing.now_ms()
+        if sharing is self._seen and not self._credential.has_expired(now_ms):
             return
         exchange, names = self._exchange, self._exchange.names
         authorization = exchange.request.headers.getall("Authorization", [])
         try:
-            recipient = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
+            credential = identify(sharing.credentials, authorization, now_ms=now_ms)
+            recipient = credential.recipient
             if recipient.name != exchange.recipient.name or not allowed(recipient.networks, exchange.address):
                 raise AccessRevoked
             sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
         except GatewayError:
             raise AccessRevoked from None
-        self._seen = sharing
+        self._seen, self._credential = sharing, credential
 
 
 def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:

@@ -30,9 +30,9 @@ def table() -> CredentialTable:
 
 def test_each_live_token_of_a_recipient_opens(table: CredentialTable) -> None:
     for token in ("alice-old", "alice-new"):
-        recipient = table.find(token_hash(token), now_ms=EXPIRES_MS - 1)
-        assert recipient is not None
-        assert (recipient.name, recipient.shares) == ("alice", frozenset({"sales"}))
+        found = table.find(token_hash(token), now_ms=EXPIRES_MS - 1)
+        assert found is not None
+        assert (found.recipient.name, found.recipient.shares) == ("alice", frozenset({"sales"}))
 
 
 def test_a_token_ends_at_its_expiry(table: CredentialTable) -> None:
@@ -41,9 +41,9 @@ def test_a_token_ends_at_its_expiry(table: CredentialTable) -> None:
 
 
 def test_the_universal_token_is_granted_every_share(table: CredentialTable) -> None:
-    recipient = table.find(token_hash("universal"), now_ms=0)
-    assert recipient is not None
-    assert recipient.shares == frozenset({"*"})
+    found = table.find(token_hash("universal"), now_ms=0)
+    assert found is not None
+    assert found.recipient.shares == frozenset({"*"})
 
 
 def test_a_hash_that_shares_a_prefix_opens_nothing(table: CredentialTable) -> None:

@@ -237,7 +237,8 @@ async def host_of_a_url(live: Live) -> Any:
 
 
 async def name_of_the_reader(live: Live) -> Any:
-    return live.sharing.credentials.find(token_hash(TOKENS["alice"]), now_ms=live.clock.now_ms).name
+    found = live.sharing.credentials.find(token_hash(TOKENS["alice"]), now_ms=live.clock.now_ms)
+    return found.recipient.name
 
 
 async def limits_of_alice(live: Live) -> Any:

@@ -281,6 +281,32 @@ def changed(config: Config, change: str) -> Config:
 
 
 @pytest.mark.parametrize("with_end", [False, True])
+async def test_a_running_stream_ends_with_the_next_chunk_once_its_token_expires(
+    tables: Path, with_end: bool
+) -> None:
+    now_ms = [int(datetime.now(UTC).timestamp() * 1000)]
+    expires = datetime.fromtimestamp(now_ms[0] / 1000 + 60, UTC).isoformat()
+    text = recipients(alice="s").replace("}], shares", f", expires: {expires}}}], shares")
+    entry = f"{{name: whole, location: '{tables / 'whole'}'}}"
+    shares = f"shares: [{{name: s, schemas: [{{name: d, tables: [{entry}]}}]}}]\n"
+    client, _ = await serve(shares + text, clock=lambda: now_ms[0])
+    try:
+        sent = bearer() | {"Accept-Encoding": "identity"} | (ENDING if with_end else {})
+        response = await client.post(f"{TABLE}/whole/query", headers=sent)
+        received = await response.content.readany()
+        now_ms[0] += 60_000
+        if with_end:
+            lines = (received + await response.content.read()).splitlines()
+            assert len(lines) < ADDS // 2
+            assert orjson.loads(lines[-1])["endStreamAction"]["httpStatusErrorCode"] == 403
+        else:
+            with pytest.raises(ClientPayloadError):
+                await response.content.read()
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize("with_end", [False, True])
 @pytest.mark.parametrize("change", ["token", "expiry", "owner", "grant", "network", "table", "others"])
 async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
     granted: Client, change: str, with_end: bool
