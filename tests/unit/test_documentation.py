@@ -21,6 +21,7 @@ from gateway.web.error_response import STATUS_OF
 README_BYTES = 7 * 1024
 FIRST_SCREEN_LINES = 20
 PREFIX = "{endpoint}"
+TABLES = f"{PREFIX}/shares/{{share}}/schemas/{{schema}}/tables"
 
 
 def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
@@ -63,7 +64,8 @@ def test_every_key_has_a_meaning_and_only_keys_have_one() -> None:
 
 
 def test_the_protocol_page_lists_every_route() -> None:
-    listed = {route for row in rows(section(page("protocol"), "Routes")) for route in codes(row[0])}
+    table = section(page("protocol"), "Routes").replace("{tables}", TABLES)
+    listed = {route for row in rows(table) for route in codes(row[0])}
     assert listed == {f"{route.method} {route.path.replace(':.+', '')}" for route in routes(PREFIX)}
 
 
