@@ -88,7 +88,8 @@ def allow_restart(listener: socket.socket) -> None:
 def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
     """Bind one socket. The first has the port to itself or fails; the others share it with the first."""
     if not is_first:
-        return _bound(host, port, socket.SO_REUSEPORT)
+        # Connections that linger of a server that ran alone share their port by the first of these options only.
+        return _bound(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     try:
         return _bound(host, port)
     except OSError as error:

@@ -206,8 +206,10 @@ def test_a_second_server_is_refused_before_the_first_one_accepts(first, second):
             one.close()
 
 
-def test_a_port_is_free_again_when_its_server_has_ended():
-    first = bind("127.0.0.1", 0, 2)
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_port_is_free_again_when_its_server_has_ended(before, after):
+    first = bind("127.0.0.1", 0, before)
     port = first[0].getsockname()[1]
     for one in first:
         allow_restart(one)
@@ -218,7 +220,7 @@ def test_a_port_is_free_again_when_its_server_has_ended():
         accepted.close()
         for one in first:
             one.close()
-    for one in bind("127.0.0.1", port, 2):
+    for one in bind("127.0.0.1", port, after):
         one.close()
 
 
