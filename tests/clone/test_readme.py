@@ -19,7 +19,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support.documentation import EVERYTHING, README, console_lines, share_yaml
-from support.versitygw import VersityGw, free_port, wait_for
+from support.processes import free_port, wait_for_port
+from support.versitygw import VersityGw
 
 NAMED = os.environ.get("DELTA_GATEWAY_CLONE")
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,7 +103,7 @@ class Shell:
         """A server for the length of a block, ended as a terminal ends it."""
         with self.start(line) as process:
             try:
-                wait_for(port, process)
+                wait_for_port(port, process)
                 yield
             finally:
                 process.send_signal(signal.SIGINT)
@@ -162,7 +163,7 @@ def test_the_demo_runs_until_it_is_stopped(shell: Shell, lines: list[str]) -> No
         told = "".join(iter(process.stdout.readline, "curl:\n"))
         curl = process.stdout.readline().strip()
         (endpoint,) = re.findall(r"at (http://\S+) until", told)
-        wait_for(int(endpoint.split(":")[2].split("/")[0]), process)
+        wait_for_port(int(endpoint.split(":")[2].split("/")[0]), process)
         items = json.loads(shell.run(curl))["items"]
         process.send_signal(signal.SIGINT)
     assert [item["name"] for item in items] == ["cities", "readings", "orders"]

@@ -6,29 +6,28 @@ import hashlib
 import http.client
 import json
 import os
-import socket
 import subprocess
-import sys
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
-import gateway
+import pytest
+
+from support.processes import (
+    PACKAGE,
+    free_port,
+    gateway_command,
+    package_environment,
+    processor_wait_seconds,
+    server_process,
+)
+from support.waiting import wait_until
 
 TOKEN, ADMIN_TOKEN = "token-of-alice", "token-of-the-admin"
-# Where the package under test was imported from: the checkout has no native module when it is installed.
-PACKAGE = Path(gateway.__file__).parent.parent
 HEAD = f"GET /delta-sharing/shares HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
 
 
 def sha256(text):
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Gateway:
@@ -84,8 +83,8 @@ class Gateway:
 
     def command(self, *arguments, operation="recipient"):
         return subprocess.run(
-            [sys.executable, "-m", "gateway", operation, *arguments, "-c", str(self.path)],
-            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+            gateway_command(operation, *arguments, "-c", self.path),
+            env=package_environment(),
             cwd=PACKAGE,
             capture_output=True,
             text=True,
@@ -94,35 +93,34 @@ class Gateway:
 
     @contextmanager
     def running(self, workers=1):
-        with (self.directory / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", "-c", str(self.path), "--workers", str(workers)],
-                env=os.environ | {"PYTHONPATH": str(PACKAGE)},
-                cwd=PACKAGE,
-                stdout=log,
-                stderr=log,
-            )
-            try:
-                self.until(lambda: self.get("/readyz")[0] == 200, seconds=20)
-                yield self
-            finally:
-                self.process.terminate()
-                assert self.process.wait(20) == 0, self.log()
+        with server_process(self.path, self.directory / "log", workers=workers) as self.process:
+            self.until(lambda: self.get("/readyz")[0] == 200)
+            yield self
+        assert self.process.returncode == 0, self.log()
 
     def log(self):
         return (self.directory / "log").read_text()
 
-    def until(self, condition, seconds=5.0):
-        end = time.monotonic() + seconds
-        while True:
+    def until(self, condition):
+        """Wait for a condition; a server that cannot be reached does not meet it yet."""
+
+        def holds():
             with suppress(OSError, http.client.HTTPException):
                 if condition():
-                    return time.monotonic() - end + seconds
-            assert time.monotonic() < end, self.log()
+                    return True
             assert self.process.poll() is None, self.log()
-            time.sleep(0.02)
+            return False
 
+        try:
+            wait_until(holds)
+        except TimeoutError:
+            pytest.fail(self.log())
 
-def children(process_id):
-    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
-    return [int(line) for line in found.stdout.split()]
+    def seconds_until(self, condition):
+        """How long a condition takes to hold, without the time that other processes had the processor."""
+        waited, begun = self._processor_wait_seconds(), time.monotonic()
+        self.until(condition)
+        return time.monotonic() - begun - (self._processor_wait_seconds() - waited)
+
+    def _processor_wait_seconds(self):
+        return processor_wait_seconds(os.getpid()) + processor_wait_seconds(self.process.pid)

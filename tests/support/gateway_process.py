@@ -4,11 +4,7 @@ import gzip
 import hashlib
 import http.client
 import json
-import os
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,8 +15,9 @@ import pytest
 import yaml
 from tables.demo import ROWS
 
-import gateway
-from support.versitygw import VersityGw, free_port, wait_for
+from support.processes import free_port, server_process, wait_for_port
+from support.versitygw import VersityGw
+from support.waiting import wait_until
 
 TOKEN = "a-token-of-the-tests"
 PREFIX = "/delta-sharing"
@@ -57,13 +54,13 @@ class RunningGateway:
     log: Path
     token: str = field(default=TOKEN, repr=False)
 
-    def logged(self, text: str, *, seconds: float = 15.0) -> str:
-        """Wait until the log, which a thread writes, has the text; returns all of it."""
-        end = time.monotonic() + seconds
-        while text not in (log := self.log.read_text()):
-            assert time.monotonic() < end, f"{text!r} is not in the log: {log[-2000:]}"
-            time.sleep(0.05)
-        return log
+    def logged(self, text: str) -> str:
+        """Waits until the log, which a thread writes, has the text; returns all of it."""
+        try:
+            wait_until(lambda: text in self.log.read_text())
+        except TimeoutError:
+            pytest.fail(f"{text!r} is not in the log: {self.log.read_text()[-2000:]}")
+        return self.log.read_text()
 
     def request(
         self,
@@ -146,20 +143,12 @@ def running_gateway(
     credentials = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": TOKEN}
     profile.write_text(json.dumps(credentials))
     log = directory / "gateway.log"
-    # Where the package was imported from: installed, or the checkout when its leaf was built in place.
-    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
-    with log.open("wb") as output:
-        command = [sys.executable, "-m", "gateway", "serve", "-c", str(file), "--workers", str(workers)]
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=directory)
+    with server_process(file, log, workers=workers) as process:
         try:
-            try:
-                wait_for(port, process)
-            except (RuntimeError, TimeoutError) as failure:
-                raise RuntimeError(log.read_text()[-4000:]) from failure
-            yield RunningGateway(port, process, profile, log)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            wait_for_port(port, process)
+        except (RuntimeError, TimeoutError) as failure:
+            raise RuntimeError(log.read_text()[-4000:]) from failure
+        yield RunningGateway(port, process, profile, log)
 
 
 @pytest.fixture(scope="session")

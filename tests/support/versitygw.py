@@ -1,8 +1,6 @@
 """A real S3 server for tests: versitygw verifies SigV4, region and expiry as S3 does."""
 
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +9,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+
+from support.processes import free_port, wait_for_port
 
 REGION = "us-east-1"
 
@@ -61,31 +61,8 @@ def running(binary: Path, directory: Path) -> Iterator[VersityGw]:
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "posix", str(directory)], stdout=output, stderr=output)
         try:
-            wait_for(port, process)
+            wait_for_port(port, process)
             yield server
         finally:
             process.terminate()
-            process.wait(10)
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
-    """Returns when a process listens on its port."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            message = f"the server ended with code {process.returncode}"
-            raise RuntimeError(message)
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    message = f"nobody listens on port {port} after {seconds} s"
-    raise TimeoutError(message)
+            process.wait(60)

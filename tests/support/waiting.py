@@ -1,13 +1,25 @@
-"""Waiting for what a test needs, by asking again and again."""
+"""Waiting for a condition by polling. The bound is generous: it only ends a test that has already failed."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
+WAIT_SECONDS = 60.0
 
-async def until(condition: Callable[[], object], seconds: float) -> None:
+
+async def until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
     """Return when the condition holds. Raises TimeoutError when it does not in time."""
     async with asyncio.timeout(seconds):
         while not condition():
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.02)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    """Return when the condition holds. Raises TimeoutError when it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.02)

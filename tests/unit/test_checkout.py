@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from run import ROOT
-from support.gateway_process import free_port, wait_for
+from support.processes import free_port, wait_for_port
 
 COMMAND = Path(sys.executable).with_name("delta-gateway")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -51,7 +51,7 @@ def test_workers_run_at_the_top_of_a_checkout(unbuilt: Path, workers: int) -> No
     command = [COMMAND, "serve", "-c", configuration, "--workers", str(workers)]
     with subprocess.Popen(command, cwd=unbuilt, env=ENVIRONMENT) as process:
         try:
-            wait_for(port, process)
+            wait_for_port(port, process)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as answer:
                 assert answer.status == 200
         finally:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from support.documentation import README, section
 from support.official_client import OfficialClient
-from support.versitygw import VersityGw, free_port, wait_for
+from support.processes import free_port, wait_for_port
+from support.versitygw import VersityGw
 from tables.demo import ORDERS, in_any_order
 
 import gateway
@@ -48,7 +49,7 @@ class Provider:
         command = [sys.executable, "-m", "gateway", *arguments]
         with subprocess.Popen(command, cwd=self.directory, env=self.environment) as process:
             try:
-                wait_for(port, process)
+                wait_for_port(port, process)
                 yield
             finally:
                 process.terminate()

@@ -14,7 +14,7 @@ import pytest
 from support.file_answers import HEADERS, Broken, query
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share, table_path
 from support.process_resources import resident
-from support.versitygw import free_port
+from support.processes import free_port
 from support.waiting import until
 from tables.large_logs import make_log
 
@@ -66,7 +66,7 @@ async def test_workers_hold_no_more_hot_columns_together_than_one_server_would(t
         section = {"admin": admin, "cache": {"memoryBytes": budget_bytes}, "drainDelaySeconds": 0}
         with running_gateway(directory, [share("s", tables)], section, workers=workers) as gateway:
             # The operator's listener comes when all workers are there.
-            await until(lambda: listens(admin["port"]), 30)
+            await until(lambda: listens(admin["port"]))
             most = 0.0
             for number in range(40):
                 await asked(gateway, f"t{number % TABLES}")

@@ -276,7 +276,7 @@ async def test_drawn_requests_never_end_in_a_500_and_tell_nothing(served):
     assert TOKEN not in log
     assert gateway.request("GET", "/shares").status == 200
     # What a third of them took is taken; twice as many take no more.
-    await until(lambda: resident(gateway) < MOST_GROWTH * held[0], 15)
+    await until(lambda: resident(gateway) < MOST_GROWTH * held[0])
 
 
 async def attack(

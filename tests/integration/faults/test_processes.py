@@ -71,9 +71,9 @@ async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path)
         # Throttled, so that all of them are amid their streams.
         with running(gateway.port) as proxy:
             proxy.fault = Fault(bytes_per_second=5_000_000)
-            await until(lambda: listeners(gateway.port) == 2, 15)
+            await until(lambda: listeners(gateway.port) == 2)
             streams = asyncio.ensure_future(storm(proxy.endpoint, 12))
-            await until(lambda: proxy.answered == 12, 30)
+            await until(lambda: proxy.answered == 12)
             os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
             answers = await streams
         whole = whole_or_broken(answers, table[1])
@@ -86,7 +86,7 @@ async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp
         with running(gateway.port) as proxy:
             proxy.fault = Fault(bytes_per_second=5_000_000)
             streams = asyncio.ensure_future(storm(proxy.endpoint, 6))
-            await until(lambda: proxy.answered == 6, 30)
+            await until(lambda: proxy.answered == 6)
             gateway.process.terminate()
             assert whole_or_broken(await streams, table[1]) == 6
         assert await asyncio.to_thread(gateway.process.wait, 30) == 0
@@ -111,12 +111,12 @@ async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
         ):
             # Throttled so that a whole answer takes a minute.
             proxy.fault = Fault(bytes_per_second=200_000)
-            await until(lambda: listeners(gateway.port) == 2, 15)
+            await until(lambda: listeners(gateway.port) == 2)
             connector = aiohttp.TCPConnector(force_close=True, limit=0)
             async with aiohttp.ClientSession(connector=connector) as session:
                 streams = [asyncio.ensure_future(read(session, proxy.endpoint)) for _ in range(8)]
                 others = asyncio.ensure_future(storm(proxy.endpoint, 4))
-                await until(lambda: proxy.answered == 12, 30)
+                await until(lambda: proxy.answered == 12)
                 database.revoke("alice")
                 await asyncio.sleep(2)
                 # What has left before arrives later, and quickly from here on.
@@ -166,7 +166,7 @@ async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tm
     with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
         proxy.fault = Fault(bytes_per_second=1_000_000)
         streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
-        await until(lambda: proxy.answered == 4, 30)
+        await until(lambda: proxy.answered == 4)
         begun = time.monotonic()
         gateway.process.terminate()
         await asyncio.to_thread(gateway.process.wait, 30)
@@ -197,7 +197,7 @@ async def test_a_client_that_leaves_is_no_error_of_the_server(table, tmp_path):
         with running(gateway.port) as proxy:
             proxy.fault = Fault(cut_after_bytes=300_000)
             assert whole_or_broken(await storm(proxy.endpoint, 6), table[1]) == 0
-        await until(lambda: gateway.log.read_text().count('"status":499') == 6, 15)
+        await until(lambda: gateway.log.read_text().count('"status":499') == 6)
         assert "Traceback" not in gateway.log.read_text()
 
 
@@ -212,8 +212,8 @@ async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
         writer.write(f"{head}Content-Length: 2\r\n\r\n{{}}".encode())
         assert b"200" in await reader.readline()
         try:
-            await until(lambda: "slow reader" in gateway.log.read_text(), 15)
-            await until(lambda: open_sockets(gateway) <= sockets, 15)
+            await until(lambda: "slow reader" in gateway.log.read_text())
+            await until(lambda: open_sockets(gateway) <= sockets)
         finally:
             writer.transport.abort()
 
@@ -230,5 +230,5 @@ async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_pat
         with running(gateway.port) as proxy:
             proxy.fault = Fault(cut_after_bytes=300_000)
             assert whole_or_broken(await storm(proxy.endpoint, 20), table[1]) == 0
-        await until(lambda: open_files(gateway) <= files, 15)
-        await until(lambda: resident(gateway) < 1.1 * memory, 15)
+        await until(lambda: open_files(gateway) <= files)
+        await until(lambda: resident(gateway) < 1.1 * memory)

@@ -143,7 +143,7 @@ async def test_a_storage_that_hangs_amid_streams_holds_no_thread_of_others(patie
     patient.proxy.fault = Fault(hang=True, only=lambda request: b".checkpoint.parquet" in request)
     asked = [asyncio.ensure_future(patient.ask()) for _ in range(4 * (os.cpu_count() or 2))]
     try:
-        await until(lambda: patient.proxy.hanging >= 4, SOON_SECONDS)
+        await until(lambda: patient.proxy.hanging >= 4)
         for _ in range(5):
             begun = time.monotonic()
             assert (await patient.ask("healthy.default.t")).files == patient.expected

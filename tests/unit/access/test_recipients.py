@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.waiting import until
 
 from gateway.access.authentication import token_hash
 from gateway.access.credential_store import POLL_SECONDS, RecipientBook
@@ -420,11 +421,6 @@ class Book:
     def readable(self):
         return self.metrics.registry.get_sample_value("delta_gateway_recipients_readable")
 
-    async def until(self, condition, seconds=20):
-        async with asyncio.timeout(seconds):
-            while not condition():
-                await asyncio.sleep(0.01)
-
     def watching(self):
         return self.book.watching(lambda: CONFIG)
 
@@ -437,11 +433,11 @@ async def test_a_row_that_cannot_be_read_ends_no_watch_and_hides_no_revocation(d
     with closing(sqlite3.connect(tmp_path / "state" / "recipients.db", isolation_level=None)) as by_hand:
         async with book.watching():
             by_hand.execute("UPDATE networks SET network = 'none'")
-            await book.until(lambda: book.readable == 0)
+            await until(lambda: book.readable == 0)
             assert len(book.tables) == 1
             by_hand.execute("DELETE FROM networks")
             by_hand.execute("DELETE FROM tokens WHERE recipient = 'alice'")
-            await book.until(lambda: book.knows(token) is None)
+            await until(lambda: book.knows(token) is None)
             assert book.readable == 1
 
 
@@ -458,12 +454,12 @@ async def test_a_database_that_is_put_in_its_place_is_read_with_all_that_it_revo
     assert book.knows(added) is not None
     async with book.watching():
         (tmp_path / "backup").rename(path)
-        await book.until(lambda: book.knows(added) is None)
+        await until(lambda: book.knows(added) is None)
         assert book.knows(kept) is not None
         with closing(RecipientDatabase(path, now_ms=clock)) as restored:
             assert [record.name for record in restored.list()] == ["alice"]
             restored.revoke("alice")
-        await book.until(lambda: book.knows(kept) is None)
+        await until(lambda: book.knows(kept) is None)
     assert not list(path.parent.glob("*-wal"))
 
 
@@ -484,11 +480,11 @@ async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
         elif damage == "newer":
             with closing(sqlite3.connect(path)) as newer:
                 newer.execute("PRAGMA user_version = 99")
-        await book.until(lambda: book.readable == 0)
+        await until(lambda: book.readable == 0)
         assert book.knows(token).name == "alice"
         assert len(book.tables) == 1
         (tmp_path / "kept").rename(path)
-        await book.until(lambda: book.readable == 1)
+        await until(lambda: book.readable == 1)
         assert book.knows(token).name == "alice"
     said = [record.message for record in caplog.records if "cannot be read" in record.message]
     assert len(said) == 1
@@ -506,11 +502,11 @@ async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(
     with closing(sqlite3.connect(path, isolation_level=None)) as locked:
         async with book.watching():
             locked.execute("BEGIN EXCLUSIVE")
-            await book.until(lambda: book.readable == 0)
+            await until(lambda: book.readable == 0)
             assert book.knows(token).name == "alice"
             locked.execute("UPDATE tokens SET expires_ms = 0")
             locked.execute("COMMIT")
-            await book.until(lambda: book.knows(token) is None)
+            await until(lambda: book.knows(token) is None)
             assert book.readable == 1
 
 
@@ -520,7 +516,7 @@ async def test_a_first_recipient_may_be_added_while_the_server_runs(clock, tmp_p
     async with book.watching():
         with closing(RecipientDatabase(path, now_ms=clock)) as database:
             token = database.add("alice", shares=["sales"]).token
-        await book.until(lambda: book.knows(token) is not None)
+        await until(lambda: book.knows(token) is not None)
 
 
 def test_names_that_differ_in_more_than_ascii_case_share_no_tokens(database, clock, tmp_path):

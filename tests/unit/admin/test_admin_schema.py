@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from support.gateway_process import running_gateway, share
-from support.versitygw import free_port
+from support.processes import free_port, wait_for_port
 
 TOKEN = "token-of-the-admin"
 EXAMPLES = 30
@@ -29,14 +28,8 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with running_gateway(directory, [share("s", {})], section) as gateway:
         url = f"http://127.0.0.1:{port}"
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        end = time.monotonic() + 10
-        while True:
-            try:
-                yield schemathesis.openapi.from_url(f"{url}/openapi.json", headers=headers)
-                break
-            except OSError:
-                assert time.monotonic() < end
-                time.sleep(0.05)
+        wait_for_port(port, gateway.process)
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json", headers=headers)
         assert "Traceback" not in gateway.log.read_text()
         assert TOKEN not in gateway.log.read_text()
 

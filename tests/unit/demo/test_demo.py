@@ -1,7 +1,6 @@
 """The demo's tables are real: other implementations read them, and read the same rows."""
 
 import json
-import os
 import re
 import shlex
 import signal
@@ -13,10 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 from support.official_client import OfficialClient
-from support.versitygw import wait_for
+from support.processes import gateway_command, package_environment, wait_for_port
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
-
-import gateway
 
 
 @pytest.mark.parametrize("table", ROWS)
@@ -69,24 +66,24 @@ def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
 
 
 def demo_once(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway", "demo", "--once", "--directory", str(directory)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd="/")
+    command = gateway_command("demo", "--once", "--directory", directory)
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, env=package_environment(), cwd="/"
+    )
 
 
 def test_what_it_tells_works(demo_tables: Path, tmp_path: Path, official_client: OfficialClient) -> None:
     """The printed profile and curl line, and the table of the Python snippet."""
     command = [sys.executable, "-u", "-m", "gateway", "demo", "--directory", str(tmp_path / "kept")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(command, **pipes, env=environment, cwd="/") as process:
+    with subprocess.Popen(command, **pipes, env=package_environment(), cwd="/") as process:
         try:
             assert process.stdout is not None
             told = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()
             (profile,) = re.findall(r"^Profile: (.*)$", told, re.MULTILINE)
             (table,) = re.findall(rf"{re.escape(profile)}#([\w.]+)", told)
             port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", told)[0])
-            wait_for(port, process)
+            wait_for_port(port, process)
             assert len(official_client.rows(Path(profile), table)) == len(ROWS["cities"])
             (curl,) = re.findall(r"^ +(curl .*)$", told, re.MULTILINE)
             said = subprocess.run(shlex.split(curl), check=True, capture_output=True, text=True).stdout

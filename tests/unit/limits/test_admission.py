@@ -79,7 +79,7 @@ async def test_who_does_not_fit_is_told_when_to_come_again_and_then_fits(table, 
                 assert 1 <= seconds < 7, "Spark gives up after 7 s"
                 # Small answers are not concerned.
                 assert (await asyncio.to_thread(gateway.request, "GET", "/shares")).status == 200
-            await until(lambda: gateway.log.read_text().count('"status":499') == 2, 20)
+            await until(lambda: gateway.log.read_text().count('"status":499') == 2)
             answer = await query(session, f"http://127.0.0.1:{gateway.port}", TABLE)
         assert answer.files == table[1]
 

@@ -10,6 +10,7 @@ import signal
 import threading
 
 import pytest
+from support.waiting import until
 
 from gateway.server.reload import Reloader, stamp
 
@@ -32,12 +33,6 @@ def watched(tmp_path):
         poll_seconds=0.02,
     )
     return file, taken, outcomes, reloader
-
-
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_changed_file_is_taken_once(watched):

@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from aiohttp.test_utils import TestClient
+from run import ROOT
 from support.gateway_app import PREFIX, TOKENS, Clock, Served, bearer
 from support.gateway_process import storage
-from support.versitygw import VersityGw, free_port
+from support.processes import free_port
+from support.versitygw import VersityGw
 from tables.small_tables import FIRST_MS, lay_out
 
 from gateway.access.authentication import token_hash
@@ -27,7 +29,7 @@ from gateway.server.process import NeedsRestart, accepted
 from gateway.server.process import Served as Process
 from gateway.server.worker_secrets import Handed
 
-CONFIGURATION = Path(__file__).resolve().parents[1] / "docs/configuration.md"
+CONFIGURATION = ROOT / "docs/configuration.md"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
 HASHES = {name: token_hash(token).hex() for name, token in TOKENS.items()}
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"

@@ -34,7 +34,7 @@ def test_idle_connections_end_as_the_reloaded_file_says(tmp_path):
 def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0)
     with gateway.running(workers=workers):
-        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log(), seconds=20)
+        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log())
         reload(gateway, drainDelaySeconds=4)
         gateway.process.terminate()
         begun = time.monotonic()
@@ -47,7 +47,7 @@ def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers
 def test_a_drain_takes_as_long_as_the_reloaded_file_says(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0, drainSeconds=50, limits={"bodySeconds": 60})
     with gateway.running(workers=workers):
-        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log(), seconds=20)
+        gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log())
         reload(gateway, drainSeconds=1)
         with socket.create_connection(("127.0.0.1", gateway.port), 30) as connection:
             # A request that is under way: its body never comes.

@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import ssl
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.gateway_directory import PACKAGE, Gateway, children, free_port
+from support.gateway_directory import Gateway
+from support.processes import children, free_port
 from tables.small_tables import lay_out
 
 TABLE = "/delta-sharing/shares/sales/schemas/s/tables/t"
@@ -67,7 +66,7 @@ def test_page_tokens_refresh_tokens_and_local_urls_work_on_any_worker(gateway, w
 
 def test_tokens_outlive_a_worker_and_reloads_that_bring_keys_and_take_them(gateway):
     with gateway.running(workers=2):
-        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        gateway.until(lambda: "serving by 2 workers" in gateway.log())
         made = tokens(gateway)
         for victim in children(gateway.process.pid):
             os.kill(victim, signal.SIGKILL)
@@ -119,7 +118,7 @@ def test_a_reload_tells_what_each_worker_did(gateway):
 @pytest.mark.parametrize("change", ["a grant of nothing", "another port", "no YAML"])
 def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
     with gateway.running(workers=2):
-        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        gateway.until(lambda: "serving by 2 workers" in gateway.log())
         if change == "a grant of nothing":
             gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
         elif change == "another port":
@@ -162,16 +161,7 @@ def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path
         other.settings["gateway"]["admin"]["port"] = gateway.admin_port
     other.write()
     with gateway.running(workers=first):
-        command = [sys.executable, "-m", "gateway", "serve", "-c", str(other.path), "--workers", str(second)]
-        refused = subprocess.run(
-            command,
-            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
-            cwd=PACKAGE,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
+        refused = other.command("--workers", str(second), operation="serve")
         port = gateway.port if taken == "port" else gateway.admin_port
         assert refused.returncode == 1
         line = f"delta-gateway: cannot listen on 127.0.0.1 port {port}: another program listens there\n"
@@ -187,17 +177,16 @@ def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_
     assert added.returncode == 0, added.stderr
     token = json.loads((tmp_path / "bob.share").read_text())["bearerToken"]
     with gateway.running(workers=2):
-        gateway.until(lambda: "serving by 2 workers" in gateway.log(), seconds=20)
+        gateway.until(lambda: "serving by 2 workers" in gateway.log())
         victims = children(gateway.process.pid)
         place.rename(away)
         os.kill(victims[0], signal.SIGKILL)
-        gateway.until(lambda: gateway.log().count("ended with code 1") >= 2, seconds=30)
+        gateway.until(lambda: gateway.log().count("ended with code 1") >= 2)
         assert not place.exists()
         away.rename(place)
         gateway.until(
             lambda: (
                 len({*children(gateway.process.pid)} - {victims[0]}) == 2
                 and all(gateway.shares(token) == (200, ["logs"]) for _ in range(20))
-            ),
-            seconds=30,
+            )
         )

@@ -8,7 +8,6 @@ import ipaddress
 import signal
 import socket
 import ssl
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from support.gateway_process import RunningGateway, running_gateway, share
-from support.versitygw import free_port
+from support.processes import free_port
+from support.waiting import wait_until
 
 PASSWORD = "a password of the tests"
 SOON_SECONDS = 30
@@ -98,13 +98,6 @@ def trusting_everyone() -> ssl.SSLContext:
     return context
 
 
-def until(condition) -> None:
-    end = time.monotonic() + SOON_SECONDS
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 SHARES = [share("s", {})]
 SECTION = {"drainDelaySeconds": 0}
 
@@ -139,15 +132,15 @@ def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the
     certificate = Certificate(tmp_path)
     settings = certificate.settings
     with running_gateway(tmp_path, SHARES, SECTION, workers=workers, ssl=settings) as gateway:
-        until(lambda: "serving" in gateway.log.read_text())
+        wait_until(lambda: "serving" in gateway.log.read_text())
         certificate.renew()
-        until(lambda: every_worker_shows(gateway, 2))
+        wait_until(lambda: every_worker_shows(gateway, 2))
         certificate.renew(key_too=False)
         gateway.process.send_signal(signal.SIGHUP)
-        until(lambda: gateway.log.read_text().count("cannot be used") >= workers)
+        wait_until(lambda: gateway.log.read_text().count("cannot be used") >= workers)
         assert every_worker_shows(gateway, 2)
         certificate.renew()
-        until(lambda: every_worker_shows(gateway, 4))
+        wait_until(lambda: every_worker_shows(gateway, 4))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -157,7 +150,7 @@ def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tm
     section = {**SECTION, "admin": admin}
     with running_gateway(tmp_path, SHARES, section, workers=workers) as gateway:
         listener = replace(gateway, port=port)
-        until(lambda: "serving" in gateway.log.read_text())
+        wait_until(lambda: "serving" in gateway.log.read_text())
         assert shown(listener, ssl.create_default_context(cafile=certificate.file)).serial_number == 1
         with socket.create_connection(("127.0.0.1", port), SOON_SECONDS) as plain:
             plain.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -165,9 +158,9 @@ def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tm
         # What clients read has none, as configured.
         assert gateway.request("GET", "/healthz").status == 200
         certificate.renew()
-        until(lambda: shown(listener).serial_number == 2)
+        wait_until(lambda: shown(listener).serial_number == 2)
         certificate.renew(key_too=False)
-        until(lambda: "cannot be used" in gateway.log.read_text())
+        wait_until(lambda: "cannot be used" in gateway.log.read_text())
         assert shown(listener).serial_number == 2
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-import time
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from gateway.telemetry.audit import Action, AuditLog, AuditRecord
 
@@ -27,13 +27,6 @@ def record(**changes):
         "result": {"files": 7},
     }
     return AuditRecord(**(values | changes))
-
-
-def wait_until(condition, seconds=10.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def test_a_record_is_one_versioned_line():

@@ -6,14 +6,14 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.gateway_directory import PACKAGE, Gateway
+from support.gateway_directory import Gateway
+from support.processes import PACKAGE, gateway_command, package_environment
 
 from gateway.telemetry.log_output import PIPE_BYTES, QUEUE_BYTES, LogWriter, log_counts, queued_logs
 
@@ -44,13 +44,6 @@ def read_all(reader):
         while piece := os.read(reader, 1 << 16):
             found += piece
     return found
-
-
-def wait_until(condition, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_what_does_not_fit_the_queue_is_lost_and_counted_and_the_next_reader_is_told():
@@ -166,24 +159,24 @@ def test_every_line_is_json_with_its_time_and_level(tmp_path):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end(tmp_path, workers):
     gateway = Gateway(tmp_path, drainSeconds=1)
-    command = [sys.executable, "-m", "gateway", "serve", "-c", str(gateway.path), "--workers", str(workers)]
+    command = gateway_command("serve", "-c", gateway.path, "--workers", str(workers))
     with full_pipe() as (_, descriptor):
         process = gateway.process = subprocess.Popen(
             command,
-            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+            env=package_environment(),
             cwd=PACKAGE,
             stdout=descriptor,
             stderr=descriptor,
         )
         try:
             gateway.log = lambda: "its log is not read"
-            gateway.until(lambda: gateway.get("/readyz")[0] == 200, seconds=60)
+            gateway.until(lambda: gateway.get("/readyz")[0] == 200)
             # More than the queue holds, and than the queues of two workers.
             path = "/" + "p" * 8000
             for _ in range(workers * (QUEUE_BYTES // len(path) + 20)):
                 gateway.get(path)
             assert gateway.get("/healthz")[:2] == (200, b"ok\n")
-            gateway.until(lambda: lost_lines(gateway) > 0, seconds=20)
+            gateway.until(lambda: lost_lines(gateway) > 0)
         finally:
             process.terminate()
             try:

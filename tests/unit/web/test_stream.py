@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ import pytest
 from aiohttp import ClientPayloadError
 from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, bearer, recipients, serve
+from support.waiting import until
 from tables.large_logs import make_log
 
 from gateway.config import Compression, Config
@@ -149,10 +149,7 @@ async def test_a_client_that_leaves_stops_its_stream(
     response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
     await response.content.readany()
     response.close()
-    deadline = time.monotonic() + 10
-    while not any('"query"' in r.message or "/query" in r.message for r in caplog.records):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: any("/query" in record.message for record in caplog.records))
     lines = [line for record in caplog.records for line in record.message.splitlines()]
     line = orjson.loads(next(line for line in lines if "/query" in line))
     assert line.get("returned", 0) < ADDS
@@ -172,9 +169,7 @@ async def test_urls_that_were_sent_before_a_client_left_are_told_in_the_audit_lo
     response = await client.post(f"{TABLE}/whole/query", headers={"Accept-Encoding": "identity"})
     await response.content.readany()
     response.close()
-    async with asyncio.timeout(10):
-        while not audit.counts.written:
-            await asyncio.sleep(0.01)
+    await until(lambda: audit.counts.written)
     await client.close()
     audit.close()
     record = orjson.loads((tmp_path / "audit.jsonl").read_bytes())

@@ -1,0 +1,84 @@
+"""Processes of the package under test and of other servers: how they start, and when they listen."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import SystemRandom
+
+import gateway
+
+PACKAGE = Path(gateway.__file__).parent.parent
+"""The directory that the package was imported from: installed, or the checkout when it is built in place."""
+
+START_SECONDS = STOP_SECONDS = 60.0
+
+
+def gateway_command(*arguments: str | Path) -> list[str]:
+    """The command line of `delta-gateway` for this interpreter."""
+    return [sys.executable, "-m", "gateway", *map(str, arguments)]
+
+
+def package_environment(**variables: str) -> dict[str, str]:
+    """The environment in which a process imports the same package as the tests."""
+    return {**os.environ, "PYTHONPATH": str(PACKAGE), **variables}
+
+
+def free_port() -> int:
+    """A port that no process listens on, below those that the system gives to connections meanwhile."""
+    while True:
+        port = SystemRandom().randrange(10_000, 32_768)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = START_SECONDS) -> None:
+    """Return when a process listens on its port. Raises RuntimeError when the process ends before."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            message = f"the server ended with code {process.returncode}"
+            raise RuntimeError(message)
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    message = f"no process listens on port {port} after {seconds} s"
+    raise TimeoutError(message)
+
+
+@contextmanager
+def server_process(config: Path, log: Path, *, workers: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs `delta-gateway serve` over a configuration file until the block ends, then stops it by SIGTERM."""
+    command = gateway_command("serve", "-c", config, "--workers", str(workers))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=package_environment(), cwd=config.parent
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            finally:
+                process.kill()
+
+
+def children(process_id: int) -> list[int]:
+    """The process ids of a process's children."""
+    found = subprocess.run(["pgrep", "-P", str(process_id)], capture_output=True, text=True, check=False)
+    return [int(line) for line in found.stdout.split()]
+
+
+def processor_wait_seconds(process_id: int) -> float:
+    """How long the main thread of a process was ready to run while others had the processor."""
+    return int(Path(f"/proc/{process_id}/schedstat").read_text().split()[1]) / 1e9
