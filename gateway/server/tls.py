@@ -1,8 +1,8 @@
 """TLS by certificate files, or by a certificate made at start.
 
-In: the `ssl` section. Out: a context for the listener, TLS 1.2 or newer. `renew` reads changed files into a
-context that is in use: connections that come afterwards get the new certificate. Files that do not fit each
-other leave it as it was.
+In: the `ssl` section. Out: a context for the listener, TLS 1.2 or newer. `renew` reads changed files while
+the context is in use: later connections get the new certificate. Files that do not fit each other leave it
+as it was.
 """
 
 from __future__ import annotations
@@ -37,12 +37,17 @@ def listener_context(settings: Ssl | None, host: str, pair: bytes | None = None)
     """As `server_context`, for any listener."""
     if settings is None:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = _server_context()
     if settings.self_signed:
         _load_pair(context, pair or self_signed_pair(host))
     else:
-        renew(context, settings)
+        _load(context, settings)
+    return context
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
@@ -55,11 +60,18 @@ def files_of(settings: Ssl | None) -> list[Path]:
 
 
 def renew(context: ssl.SSLContext, settings: Ssl) -> None:
-    """Read the certificate files into a context. Raises OSError when they cannot be used."""
-    if not settings.self_signed:
-        # A context that was half loaded could not go on as it was.
-        _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), settings)
-        _load(context, settings)
+    """Read the certificate files for the next connections. Raises OSError when they cannot be used."""
+    if settings.self_signed:
+        return
+    renewed = _server_context()
+    _load(renewed, settings)
+
+    def hand_over(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = renewed
+
+    # OpenSSL calls this for each connection, also without a server name. Loading into the context itself
+    # would leave it with a certificate but no key for a moment, in which handshakes fail.
+    context.sni_callback = hand_over
 
 
 def _load(context: ssl.SSLContext, settings: Ssl) -> None:

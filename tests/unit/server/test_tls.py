@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import hashlib
 import ipaddress
@@ -20,6 +21,10 @@ from support.gateway_process import RunningGateway, running_gateway, share
 from support.processes import free_port
 from support.waiting import wait_until
 
+from gateway.config import Ssl
+from gateway.server.tls import listener_context, renew
+
+RENEWALS = 300
 PASSWORD = "a password of the tests"
 SOON_SECONDS = 30
 # The system gives each new connection to a worker by a hash of its port: one of two workers is left out by
@@ -141,6 +146,36 @@ def test_a_renewed_certificate_serves_new_connections_and_a_wrong_one_leaves_the
         assert every_worker_shows(gateway, 2)
         certificate.renew()
         wait_until(lambda: every_worker_shows(gateway, 4))
+
+
+async def test_no_connection_fails_while_the_certificate_is_renewed(tmp_path):
+    certificate = Certificate(tmp_path)
+    settings = Ssl(certificate_file=certificate.file, certificate_key_file=certificate.key_file)
+    context = listener_context(settings, "127.0.0.1")
+    assert context is not None
+
+    def renewals() -> None:
+        for _ in range(RENEWALS):
+            certificate.renew()
+            renew(context, settings)
+
+    async def serial() -> int:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting_everyone())
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        await writer.wait_closed()
+        return x509.load_der_x509_certificate(found).serial_number
+
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        renewing = asyncio.ensure_future(asyncio.to_thread(renewals))
+        serials = [await serial()]
+        while not renewing.done():
+            serials.append(await serial())
+        await renewing
+        assert serials == sorted(serials)
+        assert await serial() == RENEWALS + 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
