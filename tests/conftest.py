@@ -24,12 +24,28 @@ pytest_plugins = [
     "support.written_tables",
 ]
 
+TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
+
+# Tests that measure time or memory, kill processes or wait for a clock: none runs beside another one.
+ALONE = (
+    "integration/faults/",
+    "integration/stores/test_large.py",
+    "unit/access/test_timing.py",
+    "unit/bench/",
+    "unit/loadtests/",
+    "unit/protocol/test_linear_time.py",
+    "unit/server/",
+    "unit/tables/test_answer_cache.py",
+    "unit/telemetry/test_log_output.py",
+    "unit/web/test_stream.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for whatever asks for the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
+    config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
+        if item.path.relative_to(TESTS).as_posix().startswith(ALONE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,8 +1,13 @@
 """The one test command: installs what the tests need, caches it outside of the tree, runs everything.
 
     python3 tests/run.py                    all parts
-    python3 tests/run.py rust lint          some of them
+    python3 tests/run.py quick              lints and unit tests: no Spark, no Go
+    python3 tests/run.py coverage           lines that the tests run, in Python and Rust
+    python3 tests/run.py rust lint          some parts
     python3 tests/run.py python -- -k pages pytest's own arguments after a double dash
+
+Parts that measure neither time nor memory run side by side, and each prints its output whole when it ends.
+One part alone prints as it goes. Python packages come from uv.lock, with their hashes.
 
 Needs Python 3.11 or newer; a Rust toolchain for everything; Go for the S3 server; Java 17 and Maven for
 Spark. A part whose toolchain is missing is skipped, and the last lines say which and why. Where no toolchain
@@ -18,25 +23,30 @@ deleting it is always safe.
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from typing import ParamSpec, TextIO, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delta-sharing-gateway"
+LOCK = ROOT / "uv.lock"
 
 VERSITYGW = "v1.8.0"
-# In an environment of its own: it pins older aiohttp and pyarrow than the gateway uses.
-OFFICIAL_CLIENT = ["delta-sharing==1.4.2"]
 JAVA = range(17, 22)
+# The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
+TESTED_CORE = ("opt-level=1", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
 
@@ -62,6 +72,31 @@ GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 USUAL_PLACES = [Path.home() / ".cargo/bin", Path("/usr/local/go/bin"), Path.home() / "go/bin"]
 
 
+class Output(threading.local):
+    """Where the part of this thread prints: a file, or without one the standard output."""
+
+    log: TextIO | None = None
+
+
+OUTPUT = Output()
+PRINTING = threading.Lock()
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def one_at_a_time(make: Callable[P, R]) -> Callable[P, R]:
+    """Lets parts that run side by side wait for one that makes what they all need."""
+    lock = threading.RLock()
+
+    @wraps(make)
+    def locked(*arguments: P.args, **options: P.kwargs) -> R:
+        with lock:
+            return make(*arguments, **options)
+
+    return locked
+
+
 class Missing(Exception):
     """A toolchain that is not on this machine."""
 
@@ -72,37 +107,149 @@ class Failed(Exception):
 
 @dataclass
 class Outcome:
-    """What became of the parts that were asked for."""
+    """Which parts passed, failed and were skipped."""
 
     passed: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def ended(self) -> set[str]:
+        """The parts that have run."""
+        return {*self.passed, *self.skipped, *(part.split(" ")[0] for part in self.failed)}
+
 
 def main() -> int:
-    """Runs the parts that were asked for; 0 when all that ran passed."""
+    """Runs the chosen parts; 0 when all that ran passed."""
     ours, pytest_arguments = split_at_double_dash(sys.argv[1:])
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any")
-    chosen = parser.parse_args(ours).parts or list(PARTS)
+    about = f"of {', '.join(PARTS)}; without any: {', '.join(DEFAULT_PARTS)}"
+    parser.add_argument("parts", nargs="*", metavar="PART", help=about)
+    chosen = parser.parse_args(ours).parts or list(DEFAULT_PARTS)
     if unknown := [part for part in chosen if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     started = time.monotonic()
     CACHE.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
-    for part in chosen:
-        run_part(part, pytest_arguments, outcome)
+    progress = Progress(chosen, outcome)
+    for lanes in stages(chosen):
+        run_stage(lanes, pytest_arguments, progress)
     return summarise(outcome, time.monotonic() - started)
 
 
 def split_at_double_dash(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before and after the first `--`."""
+    """The arguments before and after the first `--`."""
     if "--" not in arguments:
         return arguments, []
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
+
+
+Lanes = Sequence[Sequence[str]]
+
+
+def stages(chosen: Sequence[str]) -> list[Lanes]:
+    """The lanes that run side by side, then each other part alone."""
+    lanes = [[part for part in lane if part in chosen] for lane in SIDE_BY_SIDE]
+    side_by_side = [lane for lane in lanes if lane]
+    alone = [part for part in chosen if not any(part in lane for lane in side_by_side)]
+    return [*([side_by_side] if side_by_side else []), *([[part]] for part in alone)]
+
+
+class Progress:
+    """Which parts run and which come next, with the times of the last run."""
+
+    def __init__(self, chosen: Sequence[str], outcome: Outcome) -> None:
+        self.outcome = outcome
+        self._chosen = chosen
+        self._started: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._file = CACHE / "seconds.json"
+        self._before: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
+        self._begin = time.monotonic()
+
+    def start(self, part: str) -> None:
+        """Marks a part as running."""
+        self._started[part] = time.monotonic()
+        self.say()
+
+    def finish(self, part: str) -> float:
+        """Keeps how long a part took; returns the seconds."""
+        seconds = time.monotonic() - self._started.pop(part)
+        if part in self.outcome.passed:
+            with self._lock:
+                self._before[part] = seconds
+                self._file.write_text(json.dumps(self._before))
+        return seconds
+
+    def say(self) -> None:
+        """Prints one line: the running parts and the parts that follow."""
+        if len(self._chosen) == 1:
+            return
+        now = time.monotonic()
+        running = dict(self._started)
+        words = [self._words(part, now - started) for part, started in running.items()]
+        ended = self.outcome.ended
+        following = [self._words(part) for part in self._chosen if part not in ended and part not in running]
+        print(
+            f"[{clock(now - self._begin)}] running: {', '.join(words) or 'nothing'};"
+            f" next: {', '.join(following) or 'nothing'}; done: {len(ended)} of {len(self._chosen)}",
+            flush=True,
+        )
+
+    def _words(self, part: str, seconds: float | None = None) -> str:
+        """A part with its time and the time it took before, `spark (2:05 of 7:10)`."""
+        before = f"{clock(self._before[part])}" if part in self._before else None
+        if seconds is None:
+            return f"{part} ({before})" if before else part
+        return f"{part} ({clock(seconds)}{f' of {before}' if before else ''})"
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, `7:05`."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def run_stage(lanes: Lanes, pytest_arguments: list[str], progress: Progress) -> None:
+    """Runs lanes side by side, the parts of a lane one after the other. A single lane prints as it goes."""
+    if len(lanes) == 1:
+        for part in lanes[0]:
+            progress.start(part)
+            run_part(part, pytest_arguments, progress.outcome)
+            progress.finish(part)
+        return
+
+    def run_lane(lane: Sequence[str]) -> None:
+        for part in lane:
+            run_part_into_log(part, pytest_arguments, progress)
+
+    threads = [threading.Thread(target=run_lane, args=(lane,), daemon=True) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(timeout=60)
+            if thread.is_alive():
+                progress.say()
+
+
+def run_part_into_log(part: str, pytest_arguments: list[str], progress: Progress) -> None:
+    """Runs a part with its output in a file, which is printed whole when the part ends."""
+    path = CACHE / "logs" / f"{part}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    progress.start(part)
+    with path.open("w+", encoding="utf-8", errors="replace") as log:
+        OUTPUT.log = log
+        run_part(part, pytest_arguments, progress.outcome)
+        OUTPUT.log = None
+        seconds = progress.finish(part)
+        log.seek(0)
+        with PRINTING:
+            print(f"===== {part}: {clock(seconds)} =====", flush=True)
+            shutil.copyfileobj(log, sys.stdout)
+            print(f"===== end of {part} =====", flush=True)
 
 
 def run_part(part: str, pytest_arguments: list[str], outcome: Outcome) -> None:
@@ -118,10 +265,13 @@ def run_part(part: str, pytest_arguments: list[str], outcome: Outcome) -> None:
     except Failed as failure:
         say(f"FAILED {part}: {failure}")
         outcome.failed.append(part)
+    except Exception:  # noqa: BLE001 - the other parts run on
+        say(traceback.format_exc())
+        outcome.failed.append(part)
 
 
 def summarise(outcome: Outcome, seconds: float) -> int:
-    """Prints what ran, what did not and why."""
+    """Prints which parts passed, failed and were skipped, and why."""
     for part, reason in outcome.skipped.items():
         say(f"skipped {part}: {reason}")
     if golden_tables() is None:
@@ -141,23 +291,140 @@ def rust(_: list[str]) -> None:
     need_tool("cargo", "https://rustup.rs")
     variables = {"DELTA_GATEWAY_MADE": str(made_tables())}
     run("cargo", "fmt", "--all", "--check")
-    run("cargo", "clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
+    clippy()
     # Storage is tested against the real S3 server where one can be had.
     if which("go"):
         variables["DELTA_GATEWAY_VERSITYGW"] = str(versitygw())
-    run("cargo", "test", "-p", "deltalog", "--locked", variables=variables)
+    cargo_test("--lib", "--tests", variables=variables)
+    cargo_test("--doc")
 
 
-def lint(_: list[str]) -> None:
-    """Format, lints and types of the Python code, and whether `_native.pyi` tells the truth."""
+def clippy() -> None:
+    """Lints of all crates; on the release profile, so that build scripts are compiled once for all parts."""
+    run("cargo", "clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings")
+
+
+def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
+    """Tests of the core with all assertions, on the dependencies that the wheel is built of."""
+    run(*cargo_test_command(), *arguments, variables=variables, directory=directory)
+
+
+def cargo_test_command() -> list[str]:
+    """`cargo test` of the core with the settings of TESTED_CORE."""
+    settings = [f"--config=profile.release.package.deltalog.{line}" for line in TESTED_CORE]
+    return ["cargo", "test", "-p", "deltalog", "--locked", "--release", *settings]
+
+
+def static(_: list[str]) -> None:
+    """Formats, lints, types and locks: what needs no build."""
     python = project_environment()
     run(python / "ruff", "format", "--check", ".")
     run(python / "ruff", "check", ".")
     run(python / "mypy")
+    run(python / "uv", "lock", "--check", "--offline", "--no-cache", "--python", sys.executable)
+    run("cargo", "fmt", "--all", "--check")
+
+
+def lint(arguments: list[str]) -> None:
+    """The static checks, and whether `_native.pyi` matches the native module."""
+    static(arguments)
     install_gateway()
     # Outside of the checkout: the installed package is compared, not the sources without their leaf.
     allow_list = ROOT / "tests/stubtest-allowlist.txt"
-    run(python / "stubtest", "gateway._native", "--allowlist", allow_list, directory=CACHE)
+    stubtest = project_environment() / "stubtest"
+    run(stubtest, "gateway._native", "--allowlist", allow_list, directory=CACHE)
+
+
+def quick(arguments: list[str]) -> None:
+    """Lints and unit tests of both languages, without Spark and Go."""
+    need_tool("cargo", "https://rustup.rs")
+    lint(arguments)
+    clippy()
+    cargo_test("--lib")
+    marks = "not spark and not clone and not alone"
+    tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", marks, "tests/unit", *arguments]
+    # Tests of the S3 server skip where it was not built.
+    run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
+
+
+def audit(_: list[str]) -> None:
+    """Known vulnerabilities of the Python packages in uv.lock; asks the package index."""
+    python = project_environment()
+    requirements = CACHE / "project-requirements.txt"
+    run(python / "pip-audit", "--disable-pip", "--require-hashes", "--requirement", requirements)
+
+
+def deny(_: list[str]) -> None:
+    """Licences, sources and bans of the crates, and their advisories where the database can be reached."""
+    need_tool("cargo-deny", "cargo install --locked cargo-deny")
+    checks = ["bans", "licenses", "sources"]
+    reach = ["git", "ls-remote", "--heads", "https://github.com/rustsec/advisory-db"]
+    try:
+        subprocess.run(reach, check=True, capture_output=True, timeout=20, env=environ())
+        checks.append("advisories")
+    except (subprocess.SubprocessError, OSError):
+        say("skipped advisories: the database at github.com/rustsec/advisory-db cannot be reached")
+    run("cargo", "deny", "--locked", "check", *checks)
+
+
+def coverage(arguments: list[str]) -> None:
+    """The share of lines that the tests run: of the package by pytest, of the core by its own tests."""
+    need_tool("cargo", "https://rustup.rs")
+    python = project_environment()
+    directory = CACHE / "coverage"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for need in (versitygw, client_environment, build_kernel_program, made_tables, install_gateway):
+        need()
+    variables = {"COVERAGE_FILE": str(directory / "python")}
+    # Measured code is slower: what measures time or memory is left out.
+    marks = ["-m", "not spark and not clone and not alone"]
+    settings = f"--rcfile={ROOT / 'pyproject.toml'}"
+    measured = [python / "coverage", "run", settings, python / "pytest", "-q", *marks, *arguments]
+    failed = None
+    try:
+        run(*measured, variables=variables)
+    except Failed as failure:
+        failed = failure
+    run(python / "coverage", "combine", "-q", settings, variables=variables)
+    run(python / "coverage", "report", settings, variables=variables)
+    rust_coverage(directory / "rust")
+    if failed:
+        raise failed
+
+
+def rust_coverage(directory: Path) -> None:
+    """Counts the lines of the core that its tests run. Dependencies are not counted."""
+    sysroot = subprocess.run(["rustc", "--print", "sysroot"], check=True, capture_output=True, env=environ())
+    tools = next(Path(sysroot.stdout.decode().strip()).glob("lib/rustlib/*/bin/llvm-cov"), None)
+    if tools is None:
+        raise Missing("llvm-tools are not installed (rustup component add llvm-tools)")
+    directory.mkdir()
+    wrapper = directory / "rustc-with-counters"
+    wrapper.write_text('#!/bin/sh\nexec "$@" -C instrument-coverage\n')
+    wrapper.chmod(0o755)
+    variables = {
+        "RUSTC_WORKSPACE_WRAPPER": str(wrapper),
+        "LLVM_PROFILE_FILE": str(directory / "%p-%m.profraw"),
+        "DELTA_GATEWAY_MADE": str(made_tables()),
+        "DELTA_GATEWAY_VERSITYGW": str(versitygw()) if which("go") else "",
+    }
+    cargo_test("--lib", "--tests", variables=variables)
+    profile = directory / "profile"
+    raw = sorted(directory.glob("*.profraw"))
+    run(tools.with_name("llvm-profdata"), "merge", "-sparse", *raw, "-o", profile)
+    built = subprocess.run(
+        [*cargo_test_command(), "--lib", "--tests", "--no-run", "--message-format=json"],
+        check=True,
+        capture_output=True,
+        cwd=ROOT,
+        env=environ(variables),
+        text=True,
+    ).stdout
+    programs = [message.get("executable") for message in map(json.loads, built.splitlines())]
+    objects = [f"--object={program}" for program in programs if program]
+    outside = "--ignore-filename-regex=/registry/|/rustc/|/tests/|_tests?[.]rs"
+    run(tools, "report", "--summary-only", f"--instr-profile={profile}", outside, *objects)
 
 
 def docs(_: list[str]) -> None:
@@ -198,7 +465,11 @@ def fuzz(_: list[str]) -> None:
 def python(pytest_arguments: list[str]) -> None:
     """All of pytest but for Spark: a real S3 server, the official client, made tables, properties."""
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
-    pytest("not spark and not clone", pytest_arguments, needs=needs)
+    if pytest_arguments:
+        pytest("not spark and not clone", pytest_arguments, needs=needs)
+        return
+    pytest("not spark and not clone and not alone", ["-n", "2"], needs=needs)
+    pytest("alone and not spark and not clone", [], needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -215,16 +486,14 @@ def clone(_: list[str]) -> None:
     install_gateway()
     if which("go"):
         versitygw()
-    own, target = checkout / ".venv", CACHE / "clone/target"
-    if not target.exists() and (CACHE / "target/release").exists():
-        # Of its own, since pyo3 compiles once more for each interpreter; the other crates are the same.
-        shutil.copytree(CACHE / "target/release", target / "release", symlinks=True)
+    own = checkout / ".venv"
     nothing = dict.fromkeys(("DELTA_GATEWAY_GOLDEN", "DELTA_GATEWAY_MADE", "PYTHONPATH"), "")
-    variables = {"DELTA_GATEWAY_CLONE": str(checkout), **nothing, **no_skips()}
-    build = {"CARGO_TARGET_DIR": str(target), "PYO3_PYTHON": str(own / "bin/python")}
+    # What the package needs comes in the versions of the lock, which a release of others does not change.
+    versions = {"PIP_CONSTRAINT": str(constraints())}
+    variables = {"DELTA_GATEWAY_CLONE": str(checkout), **versions, **nothing, **no_skips()}
     run(sys.executable, "-m", "venv", own)
     lines = [project / "pytest", "-m", "clone", "--durations=5", "tests/clone"]
-    run(*lines, directory=checkout, variables=variables | build)
+    run(*lines, directory=checkout, variables=variables)
     # The quick tests run on the package that the README's line has installed, by the tools of the project's
     # environment, which come after it.
     (tools,) = (CACHE / "project/lib").glob("python*/site-packages")
@@ -232,8 +501,7 @@ def clone(_: list[str]) -> None:
     (packages / "tools-of-the-tests.pth").write_text(f"{tools}\n")
     quick = [own / "bin/python", "-P", "-m", "pytest", "-q", "-m", "not spark and not clone", *QUICK_TESTS]
     run(*quick, directory=checkout, variables=variables)
-    tests = ["cargo", "test", "-q", "-p", "deltalog", "--lib", "--locked", "--", *QUICK_RUST_TESTS]
-    run(*tests, directory=checkout, variables=variables)
+    cargo_test("-q", "--lib", "--", *QUICK_RUST_TESTS, directory=checkout, variables=variables)
 
 
 PARTS: Mapping[str, Callable[[list[str]], None]] = {
@@ -244,10 +512,18 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "python": python,
     "spark": spark,
     "clone": clone,
+    "static": static,
+    "quick": quick,
+    "audit": audit,
+    "deny": deny,
+    "coverage": coverage,
 }
+DEFAULT_PARTS = ("rust", "fuzz", "lint", "docs", "spark", "clone", "python")
+# No part of these measures time or memory. `python` does: it runs when they have ended.
+SIDE_BY_SIDE: Lanes = (("lint", "docs", "spark"), ("rust", "fuzz", "clone"))
 
 
-def pytest(marks: str, arguments: list[str], needs: Iterable[Callable[[], object]]) -> None:
+def pytest(marks: str, arguments: Sequence[str], needs: Iterable[Callable[[], object]]) -> None:
     """Runs pytest on the installed package, with the real parts that this machine can have."""
     environment = project_environment()
     for need in needs:
@@ -261,25 +537,22 @@ def pytest(marks: str, arguments: list[str], needs: Iterable[Callable[[], object
 # What they need
 
 
+@one_at_a_time
 def project_environment() -> Path:
     """The scripts of an environment with the project's dependencies, its development group and its extras."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    extras = [
-        line for lines in project["project"].get("optional-dependencies", {}).values() for line in lines
-    ]
-    wanted = project["project"]["dependencies"] + extras + project["dependency-groups"]["dev"]
-    return virtual_environment("project", wanted)
+    return locked_environment("project", "--all-extras", "--group", "dev")
 
 
+@one_at_a_time
 def docs_environment() -> Path:
-    """The scripts of an environment with what builds the documentation."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    return virtual_environment("docs", project["dependency-groups"]["docs"])
+    """The scripts of an environment with the tools that build the documentation."""
+    return locked_environment("docs", "--only-group", "docs")
 
 
+@one_at_a_time
 def client_environment() -> Path:
     """The scripts of an environment with the official Python client."""
-    return virtual_environment("client", OFFICIAL_CLIENT)
+    return locked_environment("client", "--only-group", "client")
 
 
 def fresh_clone() -> Path:
@@ -314,22 +587,70 @@ def fresh_clone() -> Path:
     return checkout
 
 
-def virtual_environment(name: str, requirements: list[str]) -> Path:
-    """Makes an environment, or updates it in place when its requirements changed."""
+def constraints() -> Path:
+    """The versions of the project's own environment, as pip's constraints."""
+    path = CACHE / "constraints.txt"
+    selection = ["--all-extras", "--group", "dev", "--no-hashes", "--no-annotate"]
+    run(*export_command(), *selection, "--output-file", path)
+    return path
+
+
+def export_command() -> list[str | Path]:
+    """Writes packages of uv.lock as pip's requirements; asks no index."""
+    options = [
+        "--quiet",
+        "--locked",
+        "--offline",
+        "--no-cache",
+        "--no-emit-project",
+        "--python",
+        sys.executable,
+    ]
+    return [uv(), "export", *options]
+
+
+def locked_environment(name: str, *selection: str) -> Path:
+    """Makes an environment of packages in uv.lock, or updates it in place when the lock changed.
+
+    pip installs them, so that its configuration (an index, a proxy, certificates) counts; each file must have
+    a hash of the lock.
+    """
+    key = digest([sys.version, LOCK.read_text(), *selection])
+    if fresh(CACHE / name, key):
+        return CACHE / name / "bin"
+    requirements = CACHE / f"{name}-requirements.txt"
+    run(*export_command(), *selection, "--output-file", requirements)
+    return virtual_environment(name, requirements, key)
+
+
+@one_at_a_time
+def uv() -> Path:
+    """uv, in the version of uv.lock: it reads the lock."""
+    packages = tomllib.loads(LOCK.read_text())["package"]
+    (package,) = (package for package in packages if package["name"] == "uv")
+    hashes = [f"--hash={file['hash']}" for file in package["wheels"]]
+    pinned = " ".join([f"uv=={package['version']}", *hashes])
+    requirements = CACHE / "uv-requirements.txt"
+    requirements.write_text(pinned)
+    return virtual_environment("uv", requirements, digest([sys.version, pinned])) / "uv"
+
+
+def virtual_environment(name: str, requirements: Path, key: str) -> Path:
+    """Makes an environment, or updates it in place when `key` changed."""
     directory = CACHE / name
     scripts = directory / "bin"
-    key = digest([sys.version, *sorted(requirements)])
     if fresh(directory, key):
         return scripts
     made_by = CACHE / f"{name}-python"
     if not fresh(made_by, sys.version):
         run(sys.executable, "-m", "venv", "--clear", directory)
         remember(made_by, sys.version)
-    run(scripts / "python", "-m", "pip", "install", "-q", *requirements)
+    run(scripts / "python", "-m", "pip", "install", "-q", "--require-hashes", "-r", requirements)
     remember(directory, key)
     return scripts
 
 
+@one_at_a_time
 def install_gateway() -> None:
     """Builds the wheel in release mode and installs it, when a source of it changed."""
     environment = project_environment()
@@ -357,6 +678,7 @@ def is_source(path: Path) -> bool:
     return path.is_file() and path.suffix not in {".so", ".pyc"} and not {"target", "fuzz"} & {*parts}
 
 
+@one_at_a_time
 def versitygw() -> Path:
     """The S3 server of the tests: it verifies signatures, regions and the seven-day ceiling."""
     binary = CACHE / "bin" / f"versitygw-{VERSITYGW}"
@@ -377,6 +699,7 @@ def kernel_program() -> Path:
     return CACHE / "kernel/target/debug/kernel-files"
 
 
+@one_at_a_time
 def build_kernel_program() -> None:
     """Builds it without optimisation: it is asked for small tables, and waited for when it is built."""
     need_tool("cargo", "https://rustup.rs")
@@ -385,6 +708,7 @@ def build_kernel_program() -> None:
     run("cargo", "build", "--locked", "--bin", "kernel-files", directory=crate, variables=variables)
 
 
+@one_at_a_time
 def spark_jars() -> Path:
     """The jars that Spark needs to read and write Delta tables."""
     pom = ROOT / "tests/support/pom.xml"
@@ -429,6 +753,7 @@ def golden_tables() -> Path | None:
     return tables if tables and (tables / "ANSWERS.json").is_file() else None
 
 
+@one_at_a_time
 @cache
 def made_tables(python: Path | None = None) -> Path:
     """The project's own tables with their ANSWERS.json, made when their makers changed.
@@ -469,7 +794,12 @@ def run(*command: str | Path, variables: Mapping[str, str] | None = None, direct
     started = time.monotonic()
     if which(words[0]) is None:
         raise Missing(f"{words[0]} is not installed")
-    code = subprocess.run(words, check=False, cwd=directory, env=environ(variables)).returncode
+    log = OUTPUT.log
+    errors = subprocess.STDOUT if log else None
+    ended = subprocess.run(
+        words, check=False, cwd=directory, env=environ(variables), stdout=log, stderr=errors
+    )
+    code = ended.returncode
     if code:
         raise Failed(f"{Path(words[0]).name} ended with code {code} after {time.monotonic() - started:.0f} s")
     say(f"  {time.monotonic() - started:.0f} s")
@@ -515,7 +845,7 @@ def remember(path: Path, key: str) -> None:
 
 def say(line: str) -> None:
     """Prints at once: a build server shows these lines among those of the commands."""
-    print(line, flush=True)
+    print(line, flush=True, file=OUTPUT.log or sys.stdout)
 
 
 if __name__ == "__main__":
