@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import uvloop
 
@@ -20,7 +22,7 @@ from gateway.cli import check, explain, token
 from gateway.cli import recipient as recipient_command
 from gateway.config import ConfigError
 from gateway.errors import GatewayError
-from gateway.server.run import serve
+from gateway.server.run import ignore_hang_up, serve
 from gateway.server.supervisor import StartFailed
 from gateway.spark import cli as spark_commands
 from gateway.tables.native import LogError
@@ -32,6 +34,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
+    _open_standard_streams()
     parsed = parser().parse_args(arguments)
     _log_to_standard_error()
     try:
@@ -44,6 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _open_standard_streams() -> None:
+    """Open the null device for each standard stream that is closed.
+
+    Otherwise the next file or socket gets its number, and log lines are written into that.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or _text_of(1)
+    sys.stderr = sys.stderr or _text_of(2)
+
+
+def _text_of(descriptor: int) -> TextIO:
+    return open(descriptor, "w", encoding="utf-8", closefd=False)
 
 
 def _log_to_standard_error() -> None:
@@ -82,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    ignore_hang_up()
     with queued_logs():
         uvloop.run(serve(arguments.config, workers=arguments.workers))
     return 0

@@ -403,12 +403,21 @@ class RecipientDatabase:
         if read_only:
             self._check_schema()
             return
-        with suppress(sqlite3.OperationalError):
-            # No write-ahead log: it would stay beside a file that is put in this one's place, and be applied
-            # to it. While a server of an earlier version runs the file stays as it is.
-            self._connection.execute("PRAGMA journal_mode=DELETE")
+        self._leave_write_ahead_log()
         self._connection.execute("PRAGMA foreign_keys=ON")
         self._migrate()
+
+    def _leave_write_ahead_log(self) -> None:
+        """Give up a write-ahead log: it would be applied to a file that is put in this one's place."""
+        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            # To set it needs a lock, which another program may have.
+            return
+        # While a server of an earlier version runs the file stays as it is, without a wait for it.
+        self._connection.execute("PRAGMA busy_timeout=0")
+        with suppress(sqlite3.OperationalError):
+            self._connection.execute("PRAGMA journal_mode=DELETE")
+        self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
 
     def _check_schema(self) -> None:
         (version,) = self._connection.execute("PRAGMA user_version").fetchone()

@@ -61,6 +61,11 @@ UNREAD_BYTES = 64 * 1024
 """Of an answer, what its handler leaves behind at most: so much may wait in a connection's buffer."""
 
 
+def ignore_hang_up() -> None:
+    """Let SIGHUP end nothing before the server watches its files, and after it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
     slot = Slot.of_environment(os.environ)
@@ -167,7 +172,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
 
         def hang_up() -> None:
             reloader.ask()
-            supervisor.hand_on(signal.SIGHUP)
+            supervisor.hang_up()
 
         async def reload() -> Reloaded:
             refused = await reloader.reload()
@@ -314,3 +319,4 @@ async def _hang_up(ask: Callable[[], None]) -> AsyncIterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
+        ignore_hang_up()

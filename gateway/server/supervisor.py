@@ -4,7 +4,9 @@ In: a command that serves, how many of it, and bytes that each of them is handed
 process (spawned, never forked from one that has threads) with a listening socket of its own on the common
 port and a life line to the supervisor. A worker that dies is started again; its socket outlives it, so
 connections that wait there are answered by its successor and the streams of the others continue. When the
-supervisor dies, the workers see the life line end and drain.
+successor cannot start, its socket is replaced by one that does not listen until a worker serves: the kernel
+sends new connections to the other workers. When the supervisor dies, the workers see the life line end and
+drain.
 
 The life line is a pair of connected sockets. The supervisor first sends the length and the bytes of what it
 hands down: secrets belong neither into a command line nor into a file. Then both sides send lines of JSON:
@@ -36,6 +38,8 @@ SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
 LENGTH_BYTES = 4
 READ_BYTES = 4096
 RELOAD_SECONDS = 30.0
+START_SECONDS = 60.0
+"""A worker that is started again and is not ready within this is killed: it may hang."""
 STEADY_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
@@ -83,6 +87,23 @@ def allow_restart(listener: socket.socket) -> None:
     Not before it is bound: by this option, two servers could bind one port for as long as neither listens.
     """
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def without_listening(listener: socket.socket) -> socket.socket:
+    """Replace a socket by one that is bound to the same port and does not listen.
+
+    Connections that wait for the old one end, and new ones go to the other sockets of the port. A socket that
+    has its port alone is returned as it is: no other one could take its connections.
+    """
+    made = socket.socket(listener.family, listener.type, listener.proto)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(listener.getsockname())
+    except OSError:
+        made.close()
+        return listener
+    listener.close()
+    return made
 
 
 def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
@@ -188,6 +209,9 @@ class _Worker:
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
     """Those that it has not answered."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a process of this slot has served."""
+    serves: bool = False
+    """Whether the process that was started last came to serve."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
 
 
@@ -202,6 +226,7 @@ class Supervisor:
         environment: Mapping[str, str],
         handed: Callable[[], bytes] = bytes,
         on_restart: Callable[[int], None] = lambda _process_id: None,
+        start_seconds: float = START_SECONDS,
     ) -> None:
         """`handed` gives what goes to a worker by its life line, each time that one is started.
 
@@ -212,6 +237,7 @@ class Supervisor:
         self._reload_ids = count()
         self._environment = environment
         self._on_restart = on_restart
+        self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
@@ -271,6 +297,12 @@ class Supervisor:
         for worker in self._workers:
             self._signal(worker, number)
 
+    def hang_up(self) -> None:
+        """Send SIGHUP to the workers that serve; one that is starting reads its files by itself."""
+        for worker in self._workers:
+            if worker.life_line is not None:
+                self._signal(worker, signal.SIGHUP)
+
     async def stop(self, *, seconds: float) -> None:
         """Let the workers drain; those that are not done after `seconds` are killed."""
         self._ending = True
@@ -294,6 +326,7 @@ class Supervisor:
                 if not worker.ready.is_set():
                     raise
                 log.error("worker %d cannot be started: %s", worker.index, error.strerror or error)  # noqa: TRY400
+                worker.listener = without_listening(worker.listener)
                 await self._back_off(worker)
                 continue
             if self._ending:
@@ -302,12 +335,15 @@ class Supervisor:
                 if not first_failure.done():
                     first_failure.set_result(exit_code)
                 return
+            if not worker.serves:
+                worker.listener = without_listening(worker.listener)
             await self._pause(worker, exit_code, loop.time() - began)
 
     async def _run(self, worker: _Worker) -> int:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         descriptors = (worker.listener.fileno(), theirs.fileno())
+        worker.serves = False
         slot = f"{worker.index},{len(self._workers)},{descriptors[0]},{descriptors[1]}"
         try:
             process = worker.process = await asyncio.create_subprocess_exec(
@@ -319,13 +355,19 @@ class Supervisor:
             theirs.close()
             if self._ending:
                 process.terminate()
-            handed = self._handed()
-            with suppress(OSError):
-                length = len(handed).to_bytes(LENGTH_BYTES, "big")
-                await asyncio.get_running_loop().sock_sendall(ours, length + handed)
-                async for message in _lines(ours):
-                    self._take(worker, ours, message)
-            return await process.wait()
+            handed, loop = self._handed(), asyncio.get_running_loop()
+            # The first start has no limit: its caller waits for it.
+            late = loop.call_later(self._start_seconds, self._late, worker) if worker.ready.is_set() else None
+            try:
+                with suppress(OSError):
+                    length = len(handed).to_bytes(LENGTH_BYTES, "big")
+                    await loop.sock_sendall(ours, length + handed)
+                    async for message in _lines(ours):
+                        self._take(worker, ours, message)
+                return await process.wait()
+            finally:
+                if late is not None:
+                    late.cancel()
         finally:
             worker.life_line = None
             for answer in worker.reloads.values():
@@ -336,11 +378,17 @@ class Supervisor:
 
     def _take(self, worker: _Worker, life_line: socket.socket, message: Mapping[str, Any]) -> None:
         if "ready" in message:
+            worker.serves = True
             worker.life_line = life_line
             worker.ready.set()
         answer = worker.reloads.get(message.get("reload", -1))
         if answer is not None and not answer.done():
             answer.set_result(message["refused"])
+
+    def _late(self, worker: _Worker) -> None:
+        if not worker.serves:
+            log.error("worker %d is not ready after %g s and is killed", worker.index, self._start_seconds)
+            self._signal(worker, signal.SIGKILL)
 
     async def _pause(self, worker: _Worker, exit_code: int, lived_seconds: float) -> None:
         process_id = worker.process.pid if worker.process else 0

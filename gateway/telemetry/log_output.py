@@ -50,7 +50,7 @@ class LogWriter:
     def __init__(self, descriptor: int = STANDARD_ERROR, *, queue_bytes: int = QUEUE_BYTES) -> None:
         self.counts = LogCounts()
         self._descriptor = descriptor
-        self._piece_bytes = PIPE_BYTES if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else FILE_BYTES
+        self._piece_bytes = PIPE_BYTES if _is_pipe(descriptor) else FILE_BYTES
         self._queue_bytes = queue_bytes
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
@@ -203,6 +203,14 @@ def _log_uncaught(uncaught: threading.ExceptHookArgs) -> None:
 def _log_exception(message: str, error: BaseException | None, traceback: TracebackType | None) -> None:
     info = (type(error), error, traceback) if error is not None else None
     logging.getLogger("gateway").error(message, exc_info=info)
+
+
+def _is_pipe(descriptor: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except OSError:
+        # It is closed: each line counts as lost.
+        return False
 
 
 def _lost_line(count: int) -> bytes:

@@ -286,6 +286,22 @@ def test_to_look_waits_for_no_change_and_makes_no_file(database, tmp_path, clock
     assert not (tmp_path / "absent").exists()
 
 
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_a_database_that_another_program_has_locked_is_opened_without_a_wait_for_it(
+    database, tmp_path, clock, mode
+):
+    database.add("alice")
+    database.close()
+    path = tmp_path / "state" / "recipients.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(f"PRAGMA journal_mode={mode}")
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        with closing(RecipientDatabase(path, now_ms=clock, create=False)) as second:
+            assert time.monotonic() - begun < 2
+            assert [record.name for record in second.list()] == ["alice"]
+
+
 def test_networks_are_replaced_whole(database):
     database.add("alice", networks=["192.0.2.0/24"])
     assert database.allow("alice", ["2001:db8::/32"]).networks == ("2001:db8::/32",)

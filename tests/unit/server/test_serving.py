@@ -269,6 +269,42 @@ def test_it_starts_in_under_a_second(gateway):
     assert min(taken) < 1, taken
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_without_standard_streams_writes_its_log_into_no_other_file(gateway, workers):
+    closed = 'exec "$0" -m gateway serve -c "$1" --workers "$2" <&- >&- 2>&-'
+    process = gateway.process = subprocess.Popen(
+        ["/bin/sh", "-c", closed, sys.executable, str(gateway.path), str(workers)],
+        env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+        cwd=PACKAGE,
+    )
+    try:
+        gateway.until(lambda: gateway.get("/readyz")[0] == 200, seconds=60)
+        files = [str(Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()) for descriptor in range(3)]
+        assert files == ["/dev/null"] * 3
+        assert gateway.shares() == (200, ["sales"])
+        for worker in children(process.pid):
+            assert str(Path(f"/proc/{worker}/fd/2").readlink()) == "/dev/null"
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_a_hang_up_during_the_start_ends_nothing():
+    code = """
+import os, signal, sys
+from gateway import __main__
+
+async def serve(path, *, workers):
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("went on")
+
+__main__.serve = serve
+sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
+"""
+    told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
+    assert told.stdout == b"went on\n"
+
+
 def test_a_server_does_not_load_what_only_other_commands_need():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
     told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)

@@ -294,6 +294,81 @@ async def test_a_worker_that_cannot_be_started_just_now_is_started_later(tmp_pat
         await supervisor.stop(seconds=20)
 
 
+FALTERING = (
+    """
+import os, pathlib, sys, time
+block = pathlib.Path(os.environ["BLOCK"])
+if block.exists():
+    time.sleep(float(block.read_text() or 0))
+    sys.exit(3)
+"""
+    + SERVER
+)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_slot_whose_worker_cannot_come_back_gets_no_connection(tmp_path, caplog, hangs):
+    block = tmp_path / "block"
+    listeners = bind("127.0.0.1", 0, 2)
+    url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
+    supervisor = Supervisor(
+        [sys.executable, "-P", "-c", FALTERING],
+        listeners,
+        environment={**os.environ, "BLOCK": str(block)},
+        start_seconds=6.0 if hangs else 60.0,
+    )
+    await supervisor.start()
+    try:
+        victim, other = supervisor.process_ids
+        block.write_text("600" if hangs else "")
+        os.kill(victim, signal.SIGKILL)
+        said = "is not ready after 6 s and is killed" if hangs else "ended with code 3"
+        async with asyncio.timeout(30):
+            while said not in caplog.text:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            for _ in range(40):
+                assert (await ask(url))["pid"] == other
+        block.unlink()
+        async with asyncio.timeout(60):
+            while {(await ask(url))["index"] for _ in range(20)} != {0, 1}:
+                await asyncio.sleep(0.05)
+    finally:
+        await supervisor.stop(seconds=20)
+
+
+async def test_a_hang_up_is_sent_to_workers_that_serve_alone(tmp_path):
+    block = tmp_path / "block"
+    listeners = bind("127.0.0.1", 0, 2)
+    supervisor = Supervisor(
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)" + FALTERING,
+        ],
+        listeners,
+        environment={**os.environ, "BLOCK": str(block)},
+    )
+    await supervisor.start()
+    try:
+        block.write_text("600")
+        victim, served = supervisor.process_ids
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            while len(supervisor.process_ids) < 2 or victim in supervisor.process_ids:
+                await asyncio.sleep(0.01)
+        starting = supervisor.process_ids[0]
+        supervisor.hang_up()
+        async with asyncio.timeout(30):
+            while served in supervisor.process_ids:
+                await asyncio.sleep(0.01)
+        assert starting in supervisor.process_ids
+    finally:
+        os.kill(starting, signal.SIGKILL)
+        await supervisor.stop(seconds=20)
+
+
 async def test_what_a_dead_worker_leaves_behind_keeps_nobody_from_its_successor():
     def full(_process_id):
         raise OSError(28, "No space left on device")

@@ -89,6 +89,16 @@ def test_lines_of_a_reader_that_is_gone_are_counted_as_lost():
     assert (writer.counts.written, writer.counts.lost) == (0, 2)
 
 
+def test_lines_for_a_descriptor_that_is_closed_are_counted_as_lost():
+    reader, descriptor = os.pipe()
+    os.close(reader)
+    os.close(descriptor)
+    writer = LogWriter(descriptor)
+    writer.put(b"one\ntwo\n")
+    writer.close()
+    assert (writer.counts.written, writer.counts.lost) == (0, 2)
+
+
 def test_a_pipe_that_does_not_block_gets_every_line():
     reader, descriptor = os.pipe()
     os.set_blocking(descriptor, False)
