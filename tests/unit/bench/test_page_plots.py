@@ -1,0 +1,26 @@
+"""The plots of the performance page, drawn again from its tables."""
+
+import importlib
+
+import pytest
+from run import ROOT
+from support.documentation import DOCS, page
+
+
+@pytest.fixture
+def plots(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module("page_plots")
+
+
+def test_the_profile_sums_up_to_what_the_page_says(plots) -> None:
+    stacks = plots.profile(page("performance"))
+    assert {name: round(sum(parts.values()) * 1e9) for name, parts in stacks.items()} == {
+        "hot": 360,
+        "cold": 900,
+    }
+
+
+def test_the_plot_is_that_of_the_table(plots) -> None:
+    kept = (DOCS / "images/profile.svg").read_text(encoding="utf-8")
+    assert kept == plots.profile_svg(page("performance")), "run: python bench/page_plots.py"
