@@ -11,13 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltalog::answer::{self, FilesRequest, LineOptions};
-use deltalog::hot::HotCache;
+use deltalog::column_cache::HotCache;
 use deltalog::ndjson::ResponseFormat;
-use deltalog::ndjson::chunk::{Buffers, NdjsonStream, Next, StreamOptions};
 use deltalog::pool::Pool;
+use deltalog::query::{self, FilesRequest, LineOptions};
 use deltalog::sign::{S3Options, Signer, SignerSet, SigningRoot};
 use deltalog::storage::Storage;
+use deltalog::stream::{Buffers, NdjsonStream, Next, StreamOptions};
 use deltalog::table::Table;
 
 const RUNS: usize = 7;
@@ -98,7 +98,7 @@ impl Bench {
         };
         let snapshot = table.latest(Duration::MAX, &self.pool).unwrap();
         let request = FilesRequest::default();
-        let files = answer::files(table, &snapshot, &request, signers, lines, &self.pool).unwrap();
+        let files = query::files(table, &snapshot, &request, signers, lines, &self.pool).unwrap();
         let mut stream =
             NdjsonStream::start(&self.pool, &self.buffers, Box::new(files), StreamOptions::default())
                 .unwrap();

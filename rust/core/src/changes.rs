@@ -8,6 +8,7 @@
 //! replica for as long as the commit is there.
 
 mod batches;
+mod groups;
 mod removed;
 mod survey;
 
@@ -17,9 +18,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::actions::{Metadata, Protocol};
+use crate::column_cache::Part;
 use crate::error::{Error, Result};
 use crate::history::monotonic;
-use crate::hot::Part;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
 use crate::snapshot::{At, Base, Snapshot};
@@ -232,8 +233,8 @@ impl Changes {
         Ok(())
     }
 
-    fn groups(&self, first: usize) -> batches::Groups {
-        batches::Groups::new(self.storage.clone(), self.root.clone(), Arc::clone(&self.commits), first)
+    fn groups(&self, first: usize) -> groups::Groups {
+        groups::Groups::new(self.storage.clone(), self.root.clone(), Arc::clone(&self.commits), first)
     }
 }
 

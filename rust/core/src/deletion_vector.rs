@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// The version of a deletion vector file, its first byte.
 const FILE_VERSION: u8 = 1;
 
+/// Rows that a vector may delete where they become a list. No data file holds more.
+pub const MAX_ROWS: u64 = 1 << 31;
+
 /// Before a vector in a file: its size. After it: its checksum.
 const SIZE_BYTES: usize = 4;
 

@@ -23,7 +23,7 @@ pub(crate) fn append_escaped(text: &str, out: &mut Vec<u8>) {
 /// many bytes that were.
 fn append_simple_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
     #[cfg(target_arch = "x86_64")]
-    if let Some(taken) = crate::wide::append_escaped_blocks(text, out) {
+    if let Some(taken) = crate::simd::append_escaped_blocks(text, out) {
         return taken;
     }
     append_simple_blocks_portably(text, out)
@@ -152,7 +152,7 @@ type UnescapeBlocks = fn(&[u8], &mut [u8]) -> (usize, usize);
 
 fn unescape_simple_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
-    let done = crate::wide::unescape_blocks(text, room).unwrap_or_default();
+    let done = crate::simd::unescape_blocks(text, room).unwrap_or_default();
     #[cfg(not(target_arch = "x86_64"))]
     let done = (0, 0);
     done

@@ -2,7 +2,7 @@
 
 use arrow_array::{Array, StringViewArray};
 
-use crate::digest::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
+use crate::hash::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
 
 /// How ids are made. These are the schemes of the reference server, so that clients' caches stay good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -92,7 +92,7 @@ pub(crate) fn has_parent_segment(path: &[u8]) -> bool {
 
 fn has_two_dots(path: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
-    let found = crate::wide::has_two_dots(path);
+    let found = crate::simd::has_two_dots(path);
     #[cfg(not(target_arch = "x86_64"))]
     let found = path.windows(2).any(|pair| pair == b"..");
     found
@@ -118,7 +118,7 @@ fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(
 /// How many bytes at the beginning of a block stand for themselves.
 fn plain_run(block: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
-    let run = crate::wide::url_plain_run(block);
+    let run = crate::simd::url_plain_run(block);
     #[cfg(not(target_arch = "x86_64"))]
     let run = plain_bytes(block);
     run

@@ -126,6 +126,12 @@ impl Pool {
         Ok(Self { shared, _lifetime: Some(lifetime) })
     }
 
+    /// The number of threads for this machine: one for each processor.
+    #[must_use]
+    pub fn default_threads() -> usize {
+        thread::available_parallelism().map_or(2, usize::from)
+    }
+
     /// How many steps run at a time.
     pub(crate) fn threads(&self) -> usize {
         self.shared.threads

@@ -16,9 +16,9 @@ use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, Rows, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
+use crate::column_cache::{Decoding, Part};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
-use crate::hot::{Decoding, Part};
 use crate::partition::{PartitionInterner, PartitionTimestamps};
 use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};

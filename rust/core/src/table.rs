@@ -4,7 +4,7 @@
 //! same look share it. A version that was seen is never taken back: a listing that comes late does not show a
 //! reader an older table.
 
-mod remembered;
+mod snapshot_cache;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
+use crate::column_cache::{HotCache, HotKey, Part};
 use crate::history::History;
-use crate::hot::{HotCache, HotKey, Part};
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
@@ -22,7 +22,7 @@ use crate::snapshot::{At, Base, Snapshot};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::{Error, Result};
-use remembered::Remembered;
+use snapshot_cache::Remembered;
 
 /// How old the last look may be for a version in memory to be found by its number: the table may have been made again
 /// in its place, which only a look finds.

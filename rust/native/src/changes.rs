@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use deltalog::Error;
-use deltalog::answer;
-use deltalog::ndjson::changes::{ChangeOptions, ChangePlace};
+use deltalog::query;
+use deltalog::query::changes::{ChangeOptions, ChangePlace};
 use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
@@ -104,7 +104,7 @@ impl Changes {
                 max_files: options.max_files,
             };
             let from = options.place.as_deref().map(ChangePlace::parse).transpose()?;
-            let source = answer::changes(
+            let source = query::changes(
                 &self.table,
                 &self.changes,
                 from,

@@ -1,13 +1,10 @@
 //! Deletion vectors for whoever reads data files: the Spark pipeline, the demo, tests.
 
-use deltalog::deletion_vector::{RoaringTreemap, decode_file, decode_inline, encode_file, rows};
+use deltalog::deletion_vector::{MAX_ROWS, RoaringTreemap, decode_file, decode_inline, encode_file, rows};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::run;
-
-/// Rows that a vector may delete here: they become a Python list, and no data file holds more.
-const MAX_ROWS: u64 = 1 << 31;
 
 /// Row indexes of a vector in a deletion vector file.
 #[pyfunction]

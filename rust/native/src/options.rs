@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use deltalog::answer::LineOptions;
-use deltalog::ndjson::chunk::StreamOptions;
-use deltalog::ndjson::coding::ContentCoding;
 use deltalog::ndjson::{IdScheme, ResponseFormat};
 use deltalog::predicate::Hints;
+use deltalog::query::LineOptions;
 use deltalog::sign::SignerSet;
+use deltalog::stream::ContentCoding;
+use deltalog::stream::StreamOptions;
 use deltalog::{Error, Result};
 use pyo3::prelude::*;
 

@@ -3,15 +3,12 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use deltalog::Result;
-use deltalog::hot::HotCache;
-use deltalog::ndjson::chunk::{Buffers, LineSource, NdjsonStream, StreamOptions};
+use deltalog::column_cache::{DEFAULT_CACHE_BYTES, HotCache};
 use deltalog::pool::Pool;
+use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use pyo3::prelude::*;
 
 use crate::stream::NdjsonChunks;
-
-/// Columns of hot tables and remembered versions unless `configure` says otherwise.
-const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 
 struct Shared {
     threads: Option<usize>,
@@ -38,17 +35,13 @@ fn with_shared<T>(use_shared: impl FnOnce(&mut Shared) -> T) -> T {
 
 impl Shared {
     fn pool(&self) -> Result<Pool> {
-        let threads = || self.threads.unwrap_or_else(available_threads);
+        let threads = || self.threads.unwrap_or_else(Pool::default_threads);
         self.pool.get_or_init(|| Pool::new(threads())).clone()
     }
 }
 
 pub(crate) fn pool() -> Result<Pool> {
     with_shared(|shared| shared.pool())
-}
-
-fn available_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 pub(crate) fn hot() -> Arc<HotCache> {

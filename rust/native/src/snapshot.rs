@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use deltalog::answer::{self, FilesRequest};
 use deltalog::explain::explain;
 use deltalog::predicate::{Hints, Predicate};
+use deltalog::query::{self, FilesRequest};
 use deltalog::scan::Place;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -15,9 +15,6 @@ use crate::options::{AnswerOptions, response_format_of};
 use crate::shared::{pool, start};
 use crate::stop::{Stop, or_never};
 use crate::stream::NdjsonChunks;
-
-/// Up to so many files an answer from memory is made on the thread that asks: about 30 µs of work.
-const FILES_OF_SMALL_TABLE: u64 = 64;
 
 /// One version of a table.
 #[pyclass(frozen, module = "gateway._native")]
@@ -114,7 +111,7 @@ impl Snapshot {
         let stop = or_never(stop);
         let head = run(py, || {
             let format = response_format_of(response_format)?;
-            answer::header(&self.table, &self.snapshot, format, with_version, history_shared, &stop)
+            query::header(&self.table, &self.snapshot, format, with_version, history_shared, &stop)
         })?;
         Ok(PyBytes::new(py, &head))
     }
@@ -142,7 +139,7 @@ impl Snapshot {
                 with_version,
                 stop: options.stop.clone(),
             };
-            let source = answer::files(
+            let source = query::files(
                 &self.table,
                 &self.snapshot,
                 &request,
@@ -150,10 +147,7 @@ impl Snapshot {
                 options.lines,
                 &pool()?,
             )?;
-            let is_small =
-                self.snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
-            let here = is_small && self.table.is_in_memory(&self.snapshot);
-            start(Box::new(source), options.stream(here))
+            start(Box::new(source), options.stream(query::is_made_inline(&self.table, &self.snapshot)))
         })
     }
 

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
-use deltalog::ndjson::chunk::{self, NdjsonStream, Next, Summary};
 use deltalog::scan::{Foreseen, Outcome};
+use deltalog::stream::{self, NdjsonStream, Next, Summary};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -15,7 +15,7 @@ use crate::errors::to_python;
 
 /// A piece of an answer, ends on a line.
 #[pyclass(frozen, module = "gateway._native")]
-pub(crate) struct Chunk(chunk::Chunk);
+pub(crate) struct Chunk(stream::Chunk);
 
 #[pymethods]
 impl Chunk {

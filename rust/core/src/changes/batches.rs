@@ -1,22 +1,20 @@
 //! The versions of a range, one after the other.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::groups::Groups;
 use super::removed::RemovedFiles;
-use super::{ChangeKind, Changes, GROUP_BYTES, GROUP_COMMITS, InForce, RangeCommit, range_commits};
+use super::{ChangeKind, Changes, InForce, RangeCommit};
 use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
 use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
 use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
-use crate::segment::{Listing, log_file_path};
 use crate::stop::Stop;
-use crate::storage::{PendingReads, Storage};
 
 /// Files of one kind that a version's answer has.
 #[derive(Debug)]
@@ -246,60 +244,5 @@ impl Iterator for ChangeBatches {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_version().transpose()
-    }
-}
-
-/// Commits read in groups, the next one on its way while one is worked on.
-#[derive(Debug)]
-pub(super) struct Groups {
-    storage: Storage,
-    root: String,
-    commits: Arc<[RangeCommit]>,
-    /// Behind the last commit that was asked for.
-    asked: usize,
-    pending: Option<(Range<usize>, PendingReads)>,
-}
-
-impl Groups {
-    pub(super) fn new(storage: Storage, root: String, commits: Arc<[RangeCommit]>, first: usize) -> Self {
-        Self { storage, root, commits, asked: first, pending: None }
-    }
-
-    /// The places of the group's commits and their contents.
-    pub(super) fn next(&mut self) -> Option<(Range<usize>, Vec<Result<Bytes>>)> {
-        let (group, reads) = match self.pending.take() {
-            Some(pending) => pending,
-            None => self.ask()?,
-        };
-        let contents = reads.wait();
-        self.pending = self.ask();
-        Some((group, contents))
-    }
-
-    /// If cleanup took the commit that `error` misses, what the log still has.
-    fn why_lost(&self, error: Error, starting_version: i64) -> Error {
-        if !matches!(error, Error::FileNotFound { .. }) {
-            return error;
-        }
-        let end = self.commits.last().map_or(starting_version, |commit| commit.version);
-        let again = Listing::read(&self.storage, &self.root, starting_version);
-        again.and_then(|listing| range_commits(&listing, starting_version, end)).err().unwrap_or(error)
-    }
-
-    fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {
-        let start = self.asked;
-        let mut bytes = 0;
-        let fits = self.commits.get(start..)?.iter().take(GROUP_COMMITS).take_while(|commit| {
-            // The first one is taken whatever its size.
-            let is_first = bytes == 0;
-            bytes += commit.file.size.max(1);
-            is_first || bytes <= GROUP_BYTES
-        });
-        let paths: Vec<_> = fits.map(|commit| log_file_path(&self.root, &commit.file.name)).collect();
-        if paths.is_empty() {
-            return None;
-        }
-        self.asked = start + paths.len();
-        Some((start..self.asked, self.storage.start_reads(paths)))
     }
 }

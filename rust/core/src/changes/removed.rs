@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
-use super::batches::Groups;
+use super::groups::Groups;
 use super::{ChangeKind, RangeCommit};
 use crate::actions::{FileBatch, PartitionTuple};
 use crate::checkpoint::ReadOptions;

@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::hot::HotCache;
+use crate::column_cache::HotCache;
 use crate::segment::log_file_path;
 use crate::stop::Stop;
 

@@ -12,8 +12,8 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_select::filter::{FilterBuilder, FilterPredicate};
 
 use super::kept_rows::Taken;
-use super::typed_column::TypedColumn;
-use super::typed_stats;
+use super::parquet::typed_column::TypedColumn;
+use super::parquet::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
 use crate::partition::{PartitionInterner, push_json_string};
 use crate::{Error, Result};

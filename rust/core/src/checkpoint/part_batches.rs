@@ -14,10 +14,11 @@ use parquet::file::reader::ChunkReader;
 
 use super::adds::{self, Adds};
 use super::kept_rows::{RowNumbers, Verdicts};
-use super::parquet_file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
-use super::row_group_bounds::TypedLeaves;
+use super::parquet::decoded_bytes;
+use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
+use super::parquet::row_group_bounds::TypedLeaves;
 use super::shared_interner::SharedInterner;
-use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions, decoded_bytes};
+use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};

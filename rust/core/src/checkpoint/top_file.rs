@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use parquet::file::reader::ChunkReader;
 
 use super::adds::string_entries;
-use super::parquet_file::{ParquetFile, has_values};
+use super::parquet::file::{ParquetFile, has_values};
 use crate::actions::{Metadata, Protocol};
 use crate::{Error, Result};
 

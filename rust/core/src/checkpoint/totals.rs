@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use super::adds::Adds;
 use super::json_file::JsonPieces;
 use super::kept_rows::RowNumbers;
-use super::parquet_file::{ParquetFile, has_values};
+use super::parquet::file::{ParquetFile, has_values};
 use super::{Checkpoint, Part};
 use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
 use crate::partition::PartitionInterner;

@@ -10,8 +10,8 @@ use super::row::{FileAction, FileNames, FileRow, append_member};
 use super::{delta, parquet};
 use crate::Result;
 use crate::actions::FileBatch;
-use crate::digest::GROUP;
 use crate::file_id::{Digest, FileId, FileIds, IdHasher, IdScheme};
+use crate::hash::GROUP;
 use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
 

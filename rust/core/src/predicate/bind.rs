@@ -5,10 +5,10 @@
 //! be larger than the truth (then it is not `exact`), never smaller.
 
 use super::expression::{ColumnName, Comparison, Expression, Literal, NumberKind, Pattern, PatternRest};
-use super::json::shown;
-use super::keys::{KeyType, compare_as, literal_spread};
-use super::number::{Number, Spread};
-use super::ranges::{Ranges, TextCut};
+use super::parse::json::shown;
+use super::values::keys::{KeyType, compare_as, literal_spread};
+use super::values::number::{Number, Spread};
+use super::values::ranges::{Ranges, TextCut};
 use crate::schema::{Column, DataType, PrimitiveType, StructType, Unresolved};
 
 /// A column of the schema that a predicate asks about.

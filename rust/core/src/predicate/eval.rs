@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::bind::{BoundColumn, Leaf, Set};
-use super::keys::{NAN_KEY, narrow};
 use super::plan::{MAY, MUST, Node, Plan, tuple_verdict};
-use super::ranges::{Ranges, TextHeads};
 use super::stats::{Bounds, Columns, NULLS, StatsCache, StatsColumn, VALUES};
+use super::values::keys::{NAN_KEY, narrow};
+use super::values::ranges::{Ranges, TextHeads};
 use crate::actions::{FileBatch, PartitionTuple};
 
 /// The verdicts of partition values, for each distinct tuple once. One for each predicate and pass over files.

@@ -5,8 +5,8 @@
 //! *must* be one.
 
 use super::bind::{Bound, BoundColumn, Leaf, Set};
-use super::keys::{KeyType, partition_spread};
-use super::ranges::Ranges;
+use super::values::keys::{KeyType, partition_spread};
+use super::values::ranges::Ranges;
 use crate::actions::PartitionTuple;
 
 /// The file may hold a row that matches.

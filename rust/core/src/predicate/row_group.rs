@@ -3,10 +3,10 @@
 use super::Predicate;
 use super::bind::{Bound, Leaf, Set};
 use super::eval::{Files, leaf_verdicts};
-use super::keys::partition_spread;
 use super::plan::{MAY, Node};
-use super::ranges::TextMax;
 use super::stats::of_one;
+use super::values::keys::partition_spread;
+use super::values::ranges::TextMax;
 use crate::checkpoint::{RowGroupBounds, ValueBounds};
 
 impl Predicate {

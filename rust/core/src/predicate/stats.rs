@@ -5,14 +5,16 @@
 //! too: they are those of all rows once written. A null count proves something only when it is zero or all
 //! (PROTOCOL, section Per-file Statistics).
 
+mod extract;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use self::extract::{ColumnStats, Extractor, FileStats};
 use super::bind::BoundColumn;
-use super::extract::{ColumnStats, Extractor, FileStats};
-use super::keys::{KeyType, Scalar, narrow, stats_spread};
-use super::number::HUGE;
-use super::ranges::{TextCut, TextMax, text_head};
+use super::values::keys::{KeyType, Scalar, narrow, stats_spread};
+use super::values::number::HUGE;
+use super::values::ranges::{TextCut, TextMax, text_head};
 use crate::actions::FileBatch;
 
 /// A row may be null.

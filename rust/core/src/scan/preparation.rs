@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::hot::HotColumns;
+use crate::column_cache::HotColumns;
 use crate::pool::{Pool, Task};
 use crate::predicate::Predicate;
 

@@ -13,7 +13,7 @@ use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
 use crate::segment::log_file_path;
-use crate::snapshot::At;
+use crate::snapshot::{At, CHECKPOINT_SOURCE};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::table::{ChangesRequest, Heading, Table};

@@ -5,7 +5,7 @@
 //! comes. Nothing is allocated per URL once the buffers have grown to the longest path.
 
 use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
-use crate::digest::{Block, Ending, GROUP, hex, outer_block};
+use crate::hash::{Block, Ending, GROUP, hex, outer_block};
 
 /// So many lengths of paths have a place of their own; a table with more has few files of each.
 const LENGTHS: usize = 8;

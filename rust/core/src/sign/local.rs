@@ -8,7 +8,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 
 use super::template::{NO_SIGNATURE, PathText, UrlTemplate};
-use crate::digest::{BLOCK_BYTES, Engine, HmacKey};
+use crate::hash::{BLOCK_BYTES, Engine, HmacKey};
 use crate::percent;
 use crate::{Error, Result};
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use super::template::{DigestText, NO_SIGNATURE, PathText, UrlTemplate};
-use crate::digest::{Engine, HmacKey, SHA256_INITIAL};
+use crate::hash::{Engine, HmacKey, SHA256_INITIAL};
 use crate::percent;
 use crate::{Error, Result};
 

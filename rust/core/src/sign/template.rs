@@ -3,7 +3,7 @@
 //! A signer prepares a [`UrlTemplate`] once per stream: the text around the object's path, and hash states that
 //! have already taken in whatever does not depend on the path.
 
-use crate::digest::{
+use crate::hash::{
     BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,
 };
 

@@ -1,8 +1,8 @@
 //! Files that are cut, flipped or of other types.
 
+use ::parquet::basic::Compression;
+use ::parquet::file::properties::WriterProperties;
 use arrow_schema::DataType;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 
 use super::*;
 use writer::{Log, add_fields, parquet, schema, schema_of};

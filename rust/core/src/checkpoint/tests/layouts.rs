@@ -1,8 +1,8 @@
 //! Every layout a checkpoint may have.
 
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{WriterProperties, WriterVersion};
-use parquet::schema::types::ColumnPath;
+use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::file::properties::{WriterProperties, WriterVersion};
+use ::parquet::schema::types::ColumnPath;
 
 use super::*;
 use writer::{Log, UUID, parquet, schema, schema_of};
@@ -83,8 +83,8 @@ fn prefix_coded_statistics_are_read_in_batches_of_as_much_text_as_others() {
         let properties = WriterProperties::builder()
             .set_writer_version(version)
             .set_dictionary_enabled(false)
-            .set_encoding(parquet::basic::Encoding::PLAIN)
-            .set_column_encoding(stats_column(), parquet::basic::Encoding::DELTA_BYTE_ARRAY)
+            .set_encoding(::parquet::basic::Encoding::PLAIN)
+            .set_column_encoding(stats_column(), ::parquet::basic::Encoding::DELTA_BYTE_ARRAY)
             .build();
         let (batches, text) = batches_of((0..20_000).map(stats), properties);
         assert!(batches < 30 && text <= 2 * BATCH_BYTES, "{batches} batches, {text} bytes");
@@ -93,7 +93,7 @@ fn prefix_coded_statistics_are_read_in_batches_of_as_much_text_as_others() {
 
 #[test]
 fn a_row_group_is_read_in_large_batches_again_behind_a_large_page() {
-    for encoding in [parquet::basic::Encoding::PLAIN, parquet::basic::Encoding::DELTA_BYTE_ARRAY] {
+    for encoding in [::parquet::basic::Encoding::PLAIN, ::parquet::basic::Encoding::DELTA_BYTE_ARRAY] {
         let stats = |number: usize| {
             let bytes = if (3000..3030).contains(&number) { 500_000 } else { 30 };
             format!(r#"{{"numRecords":{number},"minValues":"{}"}}"#, "x".repeat(bytes))
@@ -116,10 +116,10 @@ fn every_codec_and_page_version_gives_the_same_adds() {
     for compression in [
         Compression::UNCOMPRESSED,
         Compression::SNAPPY,
-        Compression::GZIP(parquet::basic::GzipLevel::default()),
+        Compression::GZIP(::parquet::basic::GzipLevel::default()),
         Compression::ZSTD(ZstdLevel::default()),
         Compression::LZ4_RAW,
-        Compression::BROTLI(parquet::basic::BrotliLevel::default()),
+        Compression::BROTLI(::parquet::basic::BrotliLevel::default()),
     ] {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
             for dictionary in [true, false] {

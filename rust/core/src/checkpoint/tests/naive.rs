@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use ::parquet::basic::{Compression, ZstdLevel};
+use ::parquet::file::properties::{WriterProperties, WriterVersion};
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
+use ::parquet::record::{Field, Row};
 use bytes::Bytes;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{WriterProperties, WriterVersion};
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::{Field, Row};
 use proptest::prelude::*;
 
 use super::*;
@@ -66,7 +66,7 @@ fn properties() -> impl Strategy<Value = WriterProperties> {
     let version = prop_oneof![Just(WriterVersion::PARQUET_1_0), Just(WriterVersion::PARQUET_2_0)];
     (1..60_usize, 1..40_usize, codec, version, any::<bool>(), any::<bool>()).prop_map(
         |(group_rows, page_rows, codec, version, dictionary, statistics)| {
-            use parquet::file::properties::EnabledStatistics;
+            use ::parquet::file::properties::EnabledStatistics;
             let level = if statistics { EnabledStatistics::Page } else { EnabledStatistics::None };
             WriterProperties::builder()
                 .set_max_row_group_row_count(Some(group_rows))

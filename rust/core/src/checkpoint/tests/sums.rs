@@ -1,6 +1,6 @@
 //! Totals are those of the stream, whatever is dead and however many threads sum up.
 
-use parquet::file::properties::WriterProperties;
+use ::parquet::file::properties::WriterProperties;
 
 use super::*;
 use writer::{Log, parquet, schema};

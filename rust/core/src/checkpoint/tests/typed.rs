@@ -1,7 +1,7 @@
 //! Checkpoints with typed columns instead of text.
 
+use ::parquet::file::properties::WriterProperties;
 use arrow_schema::{DataType, TimeUnit};
-use parquet::file::properties::WriterProperties;
 
 use super::*;
 use writer::{Log, add_fields, parquet, schema_of, struct_of};

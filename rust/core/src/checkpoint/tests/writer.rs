@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ::parquet::arrow::ArrowWriter;
+use ::parquet::file::properties::WriterProperties;
 use arrow_array::types::{
     ArrowPrimitiveType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type, TimestampMicrosecondType,
 };
@@ -11,8 +13,6 @@ use arrow_array::{
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
-use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
 use serde_json::Value;
 
 use crate::segment::{CheckpointFiles, CheckpointKind};

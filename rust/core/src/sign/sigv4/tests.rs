@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use sha2::Digest;
 
 use super::*;
-use crate::digest::slow_hex as hex;
+use crate::hash::slow_hex as hex;
 use crate::log_path::percent_decode;
 use crate::sign::{Signer, SignerSet, SigningRoot};
 

@@ -1,0 +1,12 @@
+//! One Parquet file of a checkpoint: its footer, its pages within bounds, its typed columns.
+
+mod column_bytes;
+pub(super) mod decoded_bytes;
+pub(super) mod file;
+mod footer;
+mod page_guard;
+mod page_meter;
+mod prefix_coded;
+pub(super) mod row_group_bounds;
+pub(super) mod typed_column;
+pub(super) mod typed_stats;

@@ -1,0 +1,190 @@
+//! The bytes of one column chunk, read ahead in windows and guarded.
+//!
+//! The Parquet reader asks for a page's header and then for its body; here both come from one window of the
+//! chunk, so a page costs less than one read of the store. Headers and bodies that would decompress to more than
+//! a page may have are refused ([`super::page_guard`]).
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
+use crate::Error;
+
+/// What is read at once where pages are smaller: one or two pages of every common writer. Less where there are many
+/// columns, but never less than a fraction of a page.
+const WINDOW_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
+/// A header with the page's minimum and maximum in it is longer than the usual 20 to 100 bytes.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// Where the store's own error is kept while the Parquet reader turns it into a string.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults(Arc<Mutex<Option<Error>>>);
+
+impl Faults {
+    pub(crate) fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn note(&self, error: &ParquetError) {
+        if let Some(error) = store_error(error) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        }
+    }
+}
+
+/// The crate's error inside a Parquet error, if reading and not the format was at fault.
+pub(crate) fn store_error(error: &ParquetError) -> Option<Error> {
+    match error {
+        ParquetError::External(source) => match source.downcast_ref::<Error>() {
+            Some(error) => Some(error.clone()),
+            None => source
+                .downcast_ref::<std::io::Error>()
+                .and_then(|error| error.get_ref()?.downcast_ref::<Error>().cloned()),
+        },
+        _ => None,
+    }
+}
+
+/// One column chunk of `R`.
+pub(crate) struct ColumnBytes<R> {
+    source: Arc<R>,
+    faults: Faults,
+    chunk: Range<u64>,
+    window: Mutex<Window>,
+    window_bytes: usize,
+    codec: Compression,
+    /// How many bytes of the page whose header was read last come before its compressed ones.
+    levels: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Window {
+    start: u64,
+    bytes: Bytes,
+}
+
+impl<R: ChunkReader> ColumnBytes<R> {
+    /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: what may be read at once.
+    pub(crate) fn new(
+        source: Arc<R>,
+        faults: Faults,
+        chunk: Range<u64>,
+        codec: Compression,
+        window_bytes: usize,
+    ) -> Self {
+        let window_bytes = window_bytes.clamp(*WINDOW_BYTES.start(), *WINDOW_BYTES.end());
+        let end = chunk.end.min(source.len());
+        let chunk = chunk.start..end;
+        let window = Mutex::default();
+        Self { source, faults, chunk, window, window_bytes, codec, levels: Arc::default() }
+    }
+
+    /// At least `least` bytes from `start` on, more if the window has them.
+    fn ahead(&self, start: u64, least: usize) -> Result<Bytes, ParquetError> {
+        let left = self.chunk.end.saturating_sub(start);
+        if start < self.chunk.start || least as u64 > left {
+            return Err(ParquetError::EOF("the column chunk ends inside of a page".to_owned()));
+        }
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let offset = start.checked_sub(window.start).map(|offset| offset as usize);
+        if let Some(offset) = offset.filter(|offset| offset.saturating_add(least) <= window.bytes.len()) {
+            return Ok(window.bytes.slice(offset..));
+        }
+        let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
+        let bytes = self.source.get_bytes(start, length).inspect_err(|error| self.faults.note(error))?;
+        *window = Window { start, bytes: bytes.clone() };
+        Ok(bytes)
+    }
+}
+
+impl<R: ChunkReader> Length for ColumnBytes<R> {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+}
+
+impl<R: ChunkReader> ChunkReader for ColumnBytes<R> {
+    type T = HeaderRead;
+
+    fn get_read(&self, start: u64) -> Result<HeaderRead, ParquetError> {
+        let left = self.chunk.end.saturating_sub(start).min(MAX_HEADER_BYTES as u64) as usize;
+        Ok(HeaderRead { bytes: self.ahead(start, left)?, checked: false, levels: Arc::clone(&self.levels) })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let body = self.ahead(start, length)?.slice(..length);
+        // A dictionary is sometimes read after the header of the page behind it; it has no levels.
+        let levels = [0, self.levels.load(Ordering::Relaxed)];
+        let fits =
+            |levels: &usize| body.get(*levels..).is_none_or(|body| inflates_to_a_page(self.codec, body));
+        if levels.iter().all(fits) { Ok(body) } else { Err(ParquetError::General(TOO_LARGE.to_owned())) }
+    }
+}
+
+/// A page header being read.
+pub(crate) struct HeaderRead {
+    bytes: Bytes,
+    checked: bool,
+    levels: Arc<AtomicUsize>,
+}
+
+impl Read for HeaderRead {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        // Not on creation: the Parquet reader also makes one where a page's body begins, and drops it unread.
+        if !self.checked {
+            let levels = check_page_header(&self.bytes).map_err(std::io::Error::other)?;
+            self.levels.store(levels, Ordering::Relaxed);
+            self.checked = true;
+        }
+        let length = buffer.len().min(self.bytes.len());
+        buffer[..length].copy_from_slice(&self.bytes.split_to(length));
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_inside_of_a_window_touch_the_source_once() {
+        struct Counting(Bytes, Mutex<Vec<(u64, usize)>>);
+        impl Length for Counting {
+            fn len(&self) -> u64 {
+                self.0.len() as u64
+            }
+        }
+        impl ChunkReader for Counting {
+            type T = bytes::buf::Reader<Bytes>;
+            fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+                self.0.get_read(start)
+            }
+            fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+                self.1.lock().unwrap().push((start, length));
+                self.0.get_bytes(start, length)
+            }
+        }
+        let data: Bytes = (0..3_000_000_u32).map(|byte| byte as u8).collect();
+        let source = Arc::new(Counting(data.clone(), Mutex::default()));
+        let column = ColumnBytes::new(
+            Arc::clone(&source),
+            Faults::default(),
+            100..2_500_000,
+            Compression::SNAPPY,
+            1 << 20,
+        );
+        assert_eq!(column.get_bytes(100, 10).unwrap(), data[100..110]);
+        assert_eq!(column.get_bytes(500_000, 500_000).unwrap(), data[500_000..1_000_000]);
+        assert_eq!(column.get_bytes(1_048_000, 2_000_000 - 1_048_000).unwrap(), data[1_048_000..2_000_000]);
+        assert!(column.get_bytes(2_499_999, 2).is_err());
+        assert!(column.get_bytes(99, 1).is_err());
+        assert_eq!(*source.1.lock().unwrap(), [(100, 1 << 20), (1_048_000, 1 << 20)]);
+    }
+}

@@ -1,0 +1,53 @@
+//! Cuts decoded rows by what they become.
+//!
+//! A dictionary holds a text once, however many rows refer to it; what is made of the rows (statistics escaped,
+//! written from typed columns, deletion vectors, lines) holds it for each of them.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch};
+
+/// What a number, a key and its quotes come to in statistics that are written from typed columns.
+const TYPED_VALUE_BYTES: usize = 48;
+
+/// The rows of a batch in pieces whose adds come to at most `limit` bytes of text each, or have one row.
+pub(crate) fn cut(batch: RecordBatch, limit: usize) -> Vec<RecordBatch> {
+    let bytes = add_bytes(&batch);
+    if bytes <= limit || batch.num_rows() <= 1 {
+        return vec![batch];
+    }
+    let pieces = bytes.div_ceil(limit).clamp(2, batch.num_rows());
+    let rows = batch.num_rows().div_ceil(pieces);
+    let starts = (0..batch.num_rows()).step_by(rows);
+    // The texts of one piece may be longer than those of another.
+    starts.flat_map(|start| cut(batch.slice(start, rows.min(batch.num_rows() - start)), limit)).collect()
+}
+
+/// Partition values are not counted: each of them is kept once.
+fn add_bytes(batch: &RecordBatch) -> usize {
+    let Some(add) = batch.column_by_name("add").and_then(|column| column.as_struct_opt()) else { return 0 };
+    let columns = add.fields().iter().zip(add.columns());
+    columns
+        .map(|(field, column)| match field.name().as_str() {
+            "partitionValues" | "partitionValues_parsed" => 0,
+            "stats_parsed" => {
+                (column.len() - column.null_count()) * typed_values(column) * TYPED_VALUE_BYTES
+                    + text_bytes(column)
+            }
+            _ => text_bytes(column),
+        })
+        .sum()
+}
+
+fn typed_values(column: &ArrayRef) -> usize {
+    column.as_struct_opt().map_or(1, |columns| columns.columns().iter().map(typed_values).sum())
+}
+
+fn text_bytes(column: &ArrayRef) -> usize {
+    if let Some(columns) = column.as_struct_opt() {
+        return columns.columns().iter().map(text_bytes).sum();
+    }
+    if let Some(texts) = column.as_string_view_opt() {
+        return texts.lengths().map(|length| length as usize).sum();
+    }
+    column.as_binary_view_opt().map_or(0, |texts| texts.lengths().map(|length| length as usize).sum())
+}

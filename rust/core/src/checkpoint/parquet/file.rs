@@ -1,0 +1,340 @@
+//! One Parquet file of a checkpoint: its footer, and its row groups as Arrow batches of chosen leaf columns.
+//!
+//! Strings come as views into the decompressed pages. Whatever is wrong with the file is an
+//! [`Error::CorruptLog`]; a store that fails keeps its own error.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
+use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
+use parquet::basic::Type as PhysicalType;
+use parquet::column::page::{PageIterator, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
+use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
+
+use super::column_bytes::{ColumnBytes, Faults, store_error};
+use super::footer;
+use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
+use super::prefix_coded::Levels;
+use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
+use crate::{Error, Result};
+
+/// A Parquet file whose footer is read.
+pub(crate) struct ParquetFile<R> {
+    name: Arc<str>,
+    source: Arc<R>,
+    metadata: Arc<ParquetMetaData>,
+    /// The file's Arrow schema with strings as views.
+    fields: Fields,
+}
+
+impl<R> Clone for ParquetFile<R> {
+    fn clone(&self) -> Self {
+        Self {
+            name: Arc::clone(&self.name),
+            source: Arc::clone(&self.source),
+            metadata: Arc::clone(&self.metadata),
+            fields: self.fields.clone(),
+        }
+    }
+}
+
+/// Leaf columns to read, by their places in the file's schema.
+pub(crate) struct Projection {
+    levels: FieldLevels,
+    leaves: usize,
+}
+
+/// What all columns of a row group read at once.
+const WINDOWS_BYTES: usize = 16 << 20;
+
+impl<R: ChunkReader + 'static> ParquetFile<R> {
+    /// `name`: the file's name for errors.
+    pub(crate) fn open(source: R, name: &str) -> Result<Self> {
+        let opened = without_panic(|| {
+            let metadata = footer::read(&source)?;
+            let schema = metadata.file_metadata().schema_descr();
+            let inferred = parquet_to_arrow_schema(schema, None)?;
+            let mut types = WantedTypes { leaves: schema.columns().iter() };
+            let fields = types.fields(&inferred.fields, false);
+            Ok((metadata, fields))
+        });
+        let (metadata, fields) = opened.map_err(|error| from_parquet(name, &error))?;
+        check_rows(name, &metadata)?;
+        Ok(Self { name: name.into(), source: Arc::new(source), metadata: Arc::new(metadata), fields })
+    }
+
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    pub(crate) fn row_groups(&self) -> &[RowGroupMetaData] {
+        self.metadata.row_groups()
+    }
+
+    /// The places of the leaf columns whose paths `wanted` accepts.
+    pub(crate) fn leaves(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<usize> {
+        let columns = self.schema().columns();
+        let is_wanted = |place: &usize| wanted(columns[*place].path().parts());
+        (0..columns.len()).filter(is_wanted).collect()
+    }
+
+    pub(crate) fn leaf_path(&self, leaf: usize) -> &[String] {
+        self.schema().columns()[leaf].path().parts()
+    }
+
+    /// The Arrow field of a leaf that is reached through structs alone.
+    pub(crate) fn struct_leaf(&self, leaf: usize) -> Option<&Field> {
+        let (last, parents) = self.leaf_path(leaf).split_last()?;
+        let mut fields = &self.fields;
+        for parent in parents {
+            let DataType::Struct(children) = fields.find(parent)?.1.data_type() else { return None };
+            fields = children;
+        }
+        fields.find(last).map(|(_, field)| &**field)
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaDescriptor {
+        self.metadata.file_metadata().schema_descr()
+    }
+
+    pub(crate) fn project(&self, leaves: &[usize]) -> Result<Projection> {
+        let schema = self.schema();
+        let mask = ProjectionMask::leaves(schema, leaves.iter().copied());
+        let levels = without_panic(|| parquet_to_arrow_field_levels(schema, mask, Some(&self.fields)));
+        let levels = levels.map_err(|error| from_parquet(&self.name, &error))?;
+        Ok(Projection { levels, leaves: leaves.len() })
+    }
+
+    /// Rows of a batch of these columns that come to [`BATCH_BYTES`] of pages, as far as the footer tells.
+    pub(crate) fn batch_rows(&self, row_group: usize, leaves: &[usize]) -> usize {
+        let row_group = self.metadata.row_group(row_group);
+        let columns = leaves.iter().map(|leaf| row_group.column(*leaf).uncompressed_size().max(0) as u64);
+        let bytes = columns.fold(1, u64::saturating_add);
+        let rows = (row_group.num_rows().max(0) as u64).saturating_mul(BATCH_BYTES as u64) / bytes;
+        rows.clamp(1, BATCH_ROWS as u64) as usize
+    }
+
+    /// The rows of a row group, or those that `selection` chooses, as batches of at most `batch_rows`.
+    pub(crate) fn read(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<RowGroupReader> {
+        self.read_within(row_group, projection, batch_rows, selection, None)
+    }
+
+    /// The same. A batch that holds far more than [`BATCH_BYTES`] fails, unless it is of one row: see
+    /// [`RowGroupReader::is_too_large`].
+    pub(crate) fn read_bounded(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+    ) -> Result<RowGroupReader> {
+        let limit = BatchLimit { rows: batch_rows, bytes: 2 * BATCH_BYTES };
+        self.read_within(row_group, projection, batch_rows, selection, Some(limit).filter(|_| batch_rows > 1))
+    }
+
+    fn read_within(
+        &self,
+        row_group: usize,
+        projection: &Projection,
+        batch_rows: usize,
+        selection: Option<RowSelection>,
+        limit: Option<BatchLimit>,
+    ) -> Result<RowGroupReader> {
+        let faults = Faults::default();
+        let meter = Arc::new(PageMeter::default());
+        let pages = RowGroupPages {
+            source: &self.source,
+            metadata: &self.metadata,
+            row_group,
+            faults: &faults,
+            meter: &meter,
+            limit,
+            window_bytes: WINDOWS_BYTES / projection.leaves.max(1),
+        };
+        let inner = without_panic(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(
+                &projection.levels,
+                &pages,
+                batch_rows,
+                selection,
+            )
+        })
+        .map_err(|error| from_parquet(&self.name, &error))?;
+        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), faults, meter })
+    }
+}
+
+/// The batches of one row group.
+pub(crate) struct RowGroupReader {
+    inner: Option<ParquetRecordBatchReader>,
+    name: Arc<str>,
+    faults: Faults,
+    meter: Arc<PageMeter>,
+}
+
+impl RowGroupReader {
+    /// Whether the reader ended since a batch of so many rows holds too much.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.meter.has_exceeded()
+    }
+
+    /// What it holds between two batches, in bytes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.meter.held_bytes()
+    }
+}
+
+impl Iterator for RowGroupReader {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let inner = self.inner.as_mut()?;
+        self.meter.next_batch();
+        let batch = without_panic(|| Ok(inner.next().transpose()?)).transpose()?;
+        Some(batch.map_err(|error| {
+            // What a reader says after its first error, or that it would panic again, is worth nothing.
+            self.inner = None;
+            self.faults.take().unwrap_or_else(|| from_parquet(&self.name, &error))
+        }))
+    }
+}
+
+/// Hands the column chunks of one row group to the Arrow reader.
+struct RowGroupPages<'a, R> {
+    source: &'a Arc<R>,
+    metadata: &'a ParquetMetaData,
+    row_group: usize,
+    faults: &'a Faults,
+    meter: &'a Arc<PageMeter>,
+    limit: Option<BatchLimit>,
+    /// What a column reads at once.
+    window_bytes: usize,
+}
+
+impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
+    fn num_rows(&self) -> usize {
+        self.metadata.row_group(self.row_group).num_rows() as usize
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
+        let column = self.metadata.row_group(self.row_group).column(leaf);
+        let (start, length) = column.byte_range();
+        let chunk = start..start.saturating_add(length);
+        let (source, faults) = (Arc::clone(self.source), self.faults.clone());
+        let bytes = ColumnBytes::new(source, faults, chunk, column.compression(), self.window_bytes);
+        let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
+        let descriptor = column.column_descr();
+        let levels = Levels {
+            has_definitions: descriptor.max_def_level() > 0,
+            has_repetitions: descriptor.max_rep_level() > 0,
+        };
+        let pages = MeteredPages::new(pages, Arc::clone(self.meter), levels, self.limit);
+        Ok(Box::new(OnePageReader(Some(Box::new(pages)))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(std::iter::once(self.metadata.row_group(self.row_group)))
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        self.metadata
+    }
+}
+
+struct OnePageReader(Option<Box<dyn PageReader>>);
+
+impl Iterator for OnePageReader {
+    type Item = Result<Box<dyn PageReader>, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(Ok)
+    }
+}
+
+impl PageIterator for OnePageReader {}
+
+/// The Parquet reader asserts what its format promises (offsets that are not negative, levels that fit their
+/// bit width), so a damaged file can make it panic. It only ever sees its own buffers: nothing of ours is
+/// left half changed.
+pub(crate) fn without_panic<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(ParquetError::General("it breaks the Parquet format".to_owned())))
+}
+
+fn from_parquet(name: &str, error: &ParquetError) -> Error {
+    store_error(error).unwrap_or_else(|| Error::corrupt(name, error.to_string()))
+}
+
+/// A place in a file is a `u32`.
+fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
+    let rows = metadata
+        .row_groups()
+        .iter()
+        .try_fold(0_u32, |rows, row_group| rows.checked_add(u32::try_from(row_group.num_rows()).ok()?));
+    match rows {
+        Some(_) => Ok(()),
+        None => Err(Error::corrupt(name, "it says that it has an impossible number of rows")),
+    }
+}
+
+/// Whether a column chunk may hold a value, as far as its statistics tell.
+pub(crate) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
+    null_count(row_group, leaf).is_none_or(|nulls| nulls < row_group.column(leaf).num_values())
+}
+
+/// How many values of a column chunk are null, if its statistics tell.
+pub(crate) fn null_count(row_group: &RowGroupMetaData, leaf: usize) -> Option<i64> {
+    let statistics = row_group.column(leaf).statistics()?;
+    i64::try_from(statistics.null_count_opt()?).ok()
+}
+
+/// The Arrow types to read a file's columns as.
+struct WantedTypes<'a> {
+    /// The leaves behind the fields, in the same order.
+    leaves: std::slice::Iter<'a, ColumnDescPtr>,
+}
+
+impl WantedTypes<'_> {
+    fn fields(&mut self, fields: &Fields, typed: bool) -> Fields {
+        fields.iter().map(|field| self.field(field, typed)).collect()
+    }
+
+    /// Strings as views. Old writers leave out that a column of bytes is a string; outside of the typed
+    /// columns every one is.
+    fn field(&mut self, field: &FieldRef, typed: bool) -> FieldRef {
+        let typed = typed || matches!(field.name().as_str(), "stats_parsed" | "partitionValues_parsed");
+        let data_type = match field.data_type() {
+            DataType::Struct(children) => DataType::Struct(self.fields(children, typed)),
+            DataType::Map(entries, sorted) => DataType::Map(self.field(entries, typed), *sorted),
+            DataType::List(item) => DataType::List(self.field(item, typed)),
+            leaf => self.leaf(leaf, typed),
+        };
+        Arc::new(Field::clone(field).with_data_type(data_type))
+    }
+
+    fn leaf(&mut self, inferred: &DataType, typed: bool) -> DataType {
+        let physical_type = self.leaves.next().map(|leaf| leaf.physical_type());
+        match inferred {
+            DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
+            DataType::Binary | DataType::LargeBinary if !typed => DataType::Utf8View,
+            // Spark's timestamps: instants, and as nanoseconds they would end in 2262.
+            _ if physical_type == Some(PhysicalType::INT96) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
+            other => other.clone(),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A Parquet file's footer, checked before it is decoded.
+//!
+//! Readers build the schema by recursion, so a footer that nests groups without end would overflow the stack,
+//! which no error handling survives. Checkpoints nest as deep as the statistics of the table's own schema.
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::ChunkReader;
+
+/// Spark stops at far fewer levels.
+const MAX_SCHEMA_DEPTH: usize = 200;
+
+/// Reads and decodes the footer.
+pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<ParquetMetaData, ParquetError> {
+    let footer = bytes(source)?;
+    match schema_depth(&footer) {
+        Some(depth) if depth <= MAX_SCHEMA_DEPTH => ParquetMetaDataReader::decode_metadata(&footer),
+        Some(_) => Err(ParquetError::General("its schema is nested too deeply".to_owned())),
+        None => Err(ParquetError::General("its footer is malformed".to_owned())),
+    }
+}
+
+/// The footer is followed by its length and a magic number.
+fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
+    const TAIL_BYTES: u64 = 8;
+    let cut = || ParquetError::General("it does not end as a Parquet file does".to_owned());
+    let end = source.len().checked_sub(TAIL_BYTES).ok_or_else(cut)?;
+    let tail = source.get_bytes(end, TAIL_BYTES as usize)?;
+    let (length, magic) = tail.split_first_chunk().ok_or_else(cut)?;
+    let length = u32::from_le_bytes(*length);
+    let start = end.checked_sub(u64::from(length)).filter(|_| magic == b"PAR1").ok_or_else(cut)?;
+    source.get_bytes(start, length as usize)
+}
+
+/// How deep `FileMetaData.schema` nests (parquet.thrift): a list of elements in depth-first order, each with the
+/// number of its children.
+fn schema_depth(footer: &[u8]) -> Option<usize> {
+    const SCHEMA: i64 = 2;
+    const NUM_CHILDREN: i64 = 5;
+    let mut thrift = Thrift { rest: footer };
+    let mut id = 0;
+    while let Some(kind) = thrift.field(&mut id)? {
+        if (id, kind) != (SCHEMA, Thrift::LIST) {
+            thrift.skip(kind, MAX_SKIPPED_DEPTH)?;
+            continue;
+        }
+        let (elements, element_kind) = thrift.list()?;
+        if element_kind != Thrift::STRUCT {
+            return None;
+        }
+        let mut open: Vec<i64> = Vec::new();
+        let mut depth = 0;
+        for _ in 0..elements {
+            let mut children = 0;
+            let mut id = 0;
+            while let Some(kind) = thrift.field(&mut id)? {
+                if (id, kind) == (NUM_CHILDREN, Thrift::I32) {
+                    children = thrift.zigzag()?;
+                } else {
+                    thrift.skip(kind, MAX_SKIPPED_DEPTH)?;
+                }
+            }
+            while open.last() == Some(&0) {
+                open.pop();
+            }
+            if let Some(left) = open.last_mut() {
+                *left -= 1;
+            }
+            if children > 0 {
+                open.push(children);
+                depth = depth.max(open.len());
+            }
+        }
+        return Some(depth);
+    }
+    None
+}
+
+/// Unknown fields nest less than this.
+const MAX_SKIPPED_DEPTH: usize = 32;
+
+/// Thrift's compact protocol. `None` is a broken or cut one.
+struct Thrift<'a> {
+    rest: &'a [u8],
+}
+
+impl Thrift<'_> {
+    const I32: u8 = 5;
+    const LIST: u8 = 9;
+    const STRUCT: u8 = 12;
+
+    /// The type of the next field of a struct, whose id is put into `id`; the inner `None` is the struct's end.
+    #[allow(clippy::option_option)] // broken, ended, or a field
+    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
+        let header = self.byte()?;
+        if header == 0 {
+            return Some(None);
+        }
+        *id = match header >> 4 {
+            0 => self.zigzag()?,
+            delta => id.checked_add(i64::from(delta))?,
+        };
+        Some(Some(header & 0xf))
+    }
+
+    /// The length and the type of the elements.
+    fn list(&mut self) -> Option<(u64, u8)> {
+        let header = self.byte()?;
+        let length = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
+        Some((length, header & 0xf))
+    }
+
+    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match kind {
+            // Booleans are in the field's header.
+            1 | 2 => {}
+            3 => _ = self.byte()?,
+            4..=6 => _ = self.varint()?,
+            7 => self.rest = self.rest.get(8..)?,
+            8 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                self.rest = self.rest.get(length..)?;
+            }
+            9 | 10 => {
+                let (length, kind) = self.list()?;
+                for _ in 0..length {
+                    self.skip_element(kind, depth)?;
+                }
+            }
+            11 => {
+                let length = self.varint()?;
+                let kinds = if length > 0 { self.byte()? } else { 0 };
+                for _ in 0..length {
+                    self.skip_element(kinds >> 4, depth)?;
+                    self.skip_element(kinds & 0xf, depth)?;
+                }
+            }
+            12 => {
+                let mut id = 0;
+                while let Some(kind) = self.field(&mut id)? {
+                    self.skip(kind, depth)?;
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// In a list a boolean is a byte.
+    fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
+        if matches!(kind, 1 | 2) { self.byte().map(|_| ()) } else { self.skip(kind, depth) }
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn zigzag(&mut self) -> Option<i64> {
+        let value = self.varint()?;
+        Some((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A footer with groups in groups: `version`, then `schema` with a name and one child each.
+    fn nested(depth: usize) -> Bytes {
+        let mut footer = vec![0x15, 0x02, 0x19, 0xfc];
+        let mut length = depth + 1;
+        while length > 0x7f {
+            footer.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        footer.push(length as u8);
+        footer.extend([0x48, 1, b'r', 0x15, 0x02, 0x00]);
+        for _ in 1..depth {
+            footer.extend([0x35, 0x02, 0x18, 1, b'g', 0x15, 0x02, 0x00]);
+        }
+        footer.extend([0x15, 0x02, 0x25, 0x02, 0x18, 1, b'l', 0x00]);
+        // num_rows, row_groups
+        footer.extend([0x16, 0x00, 0x19, 0x0c, 0x00]);
+        let length = (footer.len() as u32).to_le_bytes();
+        [b"PAR1", &footer[..], &length, b"PAR1"].concat().into()
+    }
+
+    #[test]
+    fn a_schema_that_nests_without_end_is_refused_before_the_stack_overflows() {
+        for depth in [1, 2, 100, MAX_SCHEMA_DEPTH] {
+            let metadata = read(&nested(depth)).unwrap();
+            assert_eq!(metadata.file_metadata().schema_descr().column(0).path().parts().len(), depth);
+        }
+        for depth in [MAX_SCHEMA_DEPTH + 1, 1_000_000] {
+            let error = read(&nested(depth)).unwrap_err();
+            assert!(error.to_string().contains("nested too deeply"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_footer_that_is_cut_is_malformed() {
+        let whole = nested(3);
+        let footer = bytes(&whole).unwrap();
+        assert_eq!(schema_depth(&footer), Some(3));
+        for length in 0..24 {
+            assert_eq!(schema_depth(&footer[..length]), None, "{length}");
+        }
+        for length in 0..whole.len() {
+            assert!(read(&whole.slice(..length)).is_err());
+        }
+    }
+}

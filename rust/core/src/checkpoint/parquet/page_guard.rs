@@ -1,0 +1,169 @@
+//! No page decompresses to more than a ceiling: a page is the unit of memory of everything above.
+//!
+//! A header says what its body decompresses to, and most codecs write no byte more. Those that would go on are
+//! inflated once to nowhere, if the body is long enough to be a danger at all.
+
+use std::io::Read;
+
+use parquet::basic::Compression;
+
+/// What a page may decompress to. Writers close a page at 1 MiB or 20,000 rows, but look only every 100 rows:
+/// a wide table's statistics of 1 MiB a file make honest pages of 100 MiB.
+const MAX_PAGE_BYTES: usize = 256 << 20;
+pub(crate) const TOO_LARGE: &str = "a page is too large";
+
+/// Checks a header (parquet.thrift, `PageHeader`): how many bytes of levels precede what is compressed.
+///
+/// It begins with three required i32: its type and the sizes of the body, uncompressed and compressed. Every
+/// writer's thrift puts the fields in order.
+pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
+    let mut fields = Fields { rest: header };
+    let (Some(_type), Some(uncompressed), Some(compressed)) = (fields.int(), fields.int(), fields.int())
+    else {
+        return Err("a page header is malformed");
+    };
+    let fits = |size: i64| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
+    if !fits(uncompressed) || !fits(compressed) {
+        return Err(TOO_LARGE);
+    }
+    Ok(fields.levels_of_v2().and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
+}
+
+/// Whether a page's compressed bytes stay under the ceiling. Bytes that are none of the codec's do.
+pub(crate) fn inflates_to_a_page(codec: Compression, body: &[u8]) -> bool {
+    /// What one byte of deflate or of LZ4 can become at most.
+    const MAX_DEFLATE_RATIO: usize = 1032;
+    const MAX_LZ4_RATIO: usize = 255;
+    match codec {
+        Compression::GZIP(_) if body.len() > MAX_PAGE_BYTES / MAX_DEFLATE_RATIO => {
+            stays_under_the_ceiling(flate2::read::MultiGzDecoder::new(body))
+        }
+        Compression::BROTLI(_) => stays_under_the_ceiling(brotli::Decompressor::new(body, 4096)),
+        // The reader's last guess at this ambiguous codec are frames, which alone are not bounded.
+        Compression::LZ4 if body.len() > MAX_PAGE_BYTES / MAX_LZ4_RATIO => !is_lz4_frame(body),
+        _ => true,
+    }
+}
+
+fn stays_under_the_ceiling(mut inflated: impl Read) -> bool {
+    let mut buffer = vec![0; 64 << 10];
+    let mut total = 0;
+    while total <= MAX_PAGE_BYTES {
+        match inflated.read(&mut buffer) {
+            Ok(0) | Err(_) => return true,
+            Ok(length) => total += length,
+        }
+    }
+    false
+}
+
+fn is_lz4_frame(body: &[u8]) -> bool {
+    body.first_chunk()
+        .is_some_and(|magic| matches!(u32::from_le_bytes(*magic), 0x184d_2204 | 0x184d_2a50..=0x184d_2a5f))
+}
+
+/// Fields of thrift's compact protocol, each with the next id.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl Fields<'_> {
+    /// The next field, if it has the next id and is an i32 (or an enum).
+    fn int(&mut self) -> Option<i64> {
+        self.rest = self.rest.strip_prefix(&[0x15])?;
+        self.varint()
+    }
+
+    fn varint(&mut self) -> Option<i64> {
+        let mut value = 0_u64;
+        for (position, byte) in self.rest.iter().take(5).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * position);
+            if byte & 0x80 == 0 {
+                self.rest = self.rest.get(position + 1..)?;
+                return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+            }
+        }
+        None
+    }
+
+    /// The lengths of both kinds of levels, if `data_page_header_v2` is what comes next.
+    fn levels_of_v2(&mut self) -> Option<i64> {
+        const STRUCT: u8 = 0xc;
+        let mut id = 3;
+        if self.rest.first() == Some(&0x15) {
+            // The checksum.
+            self.int()?;
+            id = 4;
+        }
+        let (field, rest) = self.rest.split_first()?;
+        if (id + (field >> 4), field & 0xf) != (8, STRUCT) {
+            return None;
+        }
+        self.rest = rest;
+        let [_values, _nulls, _rows, _encoding] = [self.int()?, self.int()?, self.int()?, self.int()?];
+        Some(self.int()? + self.int()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_page_header_is_believed_up_to_the_ceiling_only() {
+        // type 0, uncompressed 2000 = zigzag 4000, compressed 1000 = zigzag 2000
+        let honest = [0x15, 0x00, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f, 0x2c];
+        assert_eq!(check_page_header(&honest), Ok(0));
+        // uncompressed i32::MAX
+        let huge = [0x15, 0x00, 0x15, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0x15, 0xd0, 0x0f];
+        assert_eq!(check_page_header(&huge), Err(TOO_LARGE));
+        let negative = [0x15, 0x00, 0x15, 0x01, 0x15, 0xd0, 0x0f];
+        assert_eq!(check_page_header(&negative), Err(TOO_LARGE));
+        for end in 0..8 {
+            assert_eq!(check_page_header(&honest[..end]), Err("a page header is malformed"));
+        }
+    }
+
+    #[test]
+    fn the_levels_of_a_second_version_page_are_found_with_and_without_a_checksum() {
+        let begin = [0x15, 0x06, 0x15, 0xa0, 0x1f, 0x15, 0xd0, 0x0f];
+        // values, nulls, rows, encoding, 3 bytes of definition and 5 of repetition levels
+        let inner = [0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15, 10, 0x00];
+        assert_eq!(check_page_header(&[&begin[..], &[0x5c], &inner].concat()), Ok(8));
+        assert_eq!(check_page_header(&[&begin[..], &[0x15, 0xff, 0x7f, 0x4c], &inner].concat()), Ok(8));
+        // data_page_header, the first version's
+        assert_eq!(check_page_header(&[&begin[..], &[0x2c], &inner].concat()), Ok(0));
+    }
+
+    fn gzip(content: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_body_that_inflates_beyond_the_ceiling_is_refused() {
+        let zeros = vec![0; MAX_PAGE_BYTES];
+        let gzip_codec = Compression::GZIP(parquet::basic::GzipLevel::default());
+        let at_the_ceiling = gzip(&zeros);
+        assert!(inflates_to_a_page(gzip_codec, &at_the_ceiling));
+        assert!(!inflates_to_a_page(gzip_codec, &[at_the_ceiling, gzip(b"more")].concat()));
+        assert!(
+            inflates_to_a_page(gzip_codec, &vec![7; 1 << 20]),
+            "what is no gzip is refused by its reader"
+        );
+
+        let brotli_codec = Compression::BROTLI(parquet::basic::BrotliLevel::default());
+        let mut bomb = Vec::new();
+        brotli::CompressorWriter::new(&mut bomb, 4096, 1, 22).write_all(&[zeros, vec![0]].concat()).unwrap();
+        assert!(bomb.len() < MAX_PAGE_BYTES / 100);
+        assert!(!inflates_to_a_page(brotli_codec, &bomb));
+        assert!(inflates_to_a_page(brotli_codec, b"no brotli"));
+
+        let frame = [&0x184d_2204_u32.to_le_bytes()[..], &vec![0; 2 << 20]].concat();
+        assert!(!inflates_to_a_page(Compression::LZ4, &frame));
+        assert!(inflates_to_a_page(Compression::LZ4, &frame[..100]));
+    }
+}

@@ -1,0 +1,231 @@
+//! What the footer says about all adds of a row group at once.
+//!
+//! A typed column of a checkpoint has the least and the greatest value of each row group in the footer. The
+//! least of the files' minima bounds them all, so a filter can drop a row group unread. That helps only where
+//! a checkpoint is clustered; nothing depends on it.
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, Field};
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::ChunkReader;
+
+use super::file::{ParquetFile, null_count, without_panic};
+use super::typed_column::TypedColumn;
+use crate::partition::push_json_string;
+
+/// Bounds that hold for every file of a row group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RowGroupBounds {
+    /// For each partition column, in the order of `metaData.partitionColumns`; `None` where nothing is known.
+    pub partition_values: Vec<Option<ValueBounds>>,
+    /// A `stats` object with `minValues`, `maxValues` and `nullCount` that hold for all files, keyed by physical
+    /// names; leaves of which nothing is known are absent.
+    pub stats: Option<String>,
+}
+
+/// The values of one partition column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueBounds {
+    /// No value is less, in the order of the column's type; serialized as a partition value.
+    pub min: String,
+    /// No value is greater.
+    pub max: String,
+    /// Whether some may be null.
+    pub has_nulls: bool,
+}
+
+/// The typed leaf columns of a part.
+#[derive(Debug, Default)]
+pub(crate) struct TypedLeaves {
+    path: Option<usize>,
+    /// In the order of the partition columns.
+    partition_values: Vec<Option<Leaf>>,
+    /// With their paths below `stats_parsed`.
+    stats: Vec<(Vec<String>, Leaf)>,
+}
+
+#[derive(Debug)]
+struct Leaf {
+    index: usize,
+    field: Field,
+}
+
+impl TypedLeaves {
+    pub(crate) fn of<R: ChunkReader + 'static>(
+        file: &ParquetFile<R>,
+        partition_columns: &[Box<str>],
+    ) -> Self {
+        let leaf = |index: usize| {
+            let field = file.struct_leaf(index)?.clone();
+            // NaN is in no bound.
+            let is_ordered =
+                !matches!(field.data_type(), DataType::Float32 | DataType::Float64 | DataType::Binary);
+            is_ordered.then_some(Leaf { index, field })
+        };
+        let mut leaves = Self {
+            path: file.leaves(|path| path == ["add", "path"]).first().copied(),
+            partition_values: partition_columns.iter().map(|_| None).collect(),
+            stats: Vec::new(),
+        };
+        let is_typed = |path: &[String]| {
+            path.first().is_some_and(|action| action == "add")
+                && path
+                    .get(1)
+                    .is_some_and(|field| field == "stats_parsed" || field == "partitionValues_parsed")
+        };
+        for index in file.leaves(is_typed) {
+            match file.leaf_path(index) {
+                [_, typed, column] if typed == "partitionValues_parsed" => {
+                    // A partition value may be of any time zone; the typed instant has taken one for it.
+                    let is_certain =
+                        |leaf: &Leaf| !matches!(leaf.field.data_type(), DataType::Timestamp(_, Some(_)));
+                    if let Some(place) = partition_columns.iter().position(|name| **name == *column) {
+                        leaves.partition_values[place] = leaf(index).filter(is_certain);
+                    }
+                }
+                [_, typed, rest @ ..] if typed == "stats_parsed" => {
+                    leaves.stats.extend(leaf(index).map(|leaf| (rest.to_vec(), leaf)));
+                }
+                _ => {}
+            }
+        }
+        leaves
+    }
+
+    /// `None` where the footer bounds nothing.
+    pub(crate) fn bounds<R: ChunkReader + 'static>(
+        &self,
+        file: &ParquetFile<R>,
+        row_group: usize,
+    ) -> Option<RowGroupBounds> {
+        // A footer's bounds are bytes that nobody has checked.
+        without_panic(|| Ok(self.unchecked_bounds(file, row_group))).ok()?
+    }
+
+    fn unchecked_bounds<R: ChunkReader + 'static>(
+        &self,
+        file: &ParquetFile<R>,
+        row_group: usize,
+    ) -> Option<RowGroupBounds> {
+        let group = RowGroup { metadata: &file.row_groups()[row_group], path: self.path?, file };
+        let partition_values: Vec<_> =
+            self.partition_values.iter().map(|leaf| group.value_bounds(leaf.as_ref()?)).collect();
+        let mut stats = Tree::default();
+        for (path, leaf) in &self.stats {
+            if let Some(value) = group.stats_leaf(path, leaf) {
+                stats.insert(path, value);
+            }
+        }
+        let stats = (!stats.members.is_empty()).then(|| stats.to_json());
+        let is_known = stats.is_some() || partition_values.iter().any(Option::is_some);
+        is_known.then_some(RowGroupBounds { partition_values, stats })
+    }
+}
+
+struct RowGroup<'a, R> {
+    metadata: &'a RowGroupMetaData,
+    path: usize,
+    file: &'a ParquetFile<R>,
+}
+
+impl<R: ChunkReader + 'static> RowGroup<'_, R> {
+    fn value_bounds(&self, leaf: &Leaf) -> Option<ValueBounds> {
+        let (min, max) = self.min_max(leaf)?;
+        let text = |value: &ArrayRef| {
+            let mut text = String::new();
+            TypedColumn::of(value)?.push_partition_value(&mut text, 0);
+            Some(text)
+        };
+        let (min, max) = (text(&min)?, text(&max)?);
+        // An empty string is null.
+        let has_nulls = self.adds_without(leaf)? > 0 || min.is_empty();
+        Some(ValueBounds { min, max, has_nulls })
+    }
+
+    /// What to say in the stats of all files, as JSON. A file without the value has no bound.
+    fn stats_leaf(&self, path: &[String], leaf: &Leaf) -> Option<String> {
+        if self.adds_without(leaf)? > 0 {
+            return None;
+        }
+        let (min, max) = self.min_max(leaf)?;
+        let json = |value: &ArrayRef| {
+            let mut json = String::new();
+            TypedColumn::of(value)?.push_json(&mut json, 0);
+            Some(json)
+        };
+        match path.first()?.as_str() {
+            "minValues" => json(&min),
+            "maxValues" => json(&max),
+            // Counts of single files add up to nothing, but none is none.
+            "nullCount" => json(&max).filter(|count| count == "0"),
+            _ => None,
+        }
+    }
+
+    /// How many adds have no value in the leaf.
+    fn adds_without(&self, leaf: &Leaf) -> Option<i64> {
+        Some(null_count(self.metadata, leaf.index)? - null_count(self.metadata, self.path)?)
+    }
+
+    /// Arrays of one value that is not null.
+    fn min_max(&self, leaf: &Leaf) -> Option<(ArrayRef, ArrayRef)> {
+        let statistics = self.metadata.column(leaf.index).statistics()?;
+        if statistics.is_min_max_deprecated() {
+            // Strings and decimals were compared as signed bytes.
+            return None;
+        }
+        let schema = self.file.schema();
+        let converter = StatisticsConverter::from_column_index(leaf.index, &leaf.field, schema).ok()?;
+        let min = converter.row_group_mins([self.metadata]).ok()?;
+        let max = converter.row_group_maxes([self.metadata]).ok()?;
+        (min.len() == 1 && max.len() == 1 && min.is_valid(0) && max.is_valid(0)).then_some((min, max))
+    }
+}
+
+/// A JSON object in the making.
+#[derive(Default)]
+struct Tree {
+    members: Vec<(String, Member)>,
+}
+
+enum Member {
+    Value(String),
+    Object(Tree),
+}
+
+impl Tree {
+    fn insert(&mut self, path: &[String], json: String) {
+        let Some((name, rest)) = path.split_first() else { return };
+        if rest.is_empty() {
+            self.members.push((name.clone(), Member::Value(json)));
+            return;
+        }
+        // Leaves come in the order of the schema: an object is still the last member, or new.
+        match self.members.last_mut() {
+            Some((last, Member::Object(object))) if last == name => object.insert(rest, json),
+            _ => {
+                let mut object = Self::default();
+                object.insert(rest, json);
+                self.members.push((name.clone(), Member::Object(object)));
+            }
+        }
+    }
+
+    fn to_json(&self) -> String {
+        let mut json = String::from("{");
+        for (name, member) in &self.members {
+            if json.len() > 1 {
+                json.push(',');
+            }
+            push_json_string(&mut json, name);
+            json.push(':');
+            match member {
+                Member::Value(value) => json.push_str(value),
+                Member::Object(object) => json.push_str(&object.to_json()),
+            }
+        }
+        json.push('}');
+        json
+    }
+}

@@ -1,0 +1,217 @@
+//! The typed columns of a checkpoint, `partitionValues_parsed` and `stats_parsed`, back as text.
+//!
+//! Partition values follow PROTOCOL, section Partition Value Serialization; statistics are JSON as Delta
+//! writes it (section Per-file Statistics).
+
+use std::fmt::Write as _;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    TimestampMicrosecondType, TimestampMillisecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array,
+    Int8Array, Int16Array, Int32Array, Int64Array, StringViewArray, TimestampMicrosecondArray,
+    TimestampMillisecondArray,
+};
+use arrow_schema::{DataType, TimeUnit};
+
+use crate::partition::push_json_string;
+
+/// A leaf column of one of the types that partition columns and statistics have.
+pub(crate) enum TypedColumn<'a> {
+    Boolean(&'a BooleanArray),
+    Byte(&'a Int8Array),
+    Short(&'a Int16Array),
+    Int(&'a Int32Array),
+    Long(&'a Int64Array),
+    Float(&'a Float32Array),
+    Double(&'a Float64Array),
+    Decimal { values: &'a Decimal128Array, scale: i8 },
+    Date(&'a Date32Array),
+    Micros { values: &'a TimestampMicrosecondArray, is_utc: bool },
+    Millis { values: &'a TimestampMillisecondArray, is_utc: bool },
+    Text(&'a StringViewArray),
+    Binary(&'a BinaryArray),
+}
+
+impl<'a> TypedColumn<'a> {
+    /// `None` for every other type.
+    pub(crate) fn of(column: &'a ArrayRef) -> Option<Self> {
+        Some(match column.data_type() {
+            DataType::Boolean => Self::Boolean(column.as_boolean()),
+            DataType::Int8 => Self::Byte(column.as_primitive::<Int8Type>()),
+            DataType::Int16 => Self::Short(column.as_primitive::<Int16Type>()),
+            DataType::Int32 => Self::Int(column.as_primitive::<Int32Type>()),
+            DataType::Int64 => Self::Long(column.as_primitive::<Int64Type>()),
+            DataType::Float32 => Self::Float(column.as_primitive::<Float32Type>()),
+            DataType::Float64 => Self::Double(column.as_primitive::<Float64Type>()),
+            DataType::Decimal128(_, scale) => {
+                Self::Decimal { values: column.as_primitive::<Decimal128Type>(), scale: *scale }
+            }
+            DataType::Date32 => Self::Date(column.as_primitive::<Date32Type>()),
+            DataType::Timestamp(TimeUnit::Microsecond, zone) => Self::Micros {
+                values: column.as_primitive::<TimestampMicrosecondType>(),
+                is_utc: zone.is_some(),
+            },
+            DataType::Timestamp(TimeUnit::Millisecond, zone) => Self::Millis {
+                values: column.as_primitive::<TimestampMillisecondType>(),
+                is_utc: zone.is_some(),
+            },
+            DataType::Utf8View => Self::Text(column.as_string_view()),
+            DataType::Binary => Self::Binary(column.as_binary::<i32>()),
+            _ => return None,
+        })
+    }
+
+    /// Appends a value as the string of a partition value. The row must not be null.
+    pub(crate) fn push_partition_value(&self, out: &mut String, row: usize) {
+        match self {
+            // The log's string would be in a session's time zone that nobody knows; the form with a zone is
+            // the same instant for every reader.
+            Self::Micros { values, is_utc: true } => push_instant(out, values.value(row)),
+            Self::Micros { values, is_utc: false } => push_local(out, values.value(row)),
+            Self::Millis { values, is_utc: true } => {
+                push_instant(out, values.value(row).saturating_mul(1000));
+            }
+            Self::Millis { values, is_utc: false } => push_local(out, values.value(row).saturating_mul(1000)),
+            Self::Text(values) => out.push_str(values.value(row)),
+            Self::Binary(values) => out.push_str(&String::from_utf8_lossy(values.value(row))),
+            Self::Float(values) => push_double(out, f64::from(values.value(row)), values.value(row)),
+            Self::Double(values) => push_double(out, values.value(row), values.value(row)),
+            _ => self.push_plain(out, row),
+        }
+    }
+
+    /// Appends a value as Delta writes it into statistics. The row must not be null.
+    pub(crate) fn push_json(&self, out: &mut String, row: usize) {
+        match self {
+            Self::Date(_) => {
+                out.push('"');
+                self.push_plain(out, row);
+                out.push('"');
+            }
+            Self::Micros { values, is_utc } => push_json_timestamp(out, values.value(row), *is_utc),
+            Self::Millis { values, is_utc } => {
+                push_json_timestamp(out, values.value(row).saturating_mul(1000), *is_utc);
+            }
+            Self::Text(values) => push_json_string(out, values.value(row)),
+            Self::Binary(values) => push_json_string(out, &String::from_utf8_lossy(values.value(row))),
+            Self::Float(values) if values.value(row).is_finite() => {
+                _ = write!(out, "{:?}", values.value(row));
+            }
+            Self::Double(values) if values.value(row).is_finite() => {
+                _ = write!(out, "{:?}", values.value(row));
+            }
+            // JSON has no numbers for these; Spark writes their names.
+            Self::Float(_) | Self::Double(_) => {
+                out.push('"');
+                self.push_partition_value(out, row);
+                out.push('"');
+            }
+            _ => self.push_plain(out, row),
+        }
+    }
+
+    /// What is the same in both. Writing to a String cannot fail.
+    fn push_plain(&self, out: &mut String, row: usize) {
+        match self {
+            Self::Boolean(values) => out.push_str(if values.value(row) { "true" } else { "false" }),
+            Self::Byte(values) => _ = write!(out, "{}", values.value(row)),
+            Self::Short(values) => _ = write!(out, "{}", values.value(row)),
+            Self::Int(values) => _ = write!(out, "{}", values.value(row)),
+            Self::Long(values) => _ = write!(out, "{}", values.value(row)),
+            Self::Decimal { values, scale } => push_decimal(out, values.value(row), *scale),
+            Self::Date(values) => push_date(out, i64::from(values.value(row))),
+            // The callers' own.
+            _ => {}
+        }
+    }
+}
+
+fn push_double(out: &mut String, value: f64, shortest: impl std::fmt::Debug) {
+    if value.is_nan() {
+        out.push_str("NaN");
+    } else if value.is_infinite() {
+        out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
+    } else {
+        _ = write!(out, "{shortest:?}");
+    }
+}
+
+fn push_decimal(out: &mut String, unscaled: i128, scale: i8) {
+    let Ok(scale) = usize::try_from(scale) else {
+        // No Delta type has a negative scale.
+        _ = write!(out, "{unscaled}e{}", -i32::from(scale));
+        return;
+    };
+    if unscaled < 0 {
+        out.push('-');
+    }
+    let digits = format!("{:0width$}", unscaled.unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    out.push_str(whole);
+    if scale > 0 {
+        out.push('.');
+        out.push_str(fraction);
+    }
+}
+
+fn push_date(out: &mut String, days: i64) {
+    let (year, month, day) = civil_from_days(days);
+    _ = if (0..=9999).contains(&year) {
+        write!(out, "{year:04}-{month:02}-{day:02}")
+    } else {
+        write!(out, "{year:+05}-{month:02}-{day:02}")
+    };
+}
+
+/// `yyyy-mm-ddThh:mm:ss.ffffffZ`
+fn push_instant(out: &mut String, micros: i64) {
+    push_date_time(out, micros, 'T');
+    _ = write!(out, ".{:06}Z", micros.rem_euclid(1_000_000));
+}
+
+/// `yyyy-mm-dd hh:mm:ss[.ffffff]`
+fn push_local(out: &mut String, micros: i64) {
+    push_date_time(out, micros, ' ');
+    let fraction = micros.rem_euclid(1_000_000);
+    if fraction > 0 {
+        _ = write!(out, ".{fraction:06}");
+    }
+}
+
+/// `"yyyy-mm-ddThh:mm:ss.fff[Z]"`, with six digits where the value needs them: a bound that is cut is no bound.
+fn push_json_timestamp(out: &mut String, micros: i64, is_utc: bool) {
+    out.push('"');
+    push_date_time(out, micros, 'T');
+    let fraction = micros.rem_euclid(1_000_000);
+    _ = if fraction % 1000 == 0 {
+        write!(out, ".{:03}", fraction / 1000)
+    } else {
+        write!(out, ".{fraction:06}")
+    };
+    out.push_str(if is_utc { "Z\"" } else { "\"" });
+}
+
+fn push_date_time(out: &mut String, micros: i64, separator: char) {
+    push_date(out, micros.div_euclid(MICROS_PER_DAY));
+    let second = micros.rem_euclid(MICROS_PER_DAY) / 1_000_000;
+    _ = write!(out, "{separator}{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+}
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// The proleptic Gregorian date of a day since 1970-01-01: years begin in March, so that the leap day ends one.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
+}

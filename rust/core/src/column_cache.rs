@@ -1,0 +1,192 @@
+//! Columns of hot tables, and snapshots that requests come back to, kept in memory within one budget of bytes.
+//!
+//! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
+//! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are
+//! built by the first scan that reads a checkpoint to its end, as it streams; of several such scans at once only
+//! one builds. The least recently used columns leave first; scans that still walk them hold them until they end.
+
+mod batch;
+mod builder;
+mod key;
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use batch::{HotBatch, HotColumns};
+pub use builder::HotBuilder;
+pub use key::{Decoding, HotKey};
+pub(crate) use state::Part;
+use state::{Entry, Kept, Kin, Slot, State, keep_within_budget};
+
+/// The budget of a process that sets no other.
+pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
+
+/// The first partial scan of a table may be its last; with the second one its columns pay.
+const MISSES_TO_BUILD: u32 = 2;
+/// Tables whose misses are counted.
+const REMEMBERED_MISSES: usize = 4096;
+
+/// The columns of all tables of a process, and the snapshots and ranges that later requests come back to, within one
+/// budget of bytes. What was not used for longest leaves first, whichever of them it is.
+#[derive(Debug)]
+pub struct HotCache {
+    state: Mutex<State>,
+}
+
+impl HotCache {
+    /// A cache that holds at most `budget_bytes`; zero keeps nothing.
+    #[must_use]
+    pub fn new(budget_bytes: usize) -> Self {
+        Self { state: Mutex::new(State { budget_bytes, ..State::default() }) }
+    }
+
+    /// The columns, if they are there. Marks them as used.
+    #[must_use]
+    pub fn get(&self, key: &HotKey) -> Option<Arc<HotColumns>> {
+        let mut state = self.lock();
+        let now = state.tick();
+        let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
+        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
+        state.used(before, now);
+        Some(columns)
+    }
+
+    /// The right to build the columns of about `files` files, unless they are there, being built, or known not to
+    /// fit. Without their number the columns only get what nobody else has.
+    #[must_use]
+    pub fn build(self: &Arc<Self>, key: &HotKey, files: Option<u64>) -> Option<HotBuilder> {
+        let mut state = self.lock();
+        if !state.may_build(key, files) {
+            return None;
+        }
+        state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
+        Some(HotBuilder {
+            cache: Arc::clone(self),
+            key: key.clone(),
+            columns: HotColumns::default(),
+            files,
+            files_pushed: 0,
+            bytes: 0,
+            dictionary: Vec::new(),
+        })
+    }
+
+    /// Counts a scan that had to read the log though it needs a part of it only. True when the columns have been
+    /// missed often enough for a scan of their own to build them.
+    #[must_use]
+    pub fn is_missed(&self, key: &HotKey, files: Option<u64>) -> bool {
+        let mut state = self.lock();
+        if !state.may_build(key, files) {
+            return false;
+        }
+        if state.missed.len() >= REMEMBERED_MISSES {
+            state.missed.clear();
+        }
+        let missed = state.missed.entry(key.clone()).or_default();
+        *missed += 1;
+        *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
+    }
+
+    /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget. Columns
+    /// that are larger than the whole budget by now leave alone, and are too large from then on.
+    pub fn recount(&self, key: &HotKey) {
+        let columns = match self.lock().slots.get(key) {
+            Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
+            _ => return,
+        };
+        let counted = columns.bytes();
+        let mut state = self.lock();
+        if let Some(Slot::Ready { columns: found, bytes, .. }) = state.slots.get_mut(key)
+            && Arc::ptr_eq(found, &columns)
+        {
+            let before = std::mem::replace(bytes, counted);
+            state.used_bytes = state.used_bytes - before + counted;
+            let too_large = state.remove_too_large(key);
+            keep_within_budget(state);
+            drop(too_large);
+        }
+    }
+
+    /// Keeps something of a table for later requests, and returns the number to find it by. `None` where it does not
+    /// fit: then nothing else leaves for it.
+    pub(crate) fn keep(&self, table: u64, item: Kin, parts: Vec<Part>) -> Option<u64> {
+        let mut state = self.lock();
+        let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
+        if bytes > state.budget_bytes {
+            return None;
+        }
+        let number = state.tick();
+        for part in &parts {
+            let (_, keepers) = state.parts.entry(part.address).or_insert((part.bytes, 0));
+            *keepers += 1;
+            if *keepers == 1 {
+                state.used_bytes += part.bytes;
+            }
+        }
+        state.kept.insert(number, Kept { table, item, parts, last_used: number });
+        state.uses.insert(number, Entry::Kept(number));
+        keep_within_budget(state);
+        Some(number)
+    }
+
+    /// Marks what is kept as used; false if it left.
+    pub(crate) fn touch(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let now = state.tick();
+        let Some(kept) = state.kept.get_mut(&number) else { return false };
+        let before = std::mem::replace(&mut kept.last_used, now);
+        state.used(before, now);
+        true
+    }
+
+    /// Keeps it no more.
+    pub(crate) fn release(&self, number: u64) {
+        let left = self.lock().remove(&Entry::Kept(number));
+        drop(left);
+    }
+
+    /// Drops the columns of a table, and what is known of their size.
+    pub fn forget_columns(&self, table: u64) {
+        let left = self.lock().forget_columns(table);
+        drop(left);
+    }
+
+    /// Drops all that is there of a table.
+    pub fn forget(&self, table: u64) {
+        let mut state = self.lock();
+        let mut left = state.forget_columns(table);
+        let kept: Vec<u64> =
+            state.kept.iter().filter(|(_, kept)| kept.table == table).map(|(number, _)| *number).collect();
+        left.extend(kept.into_iter().filter_map(|number| state.remove(&Entry::Kept(number))));
+        drop(state);
+        drop(left);
+    }
+
+    /// Drops what was not used for longest until at most `bytes` are held. Scans that walk columns go on.
+    pub fn shrink(&self, bytes: usize) {
+        let left = self.lock().shrink(bytes);
+        drop(left);
+    }
+
+    /// Changes the budget.
+    pub fn set_budget(&self, budget_bytes: usize) {
+        let mut state = self.lock();
+        state.budget_bytes = budget_bytes;
+        state.too_large.clear();
+        keep_within_budget(state);
+    }
+
+    /// The bytes held.
+    #[must_use]
+    pub fn used_bytes(&self) -> usize {
+        self.lock().used_bytes
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that can panic runs between two changes of the state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

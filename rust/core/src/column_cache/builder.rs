@@ -1,0 +1,108 @@
+//! Columns in the making, batch by batch, within the budget.
+
+use std::sync::Arc;
+
+use super::HotCache;
+use super::batch::{HotBatch, HotColumns};
+use super::key::HotKey;
+use super::state::{Entry, Slot, TooLarge, keep_within_budget};
+use crate::actions::{FileBatch, PartitionTuple};
+
+/// Columns in the making. Dropped before [`HotBuilder::finish`], it leaves no trace.
+#[derive(Debug)]
+pub struct HotBuilder {
+    pub(super) cache: Arc<HotCache>,
+    pub(super) key: HotKey,
+    pub(super) columns: HotColumns,
+    /// How many there will be, if that is known.
+    pub(super) files: Option<u64>,
+    pub(super) files_pushed: u64,
+    pub(super) bytes: usize,
+    /// The partition values that were counted. A dictionary grows from batch to batch, or is begun again.
+    pub(super) dictionary: Vec<Arc<PartitionTuple>>,
+}
+
+impl HotBuilder {
+    /// Adds the next batch; false when there is no room for it, and the builder is of no more use.
+    ///
+    /// Other tables' columns leave only for columns that will fit when all files are there, as far as the files so far
+    /// tell.
+    #[must_use]
+    pub fn push(&mut self, batch: &Arc<HotBatch>) -> bool {
+        self.columns.dictionary_bytes += self.count_dictionary(&batch.files);
+        self.columns.batches.push(Arc::clone(batch));
+        self.files_pushed += batch.files.len() as u64;
+        self.bytes += batch.bytes();
+        let bytes = self.bytes + self.columns.dictionary_bytes;
+        let mut state = self.cache.lock();
+        let entry = Entry::Columns(self.key.clone());
+        let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) else {
+            // The table was forgotten meanwhile.
+            drop(state);
+            self.columns.batches = Vec::new();
+            return false;
+        };
+        let counted = std::mem::replace(counted, bytes);
+        state.used_bytes = state.used_bytes - counted + bytes;
+        let budget_bytes = state.budget_bytes;
+        let mut left = Vec::new();
+        if state.used_bytes > budget_bytes {
+            let so_far = TooLarge { files: self.files_pushed, bytes };
+            let expected = self.files.map(|files| so_far.expected(files.max(self.files_pushed)));
+            if expected.is_some_and(|expected| expected <= budget_bytes) {
+                left = state.shrink(budget_bytes);
+            } else if expected.is_some() || bytes > budget_bytes {
+                state.too_large.insert(self.key.table, so_far);
+            }
+        }
+        let has_room = state.used_bytes <= budget_bytes;
+        if !has_room {
+            left.extend(state.remove(&entry));
+        }
+        drop(state);
+        drop(left);
+        if !has_room {
+            self.columns.batches = Vec::new();
+        }
+        has_room
+    }
+
+    /// The bytes of partition values that no earlier batch had.
+    fn count_dictionary(&mut self, files: &FileBatch) -> usize {
+        let dictionary = &files.partitions.dictionary;
+        let grows = self.dictionary.first().zip(dictionary.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+        if !grows {
+            self.dictionary.clear();
+        }
+        let more = dictionary.get(self.dictionary.len()..).unwrap_or_default();
+        self.dictionary.extend(more.iter().map(Arc::clone));
+        more.iter().map(|tuple| tuple.memory_bytes()).sum()
+    }
+
+    /// The checkpoint was read to its end: the columns are ready for all.
+    pub fn finish(mut self) {
+        let columns = Arc::new(std::mem::take(&mut self.columns));
+        let bytes = columns.bytes();
+        let mut state = self.cache.lock();
+        if !matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
+            return;
+        }
+        let _ = state.remove(&Entry::Columns(self.key.clone()));
+        let last_used = state.tick();
+        state.used_bytes += bytes;
+        state.uses.insert(last_used, Entry::Columns(self.key.clone()));
+        state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
+        let too_large = state.remove_too_large(&self.key);
+        keep_within_budget(state);
+        drop(too_large);
+    }
+}
+
+impl Drop for HotBuilder {
+    fn drop(&mut self) {
+        let mut state = self.cache.lock();
+        if matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
+            let _ = state.remove(&Entry::Columns(self.key.clone()));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What the cache holds, how many bytes of it, and in which order it leaves.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, MutexGuard};
+
+use super::batch::HotColumns;
+use super::key::HotKey;
+
+/// Something that is held in memory by address, which counts once however many hold it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(super) address: usize,
+    pub(super) bytes: usize,
+}
+
+impl Part {
+    /// What is behind an `Arc`, which the caller knows to take so many bytes.
+    pub(crate) fn shared<T: ?Sized>(shared: &Arc<T>, bytes: usize) -> Self {
+        Self { address: Arc::as_ptr(shared).cast::<u8>() as usize, bytes }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) budget_bytes: usize,
+    pub(super) used_bytes: usize,
+    pub(super) slots: HashMap<HotKey, Slot>,
+    pub(super) kept: HashMap<u64, Kept>,
+    /// What is kept, by its address: its bytes, and how many keep it.
+    pub(super) parts: HashMap<usize, (usize, usize)>,
+    /// Tables whose columns do not fit.
+    pub(super) too_large: HashMap<u64, TooLarge>,
+    /// How often a scan that cannot build columns would have used them.
+    pub(super) missed: HashMap<HotKey, u32>,
+    /// What may leave, the least recently used first.
+    pub(super) uses: BTreeMap<u64, Entry>,
+    /// Counts uses: the larger, the later.
+    pub(super) clock: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// A scan is at it and holds so many bytes.
+    Building {
+        bytes: usize,
+    },
+    Ready {
+        columns: Arc<HotColumns>,
+        bytes: usize,
+        last_used: u64,
+    },
+}
+
+/// What a later request may come back to.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) table: u64,
+    pub(super) item: Kin,
+    pub(super) parts: Vec<Part>,
+    pub(super) last_used: u64,
+}
+
+pub(super) type Kin = Arc<dyn Any + Send + Sync>;
+
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    Columns(HotKey),
+    Kept(u64),
+}
+
+/// Columns that were too large for the budget.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TooLarge {
+    pub(super) files: u64,
+    /// What they would take, as far as they were decoded.
+    pub(super) bytes: usize,
+}
+
+/// What left the cache. To free gigabytes takes long, so it is dropped when the state is not held any more.
+pub(super) type Left = Vec<Kin>;
+
+impl State {
+    pub(super) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    pub(super) fn used(&mut self, before: u64, now: u64) {
+        if let Some(entry) = self.uses.remove(&before) {
+            self.uses.insert(now, entry);
+        }
+    }
+
+    pub(super) fn may_build(&self, key: &HotKey, files: Option<u64>) -> bool {
+        // A table that did not fit may do so when it has fewer files.
+        let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);
+        self.budget_bytes > 0
+            && !self.slots.contains_key(key)
+            && self.too_large.get(&key.table).is_none_or(fits)
+    }
+
+    /// Takes out columns that are larger than the whole budget: to drop others for them would not make them fit.
+    #[must_use]
+    pub(super) fn remove_too_large(&mut self, key: &HotKey) -> Option<Kin> {
+        let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
+        if *bytes <= self.budget_bytes {
+            return None;
+        }
+        let files = columns.batches.iter().map(|batch| batch.files.len() as u64).sum();
+        let too_large = TooLarge { files, bytes: *bytes };
+        self.too_large.insert(key.table, too_large);
+        self.remove(&Entry::Columns(key.clone()))
+    }
+
+    /// Takes out what was not used for longest. It is the caller's to drop when it does not hold the state.
+    #[must_use]
+    pub(super) fn shrink(&mut self, budget_bytes: usize) -> Left {
+        let mut left = Vec::new();
+        while self.used_bytes > budget_bytes
+            && let Some((_, entry)) = self.uses.pop_first()
+        {
+            left.extend(self.remove(&entry));
+        }
+        left
+    }
+
+    #[must_use]
+    pub(super) fn remove(&mut self, entry: &Entry) -> Option<Kin> {
+        match entry {
+            Entry::Columns(key) => match self.slots.remove(key)? {
+                Slot::Building { bytes } => {
+                    self.used_bytes -= bytes;
+                    None
+                }
+                Slot::Ready { columns, bytes, last_used } => {
+                    self.used_bytes -= bytes;
+                    self.uses.remove(&last_used);
+                    Some(columns)
+                }
+            },
+            Entry::Kept(number) => {
+                let kept = self.kept.remove(number)?;
+                self.uses.remove(&kept.last_used);
+                for part in &kept.parts {
+                    if let Some((bytes, keepers)) = self.parts.get_mut(&part.address) {
+                        *keepers -= 1;
+                        if *keepers == 0 {
+                            self.used_bytes -= *bytes;
+                            self.parts.remove(&part.address);
+                        }
+                    }
+                }
+                Some(kept.item)
+            }
+        }
+    }
+
+    #[must_use]
+    pub(super) fn forget_columns(&mut self, table: u64) -> Left {
+        self.missed.retain(|key, _| key.table != table);
+        self.too_large.remove(&table);
+        let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).cloned().collect();
+        keys.into_iter().filter_map(|key| self.remove(&Entry::Columns(key))).collect()
+    }
+}
+
+impl TooLarge {
+    /// What columns of so many files would take.
+    pub(super) fn expected(self, files: u64) -> usize {
+        let bytes = self.bytes as u128 * u128::from(files) / u128::from(self.files.max(1));
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+}
+
+/// Lets the state go, and then what has no room in it.
+pub(super) fn keep_within_budget(mut state: MutexGuard<'_, State>) {
+    let budget_bytes = state.budget_bytes;
+    let left = state.shrink(budget_bytes);
+    drop(state);
+    drop(left);
+}

@@ -1,0 +1,299 @@
+//! SHA-256 and MD5 of many short messages at once.
+//!
+//! In go groups of at most [`GROUP`] messages, padded to whole blocks; out come their digests. An [`Engine`]
+//! is chosen once for what the CPU has: sixteen or eight messages side by side in wide registers, or one after
+//! another by the `sha2` and `md-5` crates. Every engine gives the same digests for messages of any lengths;
+//! wide ones are quick when the messages of a group have about the same number of blocks.
+
+mod ending;
+mod hmac_key;
+
+use md5::block_api::compress as md5_compress;
+use sha2::block_api::compress256;
+
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Lanes;
+
+pub(crate) use crate::hash_block::{
+    BLOCK_BYTES, Block, MD5_INITIAL, SHA256_INITIAL, Sha256State, blocks, pad_md5, pad_sha256,
+};
+pub(crate) use ending::Ending;
+pub(crate) use hmac_key::{HmacKey, outer_block};
+
+/// How many messages are hashed together at most.
+pub(crate) const GROUP: usize = 16;
+
+/// What hashes: chosen once, cheap to copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// One or two messages at a time, by the hashing instructions where the CPU has them.
+    Portable,
+    /// Many side by side.
+    #[cfg(target_arch = "x86_64")]
+    Wide(Lanes),
+}
+
+// All lanes together take about as long as this many messages without them.
+#[cfg(target_arch = "x86_64")]
+const SHA256_PAYS_FROM: usize = 9;
+#[cfg(target_arch = "x86_64")]
+const MD5_PAYS_FROM: usize = 3;
+
+impl Engine {
+    /// The quickest engine of this CPU; `portable` never uses wide registers.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn detect(portable: bool) -> Self {
+        match Lanes::detect() {
+            Some(lanes) if !portable => Self::Wide(lanes),
+            _ => Self::Portable,
+        }
+    }
+
+    /// The quickest engine of this CPU.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(crate) fn detect(_portable: bool) -> Self {
+        Self::Portable
+    }
+
+    /// Hashes padded `messages` on from `initial`; the digest of `messages[i]` goes to `digests[i]`.
+    pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
+        self.sha256_ending_alike(initial, messages, &Ending::default(), digests);
+    }
+
+    /// As [`Self::sha256`], of messages that go on with the blocks of `ending`. Quick when they are equally long.
+    pub(crate) fn sha256_ending_alike(
+        self,
+        initial: &Sha256State,
+        messages: &[&[Block]],
+        ending: &Ending,
+        digests: &mut [[u8; 32]],
+    ) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Wide(lanes)
+                if messages.len() >= SHA256_PAYS_FROM
+                    && lanes.beat_sha_instructions()
+                    && (ending.is_empty() || are_equally_long(messages)) =>
+            {
+                lanes.sha256(initial, messages, ending.schedules(), digests);
+            }
+            _ => sha256_portably(initial, messages, ending, digests),
+        }
+    }
+
+    /// Hashes `messages` padded by [`pad_md5`]; the digest of `messages[i]` goes to `digests[i]`.
+    pub(crate) fn md5(self, messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Wide(lanes) if messages.len() >= MD5_PAYS_FROM => lanes.md5(messages, digests),
+            _ => md5_one_by_one(messages, digests),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn are_equally_long(messages: &[&[Block]]) -> bool {
+    messages.windows(2).all(|pair| pair[0].len() == pair[1].len())
+}
+
+fn sha256_portably(initial: &Sha256State, messages: &[&[Block]], ending: &Ending, digests: &mut [[u8; 32]]) {
+    #[cfg(target_arch = "x86_64")]
+    if crate::simd::sha256_by_instructions(initial, messages, ending.schedules(), digests) {
+        return;
+    }
+    sha256_one_by_one(initial, messages, ending, digests);
+}
+
+fn sha256_one_by_one(
+    initial: &Sha256State,
+    messages: &[&[Block]],
+    ending: &Ending,
+    digests: &mut [[u8; 32]],
+) {
+    for (message, digest) in messages.iter().zip(digests) {
+        let mut state = *initial;
+        compress256(&mut state, message);
+        compress256(&mut state, ending.blocks());
+        *digest = big_endian(&state);
+    }
+}
+
+fn md5_one_by_one(messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+    for (message, digest) in messages.iter().zip(digests) {
+        let mut state = MD5_INITIAL;
+        md5_compress(&mut state, message);
+        for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+            *bytes = word.to_le_bytes();
+        }
+    }
+}
+
+/// Takes the whole blocks of `text` into `state`; gives the rest back.
+pub(crate) fn absorb_whole_blocks<'text>(state: &mut Sha256State, text: &'text [u8]) -> &'text [u8] {
+    let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
+    compress256(state, blocks);
+    rest
+}
+
+fn big_endian(state: &Sha256State) -> [u8; 32] {
+    let mut digest = [0; 32];
+    for (bytes, word) in digest.as_chunks_mut::<4>().0.iter_mut().zip(state) {
+        *bytes = word.to_be_bytes();
+    }
+    digest
+}
+
+/// Lower-case hex.
+pub(crate) fn hex<const BYTES: usize>(bytes: &[u8; BYTES]) -> [[u8; 2]; BYTES] {
+    let mut text = [[0; 2]; BYTES];
+    for (pair, byte) in text.iter_mut().zip(bytes) {
+        *pair = hex_pair(*byte);
+    }
+    text
+}
+
+// Arithmetic on both digits at once and not a table, so that the loop above becomes vector code on every CPU.
+fn hex_pair(byte: u8) -> [u8; 2] {
+    let wide = u16::from(byte);
+    let digits = (wide >> 4 | wide << 8) & 0x0f0f;
+    let is_letter = (digits + 0x0606) >> 4 & 0x0101;
+    (digits + 0x3030 + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes()
+}
+
+/// Slow and honest: what [`hex`] gives, digit by digit.
+#[cfg(test)]
+pub(crate) fn slow_hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sha2::Digest;
+
+    use super::*;
+
+    fn engines() -> Vec<Engine> {
+        let mut engines = vec![Engine::Portable, Engine::detect(false)];
+        #[cfg(target_arch = "x86_64")]
+        engines.extend(Lanes::available().into_iter().map(Engine::Wide));
+        engines
+    }
+
+    fn sha256_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
+        let padded: Vec<Vec<u8>> = messages
+            .iter()
+            .map(|message| {
+                let mut message = message.clone();
+                pad_sha256(&mut message, 0);
+                message
+            })
+            .collect();
+        let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
+        let mut digests = vec![[0; 32]; messages.len()];
+        engine.sha256(&SHA256_INITIAL, &messages, &mut digests);
+        digests
+    }
+
+    fn sha256_slowly(messages: &[Vec<u8>]) -> Vec<[u8; 32]> {
+        let padded = messages.iter().map(|message| {
+            let mut message = message.clone();
+            pad_sha256(&mut message, 0);
+            message
+        });
+        padded
+            .map(|message| {
+                let mut digest = [[0; 32]];
+                sha256_one_by_one(&SHA256_INITIAL, &[blocks(&message)], &Ending::default(), &mut digest);
+                digest[0]
+            })
+            .collect()
+    }
+
+    fn md5_of(engine: Engine, messages: &[Vec<u8>]) -> Vec<[u8; 16]> {
+        let padded: Vec<Vec<u8>> = messages
+            .iter()
+            .map(|message| {
+                let mut message = message.clone();
+                pad_md5(&mut message);
+                message
+            })
+            .collect();
+        let messages: Vec<&[Block]> = padded.iter().map(|message| blocks(message)).collect();
+        let mut digests = vec![[0; 16]; messages.len()];
+        engine.md5(&messages, &mut digests);
+        digests
+    }
+
+    proptest! {
+        #[test]
+        fn every_engine_agrees_with_the_hash_crates_for_messages_of_any_lengths(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..=GROUP),
+        ) {
+            prop_assert_eq!(sha256_slowly(&messages), sha256_of(Engine::Portable, &messages));
+            for engine in engines() {
+                for (message, digest) in messages.iter().zip(sha256_of(engine, &messages)) {
+                    prop_assert_eq!(&sha2::Sha256::digest(message)[..], &digest[..]);
+                }
+                for (message, digest) in messages.iter().zip(md5_of(engine, &messages)) {
+                    prop_assert_eq!(&md5::Md5::digest(message)[..], &digest[..]);
+                }
+            }
+        }
+
+        #[test]
+        fn messages_that_end_alike_hash_as_those_written_out(
+            heads in prop::collection::vec(prop::collection::vec(any::<u8>(), 3 * BLOCK_BYTES), 0..=GROUP),
+            own_blocks in prop::collection::vec(0usize..=3, GROUP),
+            are_equally_long in any::<bool>(),
+            ending in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let own_blocks = |index: usize| own_blocks[if are_equally_long { 0 } else { index }];
+            let own: Vec<&[Block]> =
+                heads.iter().enumerate().map(|(index, head)| &blocks(head)[..own_blocks(index)]).collect();
+            for engine in engines() {
+                // The padding tells the length, so only messages of equal length can end alike as a whole.
+                let mut padded = ending.clone();
+                pad_sha256(&mut padded, own_blocks(0) * BLOCK_BYTES);
+                let mut digests = vec![[0; 32]; own.len()];
+                engine.sha256_ending_alike(&SHA256_INITIAL, &own, &Ending::of(blocks(&padded)), &mut digests);
+                for (digest, own) in digests.iter().zip(&own) {
+                    let mut state = SHA256_INITIAL;
+                    compress256(&mut state, own);
+                    compress256(&mut state, blocks(&padded));
+                    prop_assert_eq!(digest, &big_endian(&state));
+                    if are_equally_long {
+                        let whole = [own.as_flattened(), &ending].concat();
+                        prop_assert_eq!(&digest[..], &sha2::Sha256::digest(whole)[..]);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn hex_is_lower_case_and_most_significant_first(bytes: [u8; 32]) {
+            let text = |pairs: &[[u8; 2]]| String::from_utf8_lossy(pairs.as_flattened()).into_owned();
+            prop_assert_eq!(text(&hex(&bytes)), slow_hex(&bytes));
+            let short: [u8; 16] = bytes.as_chunks().0[1];
+            prop_assert_eq!(text(&hex(&short)), slow_hex(&short));
+        }
+    }
+
+    #[test]
+    fn messages_around_a_block_boundary_are_padded_right() {
+        for length in 0..200 {
+            let message = vec![b'x'; length];
+            for engine in engines() {
+                assert_eq!(
+                    sha256_of(engine, std::slice::from_ref(&message))[0],
+                    sha2::Sha256::digest(&message)[..]
+                );
+                assert_eq!(md5_of(engine, std::slice::from_ref(&message))[0], md5::Md5::digest(&message)[..]);
+            }
+        }
+    }
+}

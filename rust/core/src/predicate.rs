@@ -1,0 +1,356 @@
+//! Predicates that prune files, and never one that holds a matching row.
+//!
+//! Comes in: the hints of a query, SQL and JSON, and the table's schema. Goes out: which files of a batch may
+//! hold a match. Both kinds of hints become one tree; what cannot be decided keeps its files, the rest still
+//! prunes, and a [`HintProblem`] says why. Partition values are asked once for each distinct tuple, statistics
+//! as typed columns of a [`StatsCache`].
+//!
+//! Readings that are not obvious, all to the safe side:
+//! - A row matches where the predicate is true; null is not, also below NOT.
+//! - NaN is greater than all numbers, as in Spark, and many writers leave it out of their bounds. So a finite
+//!   maximum does not exclude `x > 10` on a float column; `x > 10 AND x < 20` does exclude NaN.
+//! - A timestamp without a zone may be of any zone, in a partition value and in a constant: a client compares it
+//!   in the zone of its session, which no hint names. Only a constant with a zone prunes exactly.
+//! - Bounds of timestamps are cut to milliseconds, those of strings to 32 characters, decimals may have gone
+//!   through a double: each is taken as wide as it may be.
+
+mod bind;
+mod eval;
+mod expression;
+mod limit;
+mod parse;
+mod plan;
+mod row_group;
+mod stats;
+mod values;
+
+pub use eval::PartitionVerdicts;
+pub use limit::Limit;
+pub use stats::StatsCache;
+
+use bind::{Binder, Bound, BoundColumn};
+use expression::Expression;
+use plan::{MAY, MUST, Plan};
+
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Rows};
+use crate::schema::StructType;
+
+/// What a query asks to be filtered by.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// `predicateHints`: SQL conditions that must all hold.
+    pub sql: Vec<String>,
+    /// `jsonPredicateHints`: one tree as JSON, which must hold too.
+    pub json: Option<String>,
+}
+
+/// A hint that prunes less than it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HintProblem {
+    /// Which one: `predicateHints[0]` or `jsonPredicateHints`.
+    pub hint: String,
+    /// Why, in short printable ASCII.
+    pub reason: String,
+}
+
+/// Problems beyond this are not told.
+const MAX_PROBLEMS: usize = 32;
+
+/// Which kind of facts decide a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// It is always true or never.
+    Constant,
+    /// Partition values.
+    Partition,
+    /// Statistics.
+    Statistics,
+    /// Some of both.
+    Both,
+    /// Nothing: it prunes no file.
+    Undecidable,
+}
+
+/// One of the conditions that must all hold.
+#[derive(Debug, Clone)]
+pub struct Conjunct {
+    /// It as SQL.
+    pub text: String,
+    /// The columns that it asks about and their types: `id long`.
+    pub columns: Vec<String>,
+    /// What decides it.
+    pub scope: Scope,
+    plan: Plan,
+}
+
+/// How many files a predicate has seen, and what happened to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PruneCounts {
+    /// Files that were asked about.
+    pub considered: u64,
+    /// Files dropped by their partition values.
+    pub by_partition: u64,
+    /// Files dropped by their statistics.
+    pub by_stats: u64,
+}
+
+/// The hints of a query, bound to a table's schema. Immutable, shared by threads.
+#[derive(Debug, Clone)]
+pub struct Predicate {
+    columns: Vec<BoundColumn>,
+    whole: Plan,
+    conjuncts: Vec<Conjunct>,
+    certain: bool,
+}
+
+impl Predicate {
+    /// The predicate that keeps every file.
+    #[must_use]
+    pub fn keep_all() -> Self {
+        Self {
+            columns: Vec::new(),
+            whole: Plan::new(Bound::Always, &[]),
+            conjuncts: Vec::new(),
+            certain: true,
+        }
+    }
+
+    /// Binds hints to the columns of a table; what cannot be used is a problem and prunes nothing.
+    #[must_use]
+    pub fn of_table(metadata: &Metadata, hints: &Hints) -> (Self, Vec<HintProblem>) {
+        if hints.sql.is_empty() && hints.json.is_none() {
+            return (Self::keep_all(), Vec::new());
+        }
+        // Without a schema nothing can be bound; the answer's header says what is wrong.
+        let schema = StructType::of(metadata).unwrap_or_default();
+        Self::bind(hints, &schema, &metadata.partition_columns)
+    }
+
+    /// Binds hints to columns. Never fails: what cannot be used is a problem and keeps its files.
+    #[must_use]
+    pub fn bind(
+        hints: &Hints,
+        schema: &StructType,
+        partition_columns: &[String],
+    ) -> (Self, Vec<HintProblem>) {
+        let mut binder = Binder::new(schema, partition_columns);
+        let mut problems = Vec::new();
+        let mut bound = Vec::new();
+        for (hint, parsed) in parse(hints) {
+            let problem = |reason| HintProblem { hint: hint.clone(), reason };
+            match parsed {
+                Ok(expression) => {
+                    for conjunct in expression.into_conjuncts() {
+                        bound.push((conjunct.to_string(), binder.bind(&conjunct, false)));
+                    }
+                    problems.extend(std::mem::take(&mut binder.reasons).into_iter().map(problem));
+                }
+                Err(reason) => {
+                    bound.push((String::new(), Bound::Undecided));
+                    problems.push(problem(reason));
+                }
+            }
+        }
+        let predicate = Self::of(binder.columns, bound);
+        if predicate.whole.is_capped {
+            let reason = format!("of more than {} conditions the last prune nothing", plan::MAX_LEAVES);
+            problems.push(HintProblem { hint: "all hints".into(), reason });
+        }
+        problems.truncate(MAX_PROBLEMS);
+        (predicate, problems)
+    }
+
+    fn of(columns: Vec<BoundColumn>, bound: Vec<(String, Bound)>) -> Self {
+        let conjuncts = bound
+            .iter()
+            .filter(|(text, _)| !text.is_empty())
+            .map(|(text, bound)| Conjunct::new(text.clone(), bound.clone(), &columns))
+            .collect();
+        let whole = Bound::And(bound.into_iter().map(|(_, bound)| bound).collect());
+        let whole = Plan::new(whole, &columns);
+        let certain = whole.root == plan::Node::Constant(MAY | MUST);
+        Self { columns, whole, conjuncts, certain }
+    }
+
+    /// Whether every file is kept whatever it holds.
+    #[must_use]
+    pub fn is_trivial(&self) -> bool {
+        matches!(self.whole.root, plan::Node::Constant(verdict) if verdict & MAY != 0)
+    }
+
+    /// Whether every row is known to match: there is no condition at all.
+    #[must_use]
+    pub fn matches_all(&self) -> bool {
+        self.certain
+    }
+
+    /// Whether [`FileBatch::stats`] are asked.
+    #[must_use]
+    pub fn needs_stats(&self) -> bool {
+        !self.whole.stats_columns().is_empty()
+    }
+
+    /// The conditions that must all hold, in the order of the hints.
+    #[must_use]
+    pub fn conjuncts(&self) -> &[Conjunct] {
+        &self.conjuncts
+    }
+
+    /// Whether partition values alone may drop a file: whether [`Self::keep_tuple`] is worth asking.
+    #[must_use]
+    pub fn asks_partitions(&self) -> bool {
+        self.whole.gate().is_some()
+    }
+
+    /// Whether a file with these partition values may hold a match, whatever its statistics.
+    #[must_use]
+    pub fn keep_tuple(&self, tuple: &PartitionTuple) -> bool {
+        let verdict = |slot: usize| plan::tuple_verdict(&self.whole.slots[slot], tuple, &self.columns);
+        self.whole.gate().is_none_or(|slot| verdict(slot) & MAY != 0)
+    }
+
+    /// Reads the statistics that [`Self::select`] will ask for, of all files. False if they have been read before.
+    #[must_use]
+    pub fn prepare(&self, batch: &FileBatch, stats: &StatsCache) -> bool {
+        let asked = self.whole.stats_columns();
+        let wanted: Vec<&BoundColumn> = asked.iter().map(|&index| &self.columns[index]).collect();
+        stats.prepare(batch, &wanted)
+    }
+
+    /// Those of the `candidates` that may hold a match.
+    #[must_use]
+    pub fn select(
+        &self,
+        batch: &FileBatch,
+        stats: &StatsCache,
+        candidates: Rows,
+        partitions: &mut PartitionVerdicts,
+        counts: &mut PruneCounts,
+    ) -> Rows {
+        counts.considered += candidates.len() as u64;
+        select(&self.whole, &self.columns, batch, stats, candidates, partitions, counts)
+    }
+
+    /// For each of `rows`, whether all records of the file are sure to match.
+    #[must_use]
+    pub fn certain(
+        &self,
+        batch: &FileBatch,
+        stats: &StatsCache,
+        rows: &[u32],
+        partitions: &mut PartitionVerdicts,
+    ) -> Vec<bool> {
+        if let plan::Node::Constant(verdict) = self.whole.root {
+            return vec![verdict & MUST != 0; rows.len()];
+        }
+        partitions.learn(&self.whole, &self.columns, &batch.partitions.dictionary);
+        let verdicts = eval::verdicts(&self.whole, &self.columns, batch, stats, rows, partitions);
+        verdicts.into_iter().map(|verdict| verdict & MUST != 0).collect()
+    }
+
+    /// Those of `rows` that the condition alone keeps. `partitions` is remembered for the next batch, by condition.
+    #[must_use]
+    pub fn kept_by(
+        &self,
+        conjunct: &Conjunct,
+        batch: &FileBatch,
+        stats: &StatsCache,
+        rows: &[u32],
+        partitions: &mut PartitionVerdicts,
+    ) -> Rows {
+        let mut counts = PruneCounts::default();
+        select(&conjunct.plan, &self.columns, batch, stats, rows.to_vec(), partitions, &mut counts)
+    }
+}
+
+fn select(
+    plan: &Plan,
+    columns: &[BoundColumn],
+    batch: &FileBatch,
+    stats: &StatsCache,
+    mut rows: Rows,
+    partitions: &mut PartitionVerdicts,
+    counts: &mut PruneCounts,
+) -> Rows {
+    let before = rows.len();
+    match plan.root {
+        plan::Node::Constant(verdict) if verdict & MAY != 0 => return rows,
+        plan::Node::Constant(_) => {
+            counts.by_stats += before as u64;
+            return Rows::new();
+        }
+        _ => {}
+    }
+    if !plan.slots.is_empty() {
+        partitions.learn(plan, columns, &batch.partitions.dictionary);
+    }
+    if let Some(gate) = plan.gate() {
+        rows = partitions.gate(gate, &batch.partitions.keys, &rows);
+        counts.by_partition += (before - rows.len()) as u64;
+    }
+    if matches!(plan.root, plan::Node::Slot(_)) || rows.is_empty() {
+        return rows;
+    }
+    let verdicts = eval::verdicts(plan, columns, batch, stats, &rows, partitions);
+    let gated = rows.len();
+    let mut verdicts = verdicts.into_iter();
+    rows.retain(|_| verdicts.next().is_none_or(|verdict| verdict & MAY != 0));
+    counts.by_stats += (gated - rows.len()) as u64;
+    rows
+}
+
+fn parse(hints: &Hints) -> Vec<(String, Result<Expression, String>)> {
+    let json = hints.json.iter().map(|text| ("jsonPredicateHints".to_owned(), parse::json::parse(text)));
+    let sql = hints.sql.iter().enumerate();
+    sql.map(|(index, text)| (format!("predicateHints[{index}]"), parse::sql::parse(text)))
+        .chain(json)
+        .collect()
+}
+
+impl Conjunct {
+    fn new(text: String, bound: Bound, columns: &[BoundColumn]) -> Self {
+        let mut used = Vec::new();
+        collect_columns(&bound, &mut used);
+        let plan = Plan::new(bound, columns);
+        let described = |index: &usize| {
+            let BoundColumn { column, .. } = &columns[*index];
+            format!("{} {}", column.logical.join("."), type_name(&column.data_type))
+        };
+        let scope = scope(&plan);
+        Self { text, columns: used.iter().map(described).collect(), scope, plan }
+    }
+}
+
+fn scope(plan: &Plan) -> Scope {
+    let stats = !plan.stats_columns().is_empty();
+    match (&plan.root, plan.slots.is_empty(), stats) {
+        (plan::Node::Constant(MAY), ..) => Scope::Undecidable,
+        (plan::Node::Constant(_), ..) => Scope::Constant,
+        (_, false, true) => Scope::Both,
+        (_, false, false) => Scope::Partition,
+        (_, true, _) => Scope::Statistics,
+    }
+}
+
+fn collect_columns(bound: &Bound, into: &mut Vec<usize>) {
+    match bound {
+        Bound::Leaf(leaf) if !into.contains(&leaf.column) => into.push(leaf.column),
+        Bound::And(children) | Bound::Or(children) => {
+            for child in children {
+                collect_columns(child, into);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn type_name(data_type: &crate::schema::DataType) -> String {
+    use crate::schema::DataType;
+    match data_type {
+        DataType::Primitive(primitive) => primitive.to_string(),
+        DataType::Struct(_) => "struct".into(),
+        DataType::Array(_) => "array".into(),
+        DataType::Map(_) => "map".into(),
+        DataType::Unknown(name) => name.clone(),
+    }
+}

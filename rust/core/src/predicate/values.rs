@@ -1,0 +1,5 @@
+//! Values as numbers that compare like them, and sets of values as ranges of these numbers.
+
+pub(super) mod keys;
+pub(super) mod number;
+pub(super) mod ranges;

@@ -1,0 +1,355 @@
+//! From text to comparable keys: constants, partition values and statistics of one column in one order.
+//!
+//! All ordered types but strings map to integers in which "less" is Spark's "less": microseconds, days,
+//! unscaled decimals, the bits of floats. What a text leaves open (a zone that is not named, digits that a
+//! writer cut off) becomes a [`Spread`] wide enough for every reading.
+
+use super::number::{Number, Spread, float_key, parse_double, parse_single};
+use crate::civil_time::{self, DAY_MICROS, FARTHEST_ZONE_MICROS, Moment};
+use crate::predicate::expression::{Literal, NumberKind};
+use crate::schema::{Column, DataType, PrimitiveType};
+
+/// How a column's values are ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum KeyType {
+    Boolean,
+    Integer,
+    Decimal {
+        precision: u8,
+        scale: u8,
+    },
+    Float,
+    Double {
+        /// Older files hold floats, and statistics in floats' spelling.
+        widened: bool,
+    },
+    Date,
+    Timestamp,
+    TimestampNtz,
+    /// Bytes of UTF-8.
+    Text,
+    /// No order that statistics keep: only whether a value is null may be known.
+    Opaque,
+}
+
+impl KeyType {
+    pub(crate) fn of(column: &Column) -> Self {
+        let DataType::Primitive(primitive) = column.data_type else { return Self::Opaque };
+        match primitive {
+            PrimitiveType::Boolean => Self::Boolean,
+            PrimitiveType::Byte | PrimitiveType::Short | PrimitiveType::Integer | PrimitiveType::Long => {
+                Self::Integer
+            }
+            PrimitiveType::Float => Self::Float,
+            PrimitiveType::Double => Self::Double { widened: column.widened_from_float },
+            PrimitiveType::Decimal { precision, scale } => Self::Decimal { precision, scale },
+            PrimitiveType::Date => Self::Date,
+            PrimitiveType::Timestamp => Self::Timestamp,
+            PrimitiveType::TimestampNtz => Self::TimestampNtz,
+            PrimitiveType::String if column.binary_order => Self::Text,
+            PrimitiveType::String | PrimitiveType::Binary | PrimitiveType::Variant | PrimitiveType::Void => {
+                Self::Opaque
+            }
+        }
+    }
+
+    /// Whether keys may pass an i64.
+    pub(crate) fn is_wide(self) -> bool {
+        matches!(self, Self::Decimal { precision, .. } if precision > 18)
+    }
+
+    /// Floats have a value above every bound that a writer may have left out of its statistics.
+    pub(crate) fn has_nan(self) -> bool {
+        matches!(self, Self::Float | Self::Double { .. })
+    }
+}
+
+/// The key of NaN.
+pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
+
+/// The type that a client says a column has, or casts it to: decides whether comparing the column itself
+/// gives the same answer. `None`: it may not.
+pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> Option<NumberKind> {
+    use PrimitiveType as P;
+    let Some(declared) = declared else { return Some(NumberKind::Exact) };
+    match (key_type, declared) {
+        (KeyType::Integer | KeyType::Decimal { .. } | KeyType::Double { .. }, P::Float) => {
+            Some(NumberKind::Float)
+        }
+        (KeyType::Integer | KeyType::Decimal { .. }, P::Double) => Some(NumberKind::Double),
+        (KeyType::Decimal { scale, .. }, P::Decimal { scale: declared, .. }) if declared < scale => None,
+        (KeyType::Boolean, P::Boolean)
+        | (KeyType::Integer, P::Byte | P::Short | P::Integer | P::Long | P::Decimal { .. })
+        | (KeyType::Decimal { .. }, P::Decimal { .. })
+        | (KeyType::Float, P::Float | P::Double)
+        | (KeyType::Double { .. }, P::Double)
+        | (KeyType::Date, P::Date | P::Timestamp | P::TimestampNtz)
+        | (KeyType::Timestamp, P::Timestamp)
+        | (KeyType::TimestampNtz, P::Timestamp | P::TimestampNtz)
+        | (KeyType::Text, P::String) => Some(NumberKind::Exact),
+        _ => None,
+    }
+}
+
+/// Where a constant lies among the column's values; `None` where the comparison is not exact. `coarsest` is the
+/// roughest type that takes part in the comparison besides the constant's own.
+pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coarsest: NumberKind) -> Option<Spread> {
+    match key_type {
+        KeyType::Boolean => match literal {
+            Literal::Boolean(value) => Some(Spread::exact(i128::from(*value))),
+            Literal::Text { text, other: None } => boolean(text),
+            _ => None,
+        },
+        KeyType::Integer => number(literal, coarsest, 0),
+        KeyType::Decimal { scale, .. } => {
+            // Spark compares a decimal with a string as doubles.
+            let is_text = matches!(literal, Literal::Text { .. });
+            let coarsest =
+                if is_text && coarsest == NumberKind::Exact { NumberKind::Double } else { coarsest };
+            number(literal, coarsest, i32::from(scale))
+        }
+        KeyType::Float => {
+            let (text, kind) = number_text(literal)?;
+            let single = key(f64::from(parse_single(text)?));
+            let double = key(parse_double(text)?);
+            Some(if kind == NumberKind::Float {
+                Spread::exact(single)
+            } else {
+                Spread::closed(single, double)
+            })
+        }
+        KeyType::Double { .. } => {
+            let (text, kind) = number_text(literal)?;
+            let (single, double) = (parse_single(text)?, parse_double(text)?);
+            Some(match (coarsest, kind) {
+                (NumberKind::Float, _) => {
+                    Spread::closed(key(f64::from(single.next_down())), key(f64::from(single.next_up())))
+                }
+                (_, NumberKind::Float) => Spread::closed(key(f64::from(single)), key(double)),
+                _ => Spread::exact(key(double)),
+            })
+        }
+        KeyType::Date => date_literal(literal),
+        KeyType::Timestamp => timestamp_literal(literal),
+        KeyType::TimestampNtz => timestamp_ntz_literal(literal),
+        KeyType::Text | KeyType::Opaque => None,
+    }
+}
+
+fn key(value: f64) -> i128 {
+    i128::from(float_key(value))
+}
+
+fn boolean(text: &str) -> Option<Spread> {
+    if text.eq_ignore_ascii_case("true") {
+        return Some(Spread::exact(1));
+    }
+    text.eq_ignore_ascii_case("false").then_some(Spread::exact(0))
+}
+
+fn number_text(literal: &Literal) -> Option<(&str, NumberKind)> {
+    match literal {
+        Literal::Number(text, kind) => Some((text, *kind)),
+        Literal::Text { text, other: None } => Some((text.trim(), NumberKind::Exact)),
+        _ => None,
+    }
+}
+
+fn number(literal: &Literal, coarsest: NumberKind, scale: i32) -> Option<Spread> {
+    let (text, kind) = number_text(literal)?;
+    let number = Number::parse(text)?;
+    if matches!(literal, Literal::Text { .. }) && !number.is_integer() && scale == 0 {
+        return None;
+    }
+    let spread = number.scaled(scale);
+    Some(match (kind, coarsest) {
+        (NumberKind::Float, _) | (_, NumberKind::Float) => spread.rounded_to_bits(21),
+        (NumberKind::Double, _) | (_, NumberKind::Double) => spread.rounded_to_bits(50),
+        _ => spread,
+    })
+}
+
+fn micros(moment: Moment) -> Spread {
+    if moment.rounded {
+        return Spread { low: moment.micros, high: moment.micros + 1, open: true };
+    }
+    Spread::exact(moment.micros)
+}
+
+fn any_zone(spread: Spread) -> Spread {
+    spread.widened(FARTHEST_ZONE_MICROS, FARTHEST_ZONE_MICROS)
+}
+
+/// A day is compared as its midnight.
+fn days(micros: Spread) -> Spread {
+    let low = micros.low.div_euclid(DAY_MICROS);
+    let high = -(-micros.high).div_euclid(DAY_MICROS);
+    Spread { low, high, open: high > low && micros.is_exact() }
+}
+
+fn date_literal(literal: &Literal) -> Option<Spread> {
+    match literal {
+        Literal::Date(text) | Literal::Text { text, other: None } => {
+            let moment = civil_time::parse(text)?;
+            let day = i128::from(moment.day);
+            // Spark cuts the time off, others compare with midnight.
+            Some(match (moment.timed, moment.zoned) {
+                (false, _) => Spread::exact(day),
+                (true, false) => Spread::closed(day, day + 1),
+                (true, true) => Spread::closed(day - 1, day + 2),
+            })
+        }
+        Literal::Timestamp(text) | Literal::TimestampNtz(text) => {
+            let moment = civil_time::parse(text)?;
+            let micros = micros(moment);
+            Some(days(if moment.zoned { any_zone(micros) } else { micros }))
+        }
+        _ => None,
+    }
+}
+
+/// Without a zone it is a wall clock's reading in the zone of the client's session, which nobody names here.
+fn timestamp_literal(literal: &Literal) -> Option<Spread> {
+    let moment = civil_time::parse(temporal_text(literal)?)?;
+    let micros = micros(moment);
+    Some(if moment.zoned { micros } else { any_zone(micros) })
+}
+
+fn timestamp_ntz_literal(literal: &Literal) -> Option<Spread> {
+    let moment = civil_time::parse(temporal_text(literal)?)?;
+    Some(if moment.zoned { any_zone(micros(moment)) } else { micros(moment) })
+}
+
+fn temporal_text(literal: &Literal) -> Option<&str> {
+    match literal {
+        Literal::Timestamp(text)
+        | Literal::Text { text, other: None }
+        | Literal::Date(text)
+        | Literal::TimestampNtz(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The key of a partition value, `None` where it cannot be read as the column's type. Not for strings.
+///
+/// A timestamp without a zone is the wall clock of a writer whose zone the log does not tell, and readers take
+/// it for that of theirs: it may be any instant that has this reading somewhere.
+pub(crate) fn partition_spread(key_type: KeyType, text: &str) -> Option<Spread> {
+    let text = text.trim();
+    match key_type {
+        KeyType::Boolean => boolean(text),
+        KeyType::Integer => Some(Number::parse(text)?.scaled(0)),
+        KeyType::Decimal { scale, .. } => Some(Number::parse(text)?.scaled(i32::from(scale))),
+        KeyType::Float => Some(Spread::exact(key(f64::from(parse_single(text)?)))),
+        KeyType::Double { widened } => double_spread(text, widened),
+        KeyType::Date => {
+            let moment = civil_time::parse(text)?;
+            (!moment.timed).then(|| Spread::exact(i128::from(moment.day)))
+        }
+        KeyType::Timestamp => {
+            let moment = civil_time::parse(text)?;
+            Some(if moment.zoned { micros(moment) } else { any_zone(micros(moment)) })
+        }
+        KeyType::TimestampNtz => {
+            let moment = civil_time::parse(text)?;
+            Some(if moment.zoned { any_zone(micros(moment)) } else { micros(moment) })
+        }
+        KeyType::Text | KeyType::Opaque => None,
+    }
+}
+
+/// A bound in statistics, as JSON holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scalar<'a> {
+    /// A string without its quotes, still escaped if `escaped`.
+    Text {
+        json: &'a str,
+        escaped: bool,
+    },
+    Number(&'a str),
+    Boolean(bool),
+}
+
+impl<'a> Scalar<'a> {
+    fn plain(self) -> Option<&'a str> {
+        match self {
+            Self::Text { json, escaped: false } => Some(json),
+            Self::Number(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The string that the JSON stands for; `None` if it is no string, or not well formed.
+    pub(crate) fn unescaped(self) -> Option<std::borrow::Cow<'a, str>> {
+        match self {
+            Self::Text { json, escaped: false } => Some(json.into()),
+            Self::Text { json, escaped: true } => {
+                Some(serde_json::from_str::<String>(&format!("\"{json}\"")).ok()?.into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where the true bound may lie: `low` holds for a minimum, `high` for a maximum. Not for strings.
+pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Spread> {
+    if let Scalar::Boolean(value) = bound {
+        return (key_type == KeyType::Boolean).then(|| Spread::exact(i128::from(value)));
+    }
+    let text = bound.plain()?;
+    match key_type {
+        KeyType::Boolean => boolean(text),
+        KeyType::Integer => match text.parse::<i64>() {
+            Ok(value) => Some(Spread::exact(i128::from(value))),
+            // Some writers hold numbers as doubles.
+            Err(_) => Some(Number::parse(text)?.scaled(0).rounded_to_bits(50)),
+        },
+        KeyType::Decimal { precision, scale } => Some(stats_decimal(Number::parse(text)?, precision, scale)),
+        KeyType::Float => Some(Spread::exact(key(f64::from(parse_single(text)?)))),
+        KeyType::Double { widened } => double_spread(text, widened),
+        KeyType::Date => {
+            let moment = civil_time::parse(text)?;
+            let day = Spread::exact(i128::from(moment.day));
+            Some(if moment.timed { day.widened(1, 1) } else { day })
+        }
+        KeyType::Timestamp => {
+            let moment = civil_time::parse(text)?;
+            Some(milliseconds(if moment.zoned { micros(moment) } else { any_zone(micros(moment)) }))
+        }
+        KeyType::TimestampNtz => {
+            let moment = civil_time::parse(text)?;
+            let wall = micros(moment);
+            Some(milliseconds(if moment.zoned && !text.ends_with('Z') { any_zone(wall) } else { wall }))
+        }
+        KeyType::Text | KeyType::Opaque => None,
+    }
+}
+
+/// Timestamps in statistics are cut to milliseconds, by some writers towards zero.
+fn milliseconds(spread: Spread) -> Spread {
+    spread.widened(if spread.low < 0 { 999 } else { 0 }, 999)
+}
+
+fn double_spread(text: &str, widened: bool) -> Option<Spread> {
+    let double = parse_double(text)?;
+    if widened {
+        return Some(Spread::closed(key(double), key(f64::from(parse_single(text)?))));
+    }
+    Some(Spread::exact(key(double)))
+}
+
+/// Some writers pass decimals through a double. Where that may have lost digits, the bound is as much wider.
+fn stats_decimal(number: Number, precision: u8, scale: u8) -> Spread {
+    let spread = number.scaled(i32::from(scale));
+    let digits = number.significant_digits();
+    let full_scale = scale > 0 && number.fraction_digits == Some(i32::from(scale));
+    if precision <= 15 || digits > 17 || (full_scale && digits <= 15) {
+        return spread;
+    }
+    spread.rounded_to_bits(50)
+}
+
+/// Clamps a key to the range of narrow columns; what lies beyond compares the same with every value.
+pub(crate) fn narrow(key: i128) -> i64 {
+    i64::try_from(key).unwrap_or(if key < 0 { i64::MIN } else { i64::MAX })
+}

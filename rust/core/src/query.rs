@@ -1,0 +1,193 @@
+//! The answer to a query, put together: header lines, scan, line writer.
+//!
+//! In comes a snapshot and what a request asks of it; out goes the [`FileLines`] that native threads turn to
+//! chunks.
+
+pub mod changes;
+pub mod files;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod memory_tests;
+
+use std::sync::Arc;
+
+use self::changes::{ChangeLines, ChangeOptions, ChangePlace};
+use self::files::FileLines;
+use crate::Result;
+use crate::changes::Changes;
+use crate::ndjson::{
+    IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
+};
+use crate::pool::Pool;
+use crate::predicate::{Hints, Predicate};
+use crate::scan::{Place, Scan, ScanOptions};
+use crate::sign::SignerSet;
+use crate::snapshot::Snapshot;
+use crate::stop::Stop;
+use crate::table::Table;
+
+/// What one stream holds at most that nobody reads, in bytes: batches decoded ahead, the pages they are in, and
+/// chunks. One page of each column at hand comes on top where it is larger than the usual 1 MiB: what a page has is its
+/// writer's choice, and it is decoded whole. So does a single file's line.
+pub const STREAM_BYTES: usize = 64 << 20;
+
+/// Up to this number of files an answer from memory is made on the calling thread: about 30 µs of work.
+const FILES_OF_SMALL_TABLE: u64 = 64;
+
+/// What the lines of an answer look like.
+#[derive(Debug, Clone, Copy)]
+pub struct LineOptions {
+    /// The response format.
+    pub format: ResponseFormat,
+    /// The scheme of file ids.
+    pub ids: IdScheme,
+    /// The clock of all URLs, milliseconds since the epoch.
+    pub now_ms: i64,
+    /// The configured lifetime of URLs.
+    pub lifetime_seconds: i64,
+    /// Whether the reader may read the table's history, and so its change data feed.
+    pub history_shared: bool,
+}
+
+impl LineOptions {
+    /// A writer for the lines of one stream.
+    pub fn writer(self, signers: &SignerSet) -> Result<LineWriter> {
+        let urls = signers.stream(self.now_ms, self.lifetime_seconds)?;
+        Ok(LineWriter::new(self.format, self.ids, urls))
+    }
+}
+
+/// What of a version's files is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct FilesRequest {
+    /// Predicates.
+    pub hints: Hints,
+    /// Enough rows.
+    pub limit_hint: Option<u64>,
+    /// Files of a page.
+    pub max_files: Option<u64>,
+    /// Where the page before has ended.
+    pub after: Option<Place>,
+    /// Whether lines name the version and its timestamp.
+    pub with_version: bool,
+    /// When the work before the stream ends early.
+    pub stop: Stop,
+}
+
+/// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
+/// nobody knows the totals yet. Without `history_shared` no change data feed can be read.
+pub fn header(
+    table: &Table,
+    snapshot: &Snapshot,
+    format: ResponseFormat,
+    with_version: bool,
+    history_shared: bool,
+    stop: &Stop,
+) -> Result<Vec<u8>> {
+    let mut head = Vec::new();
+    append_protocol(format, snapshot.protocol(), None, &mut head);
+    append_metadata_of(table, snapshot, format, with_version, history_shared, stop, &mut head)?;
+    Ok(head)
+}
+
+fn append_metadata_of(
+    table: &Table,
+    snapshot: &Snapshot,
+    format: ResponseFormat,
+    with_version: bool,
+    history_shared: bool,
+    stop: &Stop,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let facts = MetadataFacts {
+        change_data_feed: history_shared && snapshot.change_data_feed(),
+        version: with_version.then(|| snapshot.version()),
+        totals: Some(table.totals(snapshot, stop)?),
+    };
+    append_metadata(format, snapshot.metadata(), facts, out)
+}
+
+/// The whole answer to a query for changes but for its last line. `from` is where the page before has ended.
+///
+/// The metadata before the files is that of [`Changes::heading_version`]. A client of historical protocols replays
+/// them, so the first one is that of the first version.
+pub fn changes(
+    table: &Table,
+    changes: &Changes,
+    from: Option<ChangePlace>,
+    mut options: ChangeOptions,
+    signers: &SignerSet,
+    lines: LineOptions,
+    stop: &Stop,
+) -> Result<ChangeLines> {
+    // The parquet format has one protocol, whatever the log says.
+    options.include_historical_protocol &= lines.format == ResponseFormat::Delta;
+    let first = changes.head();
+    let heading = changes.heading();
+    let with_version = options.include_historical_metadata || lines.format == ResponseFormat::Delta;
+    let mut head = Vec::new();
+    if options.include_historical_protocol {
+        append_protocol(lines.format, first.protocol(), Some(first.version()), &mut head);
+    } else {
+        append_protocol(lines.format, heading.protocol(), None, &mut head);
+    }
+    append_metadata_of(table, heading, lines.format, with_version, true, stop, &mut head)?;
+    let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
+    let batches = changes.batches(from.version)?;
+    let batches = match lines.format {
+        // Its lines have no place for what is not known.
+        ResponseFormat::Parquet => batches.with_complete_removes(stop),
+        ResponseFormat::Delta => batches,
+    };
+    Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
+}
+
+/// Whether the answer to a snapshot query is best made on the calling thread: its files are few and in memory.
+#[must_use]
+pub fn is_made_inline(table: &Table, snapshot: &Snapshot) -> bool {
+    let is_small = snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
+    is_small && table.is_in_memory(snapshot)
+}
+
+/// The whole answer to a snapshot query but for its last line.
+pub fn files(
+    table: &Table,
+    snapshot: &Arc<Snapshot>,
+    request: &FilesRequest,
+    signers: &SignerSet,
+    lines: LineOptions,
+    pool: &Pool,
+) -> Result<FileLines> {
+    if request.max_files.is_some() {
+        table.remember(snapshot);
+    }
+    let head =
+        header(table, snapshot, lines.format, request.with_version, lines.history_shared, &request.stop);
+    let head = head.map_err(|error| match request.after {
+        Some(_) => snapshot.why_lost(error),
+        None => error,
+    })?;
+    let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
+    let options = ScanOptions {
+        predicate: Arc::new(predicate),
+        limit_hint: request.limit_hint,
+        max_files: request.max_files,
+        after: request.after,
+        delta_fields: lines.format == ResponseFormat::Delta,
+    };
+    let is_whole = options.reads_all();
+    let mut scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    scan.prepare(pool);
+    if !is_whole {
+        table.fill_if_missed(snapshot, pool)?;
+    }
+    let mut writer = lines.writer(signers)?;
+    if lines.format == ResponseFormat::Parquet {
+        writer.set_timestamps(snapshot.partition_timestamps().cloned());
+    }
+    if request.with_version {
+        let stamp = Stamp { version: snapshot.version(), timestamp_ms: snapshot.timestamp_ms()? };
+        writer.set_action(crate::ndjson::FileAction::Live, Some(stamp));
+    }
+    Ok(FileLines::new(head, scan, writer))
+}

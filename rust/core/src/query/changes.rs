@@ -1,0 +1,327 @@
+//! The answer to a query for changes as pieces of work: the header lines, then version by version its protocol
+//! and metadata where they are wanted, its cdc files, adds and removes.
+
+use std::sync::Arc;
+
+use super::files::{CHUNK_BYTES, Writers};
+use crate::actions::{Metadata, PartitionTuple, Rows};
+use crate::changes::{ChangeBatch, ChangeBatches, ChangedFiles};
+use crate::ndjson::{
+    FileAction, LineCounts, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata,
+    append_protocol,
+};
+use crate::partition::PartitionTimestamps;
+use crate::predicate::{Hints, Predicate};
+use crate::scan::Outcome;
+use crate::stream::{LineSource, Turn};
+use crate::{Error, Result};
+
+/// Lines of a chunk, files and others.
+const CHUNK_LINES: usize = 256;
+
+/// What of a range is answered.
+#[derive(Debug, Clone)]
+pub struct ChangeOptions {
+    /// The response format.
+    pub format: ResponseFormat,
+    /// Metadata of later versions, inline.
+    pub include_historical_metadata: bool,
+    /// Protocols of later versions, inline.
+    pub include_historical_protocol: bool,
+    /// Those on partition columns prune.
+    pub hints: Hints,
+    /// Files of a page.
+    pub max_files: Option<u64>,
+}
+
+/// A file of a range, by its version and its place in that version's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangePlace {
+    /// The version that the page goes on in.
+    pub version: i64,
+    /// Files of that version that were answered before.
+    pub skip: u64,
+}
+
+impl ChangePlace {
+    /// The form that travels in a page token.
+    #[must_use]
+    pub fn to_text(self) -> String {
+        format!("{}.{}", self.version, self.skip)
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    pub fn parse(text: &str) -> Result<Self> {
+        let numbers = text.split_once('.').and_then(|(version, skip)| {
+            Some(Self { version: version.parse().ok()?, skip: skip.parse().ok()? })
+        });
+        numbers.ok_or(Error::InvalidCursor)
+    }
+}
+
+/// Cuts a range of changes into chunks.
+#[derive(Debug)]
+pub struct ChangeLines {
+    head: Option<Vec<u8>>,
+    batches: ChangeBatches,
+    options: ChangeOptions,
+    writers: Writers,
+    in_force: Option<InForce>,
+    /// Pieces of the version at hand that have not been handed out, the next one last.
+    pieces: Vec<Piece>,
+    /// The version at hand and how many of its files were handed out.
+    place: ChangePlace,
+    files_left: u64,
+    outcome: Outcome,
+}
+
+/// What follows from the metadata of a version.
+#[derive(Debug)]
+struct InForce {
+    metadata: Arc<Metadata>,
+    predicate: Predicate,
+    timestamps: Option<Arc<PartitionTimestamps>>,
+}
+
+/// Lines of one kind of one version.
+enum Piece {
+    Header(Vec<u8>),
+    Files(Files),
+}
+
+struct Files {
+    batch: Arc<ChangeBatch>,
+    action: FileAction,
+    rows: Rows,
+    timestamps: Option<Arc<PartitionTimestamps>>,
+}
+
+impl Files {
+    /// The first `count` files; the others stay.
+    fn take(&mut self, count: usize) -> Self {
+        let rest = self.rows.split_off(self.rows.len().min(count));
+        Self {
+            batch: Arc::clone(&self.batch),
+            action: self.action,
+            rows: std::mem::replace(&mut self.rows, rest),
+            timestamps: self.timestamps.clone(),
+        }
+    }
+}
+
+impl Files {
+    fn changed(&self) -> &ChangedFiles {
+        match self.action {
+            FileAction::Cdc => &self.batch.cdc,
+            FileAction::Remove => &self.batch.removes,
+            FileAction::Add | FileAction::Live => &self.batch.adds,
+        }
+    }
+}
+
+impl std::fmt::Debug for Piece {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lines = match self {
+            Self::Header(_) => 1,
+            Self::Files(files) => files.rows.len(),
+        };
+        formatter.debug_struct("Piece").field("lines", &lines).finish()
+    }
+}
+
+impl ChangeLines {
+    /// `batches` begin at `from.version`; `head` is written before all else.
+    #[must_use]
+    pub fn new(
+        head: Vec<u8>,
+        batches: ChangeBatches,
+        from: ChangePlace,
+        options: ChangeOptions,
+        writer: LineWriter,
+    ) -> Self {
+        Self {
+            head: Some(head),
+            batches,
+            files_left: options.max_files.unwrap_or(u64::MAX),
+            options,
+            writers: Writers::new(writer),
+            in_force: None,
+            pieces: Vec::new(),
+            place: from,
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// The next lines of the page, up to `count` of them and about so many bytes.
+    fn next_pieces(&mut self, mut count: usize, mut bytes: usize) -> Result<Vec<Piece>> {
+        let mut taken = Vec::new();
+        while count > 0 && bytes > 0 && self.files_left > 0 {
+            match self.pieces.pop() {
+                None if !self.next_version()? => break,
+                None => {}
+                Some(Piece::Header(header)) => {
+                    bytes = bytes.saturating_sub(header.len());
+                    taken.push(Piece::Header(header));
+                    count -= 1;
+                }
+                Some(Piece::Files(mut files)) => {
+                    let mut room = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count);
+                    let lines = files.changed().batch.first_lines(&files.rows, &mut room, &mut bytes).len();
+                    let first = files.take(lines);
+                    count -= lines;
+                    self.files_left -= first.rows.len() as u64;
+                    self.place.skip += first.rows.len() as u64;
+                    if !files.rows.is_empty() {
+                        self.pieces.push(Piece::Files(files));
+                        bytes = 0;
+                    }
+                    taken.push(Piece::Files(first));
+                }
+            }
+        }
+        if self.files_left == 0 && self.outcome.next_place.is_none() && self.has_more()? {
+            self.outcome.next_place = Some(self.place.to_text());
+        }
+        Ok(taken)
+    }
+
+    /// Whether anything follows the files that were handed out.
+    fn has_more(&mut self) -> Result<bool> {
+        while self.pieces.is_empty() {
+            if !self.next_version()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lays out the pieces of the next version; false behind the last one.
+    fn next_version(&mut self) -> Result<bool> {
+        let Some(batch) = self.batches.next_version()? else { return Ok(false) };
+        let skip = if batch.version == self.place.version { self.place.skip } else { 0 };
+        self.place = ChangePlace { version: batch.version, skip };
+        let mut pieces = Vec::new();
+        if skip == 0 {
+            let header = self.inline_header(&batch)?;
+            if !header.is_empty() {
+                pieces.push(Piece::Header(header));
+            }
+        }
+        let batch = Arc::new(batch);
+        let mut to_skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        for (files, action) in [
+            (&batch.cdc, FileAction::Cdc),
+            (&batch.adds, FileAction::Add),
+            (&batch.removes, FileAction::Remove),
+        ] {
+            let mut rows = self.kept_rows(&batch.metadata_in_force, files);
+            let skipped = to_skip.min(rows.len());
+            to_skip -= skipped;
+            rows.drain(..skipped);
+            if !rows.is_empty() {
+                let timestamps = self.in_force(&batch.metadata_in_force).timestamps.clone();
+                pieces.push(Piece::Files(Files { batch: Arc::clone(&batch), action, rows, timestamps }));
+            }
+        }
+        pieces.reverse();
+        self.pieces = pieces;
+        Ok(true)
+    }
+
+    fn inline_header(&self, batch: &ChangeBatch) -> Result<Vec<u8>> {
+        let mut header = Vec::new();
+        if let Some(protocol) = batch.protocol.as_ref().filter(|_| self.options.include_historical_protocol) {
+            append_protocol(self.options.format, protocol, Some(batch.version), &mut header);
+        }
+        if let Some(metadata) = batch.metadata.as_ref().filter(|_| self.options.include_historical_metadata) {
+            let facts = MetadataFacts {
+                change_data_feed: metadata.is_change_data_feed_on(),
+                version: Some(batch.version),
+                totals: None,
+            };
+            append_metadata(self.options.format, metadata, facts, &mut header)?;
+        }
+        Ok(header)
+    }
+
+    /// The files that the predicates on partition columns keep.
+    fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> Rows {
+        self.outcome.considered += files.rows.len() as u64;
+        let predicate = &self.in_force(metadata).predicate;
+        if !predicate.asks_partitions() {
+            return files.rows.clone();
+        }
+        let partitions = &files.batch.partitions;
+        let keeps: Vec<bool> = partitions
+            .dictionary
+            .iter()
+            .map(|tuple: &Arc<PartitionTuple>| predicate.keep_tuple(tuple))
+            .collect();
+        let is_kept = |row: &u32| {
+            files.without_partition_values.binary_search(row).is_ok()
+                || keeps[partitions.keys[*row as usize] as usize]
+        };
+        let kept: Rows = files.rows.iter().copied().filter(is_kept).collect();
+        self.outcome.pruned_by_partition += (files.rows.len() - kept.len()) as u64;
+        kept
+    }
+
+    /// Hints and partition values mean what the columns of that version mean.
+    fn in_force(&mut self, metadata: &Arc<Metadata>) -> &InForce {
+        if self.in_force.as_ref().is_none_or(|known| !Arc::ptr_eq(&known.metadata, metadata)) {
+            self.in_force = None;
+        }
+        let ChangeOptions { hints, format, .. } = &self.options;
+        self.in_force.get_or_insert_with(|| InForce {
+            metadata: Arc::clone(metadata),
+            predicate: Predicate::of_table(metadata, hints).0,
+            timestamps: match format {
+                ResponseFormat::Parquet => PartitionTimestamps::of(metadata),
+                ResponseFormat::Delta => None,
+            },
+        })
+    }
+}
+
+impl LineSource for ChangeLines {
+    fn next_turn(&mut self) -> Result<Turn> {
+        let head = self.head.take();
+        let pieces = self.next_pieces(CHUNK_LINES, CHUNK_BYTES)?;
+        if head.is_none() && pieces.is_empty() {
+            return Ok(Turn::End);
+        }
+        let writers = self.writers.clone();
+        Ok(Turn::Lines(Box::new(move |out| {
+            out.extend_from_slice(&head.unwrap_or_default());
+            writers.with(|writer| {
+                pieces.iter().try_fold(LineCounts::default(), |counts, piece| {
+                    Ok(counts.plus(piece.write(writer, out)?))
+                })
+            })
+        })))
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.outcome.clone()
+    }
+}
+
+impl Piece {
+    fn write(&self, writer: &mut LineWriter, out: &mut Vec<u8>) -> Result<LineCounts> {
+        match self {
+            Self::Header(header) => {
+                out.extend_from_slice(header);
+                Ok(LineCounts::default())
+            }
+            Self::Files(files) => {
+                let stamp = Stamp { version: files.batch.version, timestamp_ms: files.batch.timestamp_ms };
+                writer.set_action(files.action, Some(stamp));
+                writer.set_timestamps(files.timestamps.clone());
+                writer.write(&files.changed().batch, &files.rows, out)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The answer to a snapshot query as pieces of work: the header lines, then a line for each file of a scan.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::actions::Rows;
+use crate::column_cache::HotBatch;
+use crate::ndjson::{LineCounts, LineWriter};
+use crate::scan::{Foreseen, Look, Outcome, Scan, Selected};
+use crate::stream::{LineSource, Turn};
+
+/// Files of the first chunk: the first byte should not wait for the work of a whole one.
+const FIRST_CHUNK_FILES: usize = 64;
+/// Files of a chunk, about 220 KB of lines with statistics.
+const CHUNK_FILES: usize = 256;
+/// Bytes of a chunk's lines, where more than one file is in it: see [`crate::actions::FileBatch::line_bytes`].
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+/// Batches that are looked at in one turn, where few of their files are wanted. To decode and look at them costs
+/// about as much as to write a few chunks.
+const BATCHES_A_TURN: usize = 4;
+/// How long the first byte may wait for the counts that the answer's header tells. A predicate over the hot
+/// columns of a million files is done by then.
+const FORESIGHT: Duration = Duration::from_millis(50);
+
+/// Cuts a scan into chunks.
+#[derive(Debug)]
+pub struct FileLines {
+    head: Option<Vec<u8>>,
+    scan: Scan,
+    foreseen: Option<Foreseen>,
+    /// The scan has looked ahead, as it does once.
+    foresaw: bool,
+    /// Files for the next chunk, and how many it still wants.
+    gathered: Vec<Piece>,
+    wanted: usize,
+    /// Bytes of lines that the next chunk still wants.
+    wanted_bytes: usize,
+    /// Files of the last batch that have not been handed out, and how many of its rows have.
+    rest: Option<(Selected, usize)>,
+    writers: Writers,
+}
+
+impl FileLines {
+    /// `head` is written before the first file; `writer` is prepared for the stream's format and signer.
+    #[must_use]
+    pub fn new(head: Vec<u8>, scan: Scan, writer: LineWriter) -> Self {
+        Self {
+            head: Some(head),
+            scan,
+            foreseen: None,
+            foresaw: false,
+            gathered: Vec::new(),
+            wanted: FIRST_CHUNK_FILES,
+            wanted_bytes: CHUNK_BYTES,
+            rest: None,
+            writers: Writers::new(writer),
+        }
+    }
+
+    /// Gathers files until there are enough for a chunk, or no more. False: there may be more, in another turn.
+    fn gather(&mut self) -> Result<bool> {
+        let mut batches = BATCHES_A_TURN;
+        while self.wanted > 0 && self.wanted_bytes > 0 {
+            let (selected, begin) = match self.rest.take() {
+                Some(rest) => rest,
+                None => match self.scan.look(&mut batches)? {
+                    Look::Files(selected) => (selected, 0),
+                    Look::Later => return Ok(false),
+                    Look::End => break,
+                },
+            };
+            let files = &selected.batch.files;
+            let rows =
+                files.first_lines(&selected.rows[begin..], &mut self.wanted, &mut self.wanted_bytes).to_vec();
+            let (end, of_files) = (begin + rows.len(), selected.rows.len());
+            self.gathered.push(Piece { batch: Arc::clone(&selected.batch), rows, of_files });
+            if end < selected.rows.len() {
+                self.rest = Some((selected, end));
+                break;
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Files of one batch, part of those that a scan has selected.
+#[derive(Debug)]
+struct Piece {
+    batch: Arc<HotBatch>,
+    rows: Rows,
+    /// So many were selected.
+    of_files: usize,
+}
+
+impl Piece {
+    fn write(&self, writer: &mut LineWriter, out: &mut Vec<u8>) -> Result<LineCounts> {
+        let ids = self.batch.ids(writer.id_scheme(), self.of_files);
+        writer.write_with_ids(&self.batch.files, ids, &self.rows, out)
+    }
+}
+
+impl LineSource for FileLines {
+    fn next_turn(&mut self) -> Result<Turn> {
+        if !std::mem::replace(&mut self.foresaw, true) {
+            self.foreseen = self.scan.foresee(Instant::now() + FORESIGHT)?;
+        }
+        if !self.gather()? {
+            return Ok(Turn::Later);
+        }
+        (self.wanted, self.wanted_bytes) = (CHUNK_FILES, CHUNK_BYTES);
+        let (head, files) = (self.head.take(), std::mem::take(&mut self.gathered));
+        if head.is_none() && files.is_empty() {
+            return Ok(Turn::End);
+        }
+        let writers = self.writers.clone();
+        Ok(Turn::Lines(Box::new(move |out| {
+            out.extend_from_slice(&head.unwrap_or_default());
+            writers.with(|writer| {
+                files.iter().try_fold(LineCounts::default(), |counts, piece| {
+                    Ok(counts.plus(piece.write(writer, out)?))
+                })
+            })
+        })))
+    }
+
+    fn foreseen(&mut self) -> Option<Foreseen> {
+        self.foreseen.take()
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.scan.outcome()
+    }
+}
+
+/// Line writers of one stream, one for each thread that is at work on it.
+#[derive(Debug, Clone)]
+pub(crate) struct Writers(Arc<(LineWriter, Mutex<Vec<LineWriter>>)>);
+
+impl Writers {
+    pub(crate) fn new(writer: LineWriter) -> Self {
+        Self(Arc::new((writer, Mutex::default())))
+    }
+
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut LineWriter) -> Result<T>) -> Result<T> {
+        let (prepared, idle) = &*self.0;
+        let spare = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut writer = spare.unwrap_or_else(|| prepared.clone());
+        let done = work(&mut writer)?;
+        idle.lock().unwrap_or_else(PoisonError::into_inner).push(writer);
+        Ok(done)
+    }
+}

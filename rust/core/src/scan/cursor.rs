@@ -1,0 +1,50 @@
+//! A file of a snapshot by its position in the fixed order, as page tokens carry it.
+
+use crate::actions::SourceId;
+use crate::checkpoint;
+use crate::snapshot::CHECKPOINT_SOURCE;
+use crate::{Error, Result};
+
+/// A file of a snapshot, by its place in the fixed order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub(super) source: SourceId,
+    pub(super) row: u32,
+    /// Rows that `limit_hint` still asks for behind this file.
+    pub(super) limit_left: Option<u64>,
+}
+
+impl Place {
+    /// The form that travels in a page token.
+    #[must_use]
+    pub fn to_text(self) -> String {
+        match self.limit_left {
+            Some(left) => format!("{}.{}.{left}", self.source.0, self.row),
+            None => format!("{}.{}", self.source.0, self.row),
+        }
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut numbers = text.split('.');
+        let place = (|| {
+            let source = SourceId(numbers.next()?.parse().ok()?);
+            let row = numbers.next()?.parse().ok()?;
+            let limit_left = numbers.next().map(str::parse).transpose().ok()?;
+            numbers.next().is_none().then_some(Self { source, row, limit_left })
+        })();
+        place.ok_or(Error::InvalidCursor)
+    }
+
+    pub(super) fn is_before(self, source: SourceId, row: u32) -> bool {
+        (self.source, self.row) < (source, row)
+    }
+}
+
+pub(super) fn start_in(place: Place) -> checkpoint::Place {
+    match place.source.0.checked_sub(CHECKPOINT_SOURCE.0) {
+        Some(part) => checkpoint::Place { part, row: place.row.saturating_add(1) },
+        // The page before has ended among the commits.
+        None => checkpoint::Place::default(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Where a scan's batches come from, one stage after another: commits, then column cache or checkpoint.
+
+use std::sync::Arc;
+
+use super::Scan;
+use super::cursor::start_in;
+use super::read_ahead::{Measures, ReadAhead};
+use crate::Result;
+use crate::actions::{FileBatch, Rows};
+use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span};
+use crate::column_cache::{HotBatch, HotBuilder, HotColumns};
+use crate::snapshot::CHECKPOINT_SOURCE;
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Commits { next: usize },
+    Hot { columns: Arc<HotColumns>, next: usize },
+    Log { batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>, builder: Option<HotBuilder> },
+    End,
+}
+
+impl Scan {
+    /// The next batch and which of its files are live and behind the place where the page before has ended.
+    pub(super) fn next_live(&mut self) -> Result<Option<(Arc<HotBatch>, Rows)>> {
+        loop {
+            let found = match &mut self.stage {
+                Stage::End => return Ok(None),
+                Stage::Commits { next } => {
+                    let found = self.snapshot.commit_batches().get(*next);
+                    *next += 1;
+                    found.map(|(files, live)| (Arc::new(HotBatch::passing(Arc::clone(files))), live.clone()))
+                }
+                Stage::Hot { columns, next } => {
+                    let found = columns.batches.get(*next).map(Arc::clone);
+                    *next += 1;
+                    found.map(|batch| {
+                        let live = batch.live_rows(self.snapshot.decided());
+                        (batch, live)
+                    })
+                }
+                Stage::Log { batches, builder } => match batches.next().transpose()? {
+                    Some(mut files) => {
+                        if builder.is_some() {
+                            files.settle();
+                        }
+                        let live = self.snapshot.live_rows(&files);
+                        let files = Arc::new(files);
+                        let batch = match builder {
+                            Some(_) => HotBatch::kept(files),
+                            None => HotBatch::passing(files),
+                        };
+                        let batch = Arc::new(batch);
+                        if builder.as_mut().is_some_and(|builder| !builder.push(&batch)) {
+                            *builder = None;
+                        }
+                        Some((batch, live))
+                    }
+                    None => None,
+                },
+            };
+            match found {
+                Some((batch, live)) => {
+                    let live = self.behind_start(&batch.files, live);
+                    if !live.is_empty() {
+                        return Ok(Some((batch, live)));
+                    }
+                }
+                None => self.next_stage()?,
+            }
+        }
+    }
+
+    fn behind_start(&self, files: &FileBatch, mut live: Rows) -> Rows {
+        if let Some(start) = self.options.after
+            && files.row.first().is_some_and(|row| !start.is_before(files.source, *row))
+        {
+            live.retain(|index| start.is_before(files.source, files.row[*index as usize]));
+        }
+        live
+    }
+
+    fn next_stage(&mut self) -> Result<()> {
+        let stage = std::mem::replace(&mut self.stage, Stage::End);
+        match stage {
+            Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
+            Stage::Log { builder: Some(builder), .. } => builder.finish(),
+            Stage::Log { builder: None, .. } if !self.options.predicate.is_trivial() => {
+                self.count_unseen();
+            }
+            Stage::Hot { .. } => {
+                if let Some((cache, key)) = &self.hot {
+                    cache.recount(key);
+                }
+            }
+            Stage::Log { builder: None, .. } | Stage::End => {}
+        }
+        Ok(())
+    }
+
+    fn checkpoint_stage(&self) -> Result<Stage> {
+        let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
+        if let Some((cache, key)) = &self.hot
+            && let Some(columns) = cache.get(key)
+        {
+            let next = self.first_hot_batch(&columns);
+            return Ok(Stage::Hot { columns, next });
+        }
+        // Only a scan that reads everything can leave whole columns behind.
+        let reads_all = self.options.reads_all();
+        let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| {
+            let files = self.snapshot.known_totals().map(|totals| totals.files);
+            cache.build(key, files)
+        });
+        let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
+        let predicate = Arc::clone(&self.options.predicate);
+        let keep_tuple = predicate
+            .asks_partitions()
+            .then(|| -> checkpoint::KeepTuple { Arc::new(move |tuple| predicate.keep_tuple(tuple)) });
+        let predicate = Arc::clone(&self.options.predicate);
+        let may_match = (!predicate.is_trivial()).then(|| -> checkpoint::MayMatch {
+            Arc::new(move |bounds| predicate.may_match_row_group(bounds))
+        });
+        let options = ReadOptions {
+            needs,
+            first_source: CHECKPOINT_SOURCE,
+            span: self.options.after.map(|place| Span { start: start_in(place), end: None }),
+            keep_tuple,
+            may_match,
+        };
+        let parts = checkpoint.readers(self.snapshot.interner(), options);
+        // A page, and an answer with a limit, may end before the next batch.
+        let pool = self
+            .pool
+            .clone()
+            .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
+        let measures = Measures {
+            file: PartReader::file_bytes,
+            reader_held: PartReader::held_bytes,
+            batch: FileBatch::memory_bytes,
+        };
+        Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
+    }
+
+    fn first_hot_batch(&self, columns: &HotColumns) -> usize {
+        let Some(start) = self.options.after else { return 0 };
+        columns.batches.partition_point(|batch| {
+            batch.files.row.last().is_none_or(|row| !start.is_before(batch.files.source, *row))
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! Vector code for x86-64, chosen at run time: hashing of many messages side by side, and escaping.
+//!
+//! The functions of the rooms below are safe but for one thing: they must not run on a CPU
+//! without the instructions they are compiled for. So this is the one room of the crate that may say `unsafe`,
+//! and all that it says is a call behind a check of the CPU. The calls are out of line on purpose: inlined
+//! beside wide vectors, the hashing instructions of the portable way become many times slower, because the
+//! compiler cannot clear the upper halves of the registers in between.
+
+#![allow(unsafe_code)]
+
+#[macro_use]
+mod hash;
+mod avx2;
+mod avx512;
+mod sha_ni;
+mod sse2;
+mod ssse3;
+
+use crate::hash_block::{Block, Schedule, Sha256State};
+
+/// How many messages are hashed side by side. A value means that this CPU can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lanes(Width);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Width {
+    /// Eight, in AVX2.
+    Eight,
+    /// Sixteen, in AVX-512.
+    Sixteen,
+}
+
+impl Lanes {
+    /// The most that this CPU has.
+    pub(crate) fn detect() -> Option<Self> {
+        Self::available().pop()
+    }
+
+    /// All that this CPU has, the most last.
+    pub(crate) fn available() -> Vec<Self> {
+        let mut available = Vec::new();
+        if is_x86_feature_detected!("avx2") {
+            available.push(Self(Width::Eight));
+        }
+        if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+            available.push(Self(Width::Sixteen));
+        }
+        available
+    }
+
+    /// Whether SHA-256 is quicker in these lanes than one by one: eight are slower than instructions for it.
+    pub(crate) fn beat_sha_instructions(self) -> bool {
+        self.0 == Width::Sixteen || !is_x86_feature_detected!("sha")
+    }
+
+    /// Hashes padded `messages` on from `initial`. An `ending` goes behind each of them, which must be equally
+    /// long then.
+    #[inline(never)]
+    pub(crate) fn sha256(
+        self,
+        initial: &Sha256State,
+        messages: &[&[Block]],
+        ending: &[Schedule],
+        digests: &mut [[u8; 32]],
+    ) {
+        // SAFETY: a value of this type is only made where the CPU's features were seen.
+        match self.0 {
+            Width::Sixteen => unsafe { avx512::sha256(initial, messages, ending, digests) },
+            Width::Eight => unsafe { avx2::sha256(initial, messages, ending, digests) },
+        }
+    }
+
+    /// Hashes padded `messages`.
+    #[inline(never)]
+    pub(crate) fn md5(self, messages: &[&[Block]], digests: &mut [[u8; 16]]) {
+        // SAFETY: a value of this type is only made where the CPU's features were seen.
+        match self.0 {
+            Width::Sixteen => unsafe { avx512::md5(messages, digests) },
+            Width::Eight => unsafe { avx2::md5(messages, digests) },
+        }
+    }
+}
+
+/// Hashes padded `messages`, an `ending` behind each, on from `initial` by the CPU's own instructions; false if it
+/// has none.
+#[inline(never)]
+pub(crate) fn sha256_by_instructions(
+    initial: &Sha256State,
+    messages: &[&[Block]],
+    ending: &[Schedule],
+    digests: &mut [[u8; 32]],
+) -> bool {
+    let can = is_x86_feature_detected!("sha")
+        && is_x86_feature_detected!("sse4.1")
+        && is_x86_feature_detected!("ssse3");
+    if can {
+        // SAFETY: the CPU's features were seen on the lines before.
+        unsafe { sha_ni::sha256(initial, messages, ending, digests) };
+    }
+    can
+}
+
+/// Escapes quotes and backslashes of `text`, as far as its blocks of sixteen bytes hold nothing else to escape;
+/// says how many bytes of `text` it took. `None` without the instructions for it.
+pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
+        return None;
+    }
+    // SAFETY: the CPU's features were seen on the line before.
+    Some(unsafe { ssse3::append_escaped_blocks(text, out) })
+}
+
+/// Writes the leading blocks of sixteen bytes of `text` that hold no escape but that of quotes to `room`, which is
+/// as long as `text`, without their backslashes; says how many bytes it took and how many came of them.
+/// `None` without the instructions for it.
+pub(crate) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> Option<(usize, usize)> {
+    if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
+        return None;
+    }
+    // SAFETY: the CPU's features were seen on the line before.
+    Some(unsafe { ssse3::unescape_blocks(text, room) })
+}
+
+/// How many bytes at the beginning of `block` stand for themselves in a URL's path.
+pub(crate) fn url_plain_run(block: &[u8; 16]) -> usize {
+    // SAFETY: there is no CPU of this architecture without SSE2.
+    unsafe { sse2::url_plain_run(block) }
+}
+
+/// Whether two dots stand in a row anywhere in `text`.
+pub(crate) fn has_two_dots(text: &[u8]) -> bool {
+    // SAFETY: there is no CPU of this architecture without SSE2.
+    unsafe { sse2::has_two_dots(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sha2::Digest;
+
+    use super::*;
+    use crate::hash_block::{SHA256_INITIAL, blocks, pad_md5, pad_sha256};
+
+    fn padded(messages: &[Vec<u8>], pad: impl Fn(&mut Vec<u8>)) -> Vec<Vec<u8>> {
+        let mut messages = messages.to_vec();
+        messages.iter_mut().for_each(pad);
+        messages
+    }
+
+    proptest! {
+        #[test]
+        fn all_lanes_of_this_cpu_agree_with_the_hash_crates(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..400), 0..40),
+        ) {
+            let for_sha256 = padded(&messages, |message| pad_sha256(message, 0));
+            let for_sha256: Vec<&[Block]> = for_sha256.iter().map(|message| blocks(message)).collect();
+            let for_md5 = padded(&messages, pad_md5);
+            let for_md5: Vec<&[Block]> = for_md5.iter().map(|message| blocks(message)).collect();
+            for lanes in Lanes::available() {
+                let mut sha256 = vec![[0; 32]; messages.len()];
+                lanes.sha256(&SHA256_INITIAL, &for_sha256, &[], &mut sha256);
+                let mut md5 = vec![[0; 16]; messages.len()];
+                lanes.md5(&for_md5, &mut md5);
+                for (index, message) in messages.iter().enumerate() {
+                    prop_assert_eq!(&sha256[index][..], &sha2::Sha256::digest(message)[..]);
+                    prop_assert_eq!(&md5[index][..], &md5::Md5::digest(message)[..]);
+                }
+            }
+            let mut sha256 = vec![[0; 32]; messages.len()];
+            if sha256_by_instructions(&SHA256_INITIAL, &for_sha256, &[], &mut sha256) {
+                for (digest, message) in sha256.iter().zip(&messages) {
+                    prop_assert_eq!(&digest[..], &sha2::Sha256::digest(message)[..]);
+                }
+            }
+        }
+
+        #[test]
+        fn two_dots_are_found_wherever_they_stand(text in "[.a]{0,3}[a/]{0,40}[.a]{0,2}[a/]{0,40}[.a]{0,3}") {
+            prop_assert_eq!(has_two_dots(text.as_bytes()), text.contains(".."));
+        }
+
+        #[test]
+        fn a_plain_run_ends_at_the_first_other_byte(block: [u8; 16], plain in "[a-zA-Z0-9/~_.-]{0,16}") {
+            let mut block = block;
+            block[..plain.len()].copy_from_slice(plain.as_bytes());
+            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+            prop_assert_eq!(url_plain_run(&block), block.iter().take_while(|byte| is_plain(byte)).count());
+        }
+    }
+}

@@ -1,0 +1,267 @@
+use std::io::{Read as _, Write as _};
+use std::sync::mpsc;
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use super::*;
+use crate::scan::{Foreseen, Outcome};
+
+/// Numbers `0..count`, a line each; fails or panics where told.
+struct Numbers {
+    next: u64,
+    count: u64,
+    fails_at: Option<u64>,
+    panics_at: Option<u64>,
+    slow: bool,
+}
+
+impl Numbers {
+    fn to(count: u64) -> Self {
+        Self { next: 0, count, fails_at: None, panics_at: None, slow: false }
+    }
+}
+
+impl LineSource for Numbers {
+    fn next_turn(&mut self) -> Result<Turn> {
+        let number = self.next;
+        self.next += 1;
+        if Some(number) == self.fails_at {
+            return Err(Error::corrupt("part.parquet", "torn"));
+        }
+        let (panics, slow) = (Some(number) == self.panics_at, self.slow);
+        if number >= self.count {
+            return Ok(Turn::End);
+        }
+        Ok(Turn::Lines({
+            Box::new(move |out| {
+                assert!(!panics);
+                if slow && number.is_multiple_of(2) {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                writeln!(out, "{number}").unwrap();
+                let min_expiration_ms = Some(1000 - number as i64);
+                Ok(LineCounts { files: 1, file_bytes: 10, min_expiration_ms })
+            })
+        }))
+    }
+
+    fn foreseen(&mut self) -> Option<Foreseen> {
+        let outcome = self.outcome();
+        (self.next == 1).then_some(Foreseen { files: self.count, outcome })
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome { considered: self.count, ..Outcome::default() }
+    }
+}
+
+fn start(pool: &Pool, source: impl LineSource + 'static, coding: ContentCoding) -> NdjsonStream {
+    let options = StreamOptions { coding, ..StreamOptions::default() };
+    NdjsonStream::start(pool, &Arc::default(), Box::new(source), options).unwrap()
+}
+
+/// Waits on the file descriptor only, as an event loop does.
+fn drain(stream: &mut NdjsonStream) -> (Vec<u8>, Result<()>) {
+    let mut body = Vec::new();
+    loop {
+        match stream.take() {
+            Ok(Next::Chunk(chunk)) => body.extend_from_slice(chunk.bytes()),
+            Ok(Next::Done) => return (body, Ok(())),
+            Ok(Next::NotYet) => {
+                let wakeups = stream.wakeups.as_ref().unwrap();
+                while !wakeups.take() {
+                    thread::yield_now();
+                }
+                lock(&stream.inner.state).signalled = false;
+            }
+            Err(error) => return (body, Err(error)),
+        }
+    }
+}
+
+fn lines(count: u64) -> Vec<u8> {
+    (0..count).flat_map(|number| format!("{number}\n").into_bytes()).collect()
+}
+
+#[test]
+fn chunks_made_by_many_threads_leave_in_order() {
+    let pool = Pool::new(4).unwrap();
+    let mut stream = start(&pool, Numbers { slow: true, ..Numbers::to(60) }, ContentCoding::Identity);
+    let (body, end) = drain(&mut stream);
+    end.unwrap();
+    assert_eq!(body, lines(60));
+    let summary = stream.summary();
+    assert_eq!(summary.foreseen.map(|foreseen| foreseen.files), Some(60));
+    assert_eq!(summary.written, LineCounts { files: 60, file_bytes: 600, min_expiration_ms: Some(941) });
+    assert_eq!(summary.outcome.considered, 60);
+}
+
+#[test]
+fn a_gzip_answer_with_a_last_line_is_one_member() {
+    let pool = Pool::new(2).unwrap();
+    for count in [0, 1, 50] {
+        let mut stream = start(&pool, Numbers::to(count), ContentCoding::Gzip);
+        let (mut body, end) = drain(&mut stream);
+        end.unwrap();
+        body.extend(stream.finish(b"{}\n").unwrap());
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
+        assert_eq!(plain, [lines(count), b"{}\n".to_vec()].concat());
+    }
+}
+
+#[test]
+fn an_answer_made_here_is_ready_at_once_and_needs_no_thread() {
+    let pool = Pool::new(1).unwrap();
+    let options = StreamOptions { here: true, ..StreamOptions::default() };
+    let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(Numbers::to(2)), options).unwrap();
+    for number in 0..2 {
+        let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
+        assert_eq!(chunk.bytes(), format!("{number}\n").as_bytes());
+    }
+    assert!(matches!(stream.take(), Ok(Next::Done)));
+    let failing = Box::new(Numbers { fails_at: Some(0), ..Numbers::to(2) });
+    let mut stream = NdjsonStream::start(&pool, &Arc::default(), failing, options).unwrap();
+    assert!(matches!(stream.take(), Err(Error::CorruptLog { .. })));
+}
+
+#[test]
+fn a_failure_comes_after_the_chunks_that_were_whole_before_it() {
+    let pool = Pool::new(1).unwrap();
+    let mut stream = start(&pool, Numbers { fails_at: Some(7), ..Numbers::to(20) }, ContentCoding::Identity);
+    let (body, end) = drain(&mut stream);
+    assert!(matches!(end, Err(Error::CorruptLog { .. })));
+    assert_eq!(body, lines(7));
+    assert!(!stream.is_done());
+}
+
+#[test]
+fn a_panic_fails_its_own_stream_and_no_other() {
+    let pool = Pool::new(1).unwrap();
+    let mut broken = start(&pool, Numbers { panics_at: Some(3), ..Numbers::to(20) }, ContentCoding::Identity);
+    let mut whole = start(&pool, Numbers::to(20), ContentCoding::Identity);
+    assert!(matches!(drain(&mut broken).1, Err(Error::Internal { .. })));
+    assert_eq!(drain(&mut whole).0, lines(20));
+}
+
+#[test]
+fn a_reader_that_takes_nothing_holds_a_few_chunks_and_no_thread() {
+    let pool = Pool::new(1).unwrap();
+    let idle = start(&pool, Numbers::to(1_000_000), ContentCoding::Identity);
+    let mut busy = start(&pool, Numbers::to(200), ContentCoding::Identity);
+    assert_eq!(drain(&mut busy).0, lines(200));
+    let state = lock(&idle.inner.state);
+    assert!(state.parked);
+    assert_eq!(state.ready.len(), CHUNKS_AHEAD);
+}
+
+#[test]
+fn a_dropped_reader_stops_the_work() {
+    let pool = Pool::new(1).unwrap();
+    let inner = {
+        let stream = start(&pool, Numbers::to(u64::MAX), ContentCoding::Identity);
+        Arc::downgrade(&stream.inner)
+    };
+    let mut busy = start(&pool, Numbers::to(50), ContentCoding::Identity);
+    drain(&mut busy).1.unwrap();
+    assert!(inner.upgrade().is_none());
+}
+
+/// Waits for as long as its sender lives.
+struct Hanging(Mutex<mpsc::Receiver<()>>);
+
+impl LineSource for Hanging {
+    fn next_turn(&mut self) -> Result<Turn> {
+        let _ = self.0.get_mut().unwrap().recv();
+        Ok(Turn::End)
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::default()
+    }
+}
+
+#[test]
+fn a_deadline_is_told_though_the_work_itself_hangs() {
+    let pool = Pool::new(1).unwrap();
+    let (_hold, held) = mpsc::channel();
+    let deadline = Some(Instant::now() + Duration::from_millis(200));
+    let options = StreamOptions { deadline, ..StreamOptions::default() };
+    let source = Box::new(Hanging(Mutex::new(held)));
+    let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    assert!(matches!(stream.take(), Ok(Next::NotYet)));
+    thread::sleep(stream.time_left().unwrap());
+    for _ in 0..2 {
+        assert!(matches!(stream.take(), Err(Error::DeadlineExceeded)));
+    }
+}
+
+/// Says again and again that it needs another turn.
+struct Endless;
+
+impl LineSource for Endless {
+    fn next_turn(&mut self) -> Result<Turn> {
+        Ok(Turn::Later)
+    }
+
+    fn outcome(&self) -> Outcome {
+        Outcome::default()
+    }
+}
+
+#[test]
+fn work_that_finds_nothing_lets_others_have_their_turn_and_ends_at_its_deadline() {
+    let pool = Pool::new(1).unwrap();
+    let deadline = Some(Instant::now() + Duration::from_millis(300));
+    let options = StreamOptions { deadline, ..StreamOptions::default() };
+    let mut endless = NdjsonStream::start(&pool, &Arc::default(), Box::new(Endless), options).unwrap();
+    let mut other = start(&pool, Numbers::to(50), ContentCoding::Identity);
+    drain(&mut other).1.unwrap();
+    assert!(!endless.is_done());
+    assert!(matches!(drain(&mut endless), (body, Err(Error::DeadlineExceeded)) if body.is_empty()));
+    let inner = Arc::downgrade(&endless.inner);
+    drop(endless);
+    while inner.upgrade().is_some() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_deadline_that_has_passed_ends_the_stream() {
+    let pool = Pool::new(1).unwrap();
+    let options = StreamOptions { deadline: Some(Instant::now()), ..StreamOptions::default() };
+    let source = Box::new(Numbers::to(10));
+    let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
+    assert!(matches!(drain(&mut stream).1, Err(Error::DeadlineExceeded)));
+}
+
+#[test]
+fn pieces_of_one_answer_are_written_on_several_threads() {
+    struct Threads(Arc<Mutex<Vec<ThreadId>>>, u64);
+    impl LineSource for Threads {
+        fn next_turn(&mut self) -> Result<Turn> {
+            self.1 += 1;
+            let seen = Arc::clone(&self.0);
+            if self.1 >= 40 {
+                return Ok(Turn::End);
+            }
+            Ok(Turn::Lines({
+                Box::new(move |out| {
+                    lock(&seen).push(thread::current().id());
+                    thread::sleep(Duration::from_millis(1));
+                    out.push(b'\n');
+                    Ok(LineCounts::default())
+                })
+            }))
+        }
+        fn outcome(&self) -> Outcome {
+            Outcome::default()
+        }
+    }
+    let pool = Pool::new(2).unwrap();
+    let seen = Arc::default();
+    let mut stream = start(&pool, Threads(Arc::clone(&seen), 0), ContentCoding::Identity);
+    drain(&mut stream).1.unwrap();
+    let seen = lock(&seen);
+    assert!(seen.iter().any(|thread| *thread != seen[0]));
+}

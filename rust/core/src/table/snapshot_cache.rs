@@ -1,0 +1,197 @@
+//! What later requests come back to: the next page of an answer, a version that was asked for by number.
+//!
+//! A page goes on in the order of the first one, which only the very files that gave it can tell; log cleanup may
+//! take them while a client still reads. So what was begun stays in memory while it is used and the budget of the
+//! process has room for it: the cache holds it, and here is only where to find it.
+
+use std::any::Any;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::column_cache::{HotCache, Part};
+
+/// Of one table: to find one of them is a walk over all.
+const MAX_REMEMBERED: usize = 128;
+/// Clients ask for a page when they have read the one before.
+const MAX_IDLE: Duration = Duration::from_secs(3600);
+
+/// Snapshots or ranges of one table. Most recently used last.
+#[derive(Debug)]
+pub(super) struct Remembered<T> {
+    table: u64,
+    cache: Arc<HotCache>,
+    entries: Vec<Entry<T>>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    item: Weak<T>,
+    /// In the cache.
+    number: u64,
+    used_at: Instant,
+}
+
+impl<T: Any + Send + Sync> Remembered<T> {
+    pub(super) fn new(table: u64, cache: Arc<HotCache>) -> Self {
+        Self { table, cache, entries: Vec::new() }
+    }
+
+    /// The one that was used last of those that are wanted, also one that left the cache while others hold it.
+    pub(super) fn find(&mut self, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+        self.entries.retain(|entry| entry.item.strong_count() > 0);
+        let items = self.entries.iter().rev().filter_map(|entry| entry.item.upgrade());
+        items.into_iter().find(|item| is_wanted(item))
+    }
+
+    /// Marks one as used; false if it is not kept.
+    pub(super) fn touch(&mut self, item: &Arc<T>, now: Instant) -> bool {
+        let is_item = |entry: &Entry<T>| std::ptr::eq(entry.item.as_ptr(), Arc::as_ptr(item));
+        let Some(place) = self.entries.iter().rposition(is_item) else { return false };
+        let mut found = self.entries.remove(place);
+        if !self.cache.touch(found.number) {
+            return false;
+        }
+        found.used_at = now;
+        self.entries.push(found);
+        true
+    }
+
+    /// Keeps it, if it fits into the cache's budget. `parts` is all that it holds.
+    pub(super) fn insert(&mut self, item: &Arc<T>, parts: Vec<Part>, now: Instant) {
+        let Some(number) = self.cache.keep(self.table, Arc::clone(item) as _, parts) else { return };
+        self.entries.push(Entry { item: Arc::downgrade(item), number, used_at: now });
+        let excess = self.entries.len().saturating_sub(MAX_REMEMBERED);
+        let mut place = 0;
+        let cache = &self.cache;
+        self.entries.retain(|entry| {
+            place += 1;
+            let stays = place > excess && now.saturating_duration_since(entry.used_at) < MAX_IDLE;
+            if !stays {
+                cache.release(entry.number);
+            }
+            stays && entry.item.strong_count() > 0
+        });
+    }
+
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        let cache = &self.cache;
+        self.entries.retain(|entry| {
+            let stays = entry.item.upgrade().is_some_and(|item| is_kept(&item));
+            if !stays {
+                cache.release(entry.number);
+            }
+            stays
+        });
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        self.entries.iter().filter_map(|entry| entry.item.upgrade()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remembered(cache: &Arc<HotCache>) -> Remembered<u64> {
+        Remembered::new(1, Arc::clone(cache))
+    }
+
+    fn insert(remembered: &mut Remembered<u64>, number: u64, now: Instant) {
+        let item = Arc::new(number);
+        let parts = vec![Part::shared(&item, 10)];
+        remembered.insert(&item, parts, now);
+    }
+
+    fn has(remembered: &mut Remembered<u64>, number: u64, now: Instant) -> bool {
+        let Some(item) = remembered.find(|item| *item == number) else { return false };
+        remembered.touch(&item, now);
+        true
+    }
+
+    #[test]
+    fn the_least_recently_used_leaves_first() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        for number in 0..MAX_REMEMBERED as u64 {
+            insert(&mut remembered, number, now);
+        }
+        assert!(has(&mut remembered, 0, now));
+        insert(&mut remembered, 1000, now);
+        assert!(!has(&mut remembered, 1, now));
+        assert!(
+            has(&mut remembered, 0, now) && has(&mut remembered, 2, now) && has(&mut remembered, 1000, now)
+        );
+        assert_eq!(cache.used_bytes(), MAX_REMEMBERED * 10);
+    }
+
+    #[test]
+    fn what_nobody_used_for_long_leaves_with_the_next_one_that_comes() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        insert(&mut remembered, 0, now);
+        insert(&mut remembered, 1, now);
+        let later = now + MAX_IDLE / 2;
+        assert!(has(&mut remembered, 0, later));
+        insert(&mut remembered, 2, now + MAX_IDLE);
+        assert!(!has(&mut remembered, 1, later) && has(&mut remembered, 0, later));
+        assert_eq!(cache.used_bytes(), 20);
+    }
+
+    #[test]
+    fn what_the_cache_has_no_room_for_is_not_found() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(25)));
+        let mut remembered = remembered(&cache);
+        for number in 0..3 {
+            insert(&mut remembered, number, now);
+        }
+        assert!(
+            !has(&mut remembered, 0, now) && has(&mut remembered, 1, now) && has(&mut remembered, 2, now)
+        );
+        let item = Arc::new(9);
+        let parts = vec![Part::shared(&item, 26)];
+        remembered.insert(&item, parts, now);
+        drop(item);
+        assert!(!has(&mut remembered, 9, now), "it does not fit");
+        assert!(has(&mut remembered, 1, now), "and nothing has left for it");
+        remembered.retain(|item| *item == 1);
+        assert_eq!(cache.used_bytes(), 10);
+        cache.forget(1);
+        assert!(!has(&mut remembered, 1, now));
+        assert_eq!(cache.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_left_the_cache_is_found_while_somebody_holds_it_but_is_not_kept() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        let item = Arc::new(0);
+        let parts = || vec![Part::shared(&item, 10)];
+        assert!(!remembered.touch(&item, now));
+        remembered.insert(&item, parts(), now);
+        assert!(remembered.touch(&item, now));
+        cache.shrink(0);
+        assert!(!remembered.touch(&item, now));
+        remembered.insert(&item, parts(), now);
+        cache.shrink(0);
+        assert!(has(&mut remembered, 0, now));
+        assert!(!remembered.touch(&item, now));
+    }
+
+    #[test]
+    fn what_two_hold_counts_once() {
+        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
+        let mut remembered = remembered(&cache);
+        let shared = Arc::new([0_u8; 100]);
+        for number in 0..2_u64 {
+            let item = Arc::new(number);
+            let parts = vec![Part::shared(&item, 10), Part::shared(&shared, 100)];
+            remembered.insert(&item, parts, now);
+        }
+        assert_eq!(cache.used_bytes(), 120);
+        remembered.retain(|item| *item == 1);
+        assert_eq!(cache.used_bytes(), 110);
+        remembered.retain(|_| false);
+        assert_eq!(cache.used_bytes(), 0);
+    }
+}
