@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_client import Counter
-from run import ROOT
+from run import PARTS, ROOT
 from support.documentation import PAGES, README, codes, console_lines, page, rows, section, share_yaml
 from unit.test_layers import LAYERS
 
@@ -133,3 +133,8 @@ def test_the_architecture_page_lists_the_layers_in_their_order() -> None:
 def test_every_page_has_one_title(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+
+
+def test_the_contributing_page_lists_every_part_of_the_test_command() -> None:
+    listed = [part for row in rows(section(page("contributing"), "Tests")) for part in codes(row[0])]
+    assert sorted(listed) == sorted(PARTS)
