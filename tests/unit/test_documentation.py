@@ -10,6 +10,7 @@ from prometheus_client import Counter
 from run import PARTS, ROOT
 from support.documentation import PAGES, README, codes, console_lines, page, rows, section, share_yaml
 from unit.test_layers import LAYERS
+from unit.test_rust_layers import LAYERS as RUST_LAYERS
 
 from gateway.admin.openapi import DOCUMENT
 from gateway.app import routes
@@ -127,6 +128,13 @@ def test_the_architecture_page_lists_the_layers_in_their_order() -> None:
         for name in codes(row[0])
     ]
     assert listed == [layer.name for layer in LAYERS if layer.name != "__init__"]
+
+
+def test_the_architecture_page_lists_every_module_of_the_core() -> None:
+    crate = section(page("architecture"), "Layers").split("\nRust has")[1]
+    listed = [name for row in rows(crate) for name in codes(row[0])]
+    modules = {module for layer in RUST_LAYERS for module in layer if "::" not in module}
+    assert sorted(listed) == sorted(modules - {"known_tables"})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
