@@ -12,6 +12,7 @@ from support.documentation import PAGES, README, codes, console_lines, page, row
 from unit.test_layers import LAYERS
 from unit.test_rust_layers import LAYERS as RUST_LAYERS
 
+from gateway.__main__ import parser
 from gateway.admin.openapi import DOCUMENT
 from gateway.app import routes
 from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
@@ -141,6 +142,13 @@ def test_the_architecture_page_lists_every_module_of_the_core() -> None:
 def test_every_page_has_one_title(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
+
+
+def test_the_operations_page_lists_every_command() -> None:
+    listed = [command for row in rows(section(page("operations"), "Commands")) for command in codes(row[0])]
+    (commands,) = (action for action in parser()._actions if action.dest == "command")
+    assert commands.choices is not None
+    assert sorted(listed) == sorted(f"delta-gateway {command}" for command in commands.choices)
 
 
 def test_the_contributing_page_lists_every_part_of_the_test_command() -> None:
