@@ -13,13 +13,12 @@ from pathlib import Path
 
 from drain import TOKEN
 
-from gateway import _native
-from gateway import state as sharing
+from gateway import _native, state
 from gateway.__main__ import main as main_of_gateway
 from gateway.access.catalog import SharedTable
 from gateway.tables.open_table import OpenTable
 from gateway.tables.registry import Tables
-from gateway.tables.signers import Access
+from gateway.tables.signers import TableSigners
 
 BUCKET = "bench"
 CONFIG = """
@@ -45,10 +44,10 @@ gateway:
 """
 
 
-class BucketAccess(Access):
+class BucketAccess(TableSigners):
     """Signers of a bucket, whatever the table's location is."""
 
-    is_fresh = True
+    is_valid = True
 
     def __init__(self, *, portable: bool) -> None:
         super().__init__([])
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--portable", action="store_true")
     arguments = parser.parse_args()
     SignedForS3.portable = arguments.portable
-    sharing.Tables = SignedForS3  # type: ignore[misc]
+    state.Tables = SignedForS3  # type: ignore[misc]
     text = CONFIG.format(
         port=arguments.port,
         directory=arguments.directory.resolve(),

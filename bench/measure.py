@@ -90,7 +90,7 @@ class PeakWatch:
         self.peak_bytes = 0
         self._every = every_seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._recorder, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -100,7 +100,7 @@ class PeakWatch:
         self._stop.set()
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _recorder(self) -> None:
         while not self._stop.wait(self._every):
             self.peak_bytes = max(self.peak_bytes, resident_bytes(self.pid))
 

@@ -1,16 +1,16 @@
-"""`create_app(config)` and the route table, the contents page of the gateway."""
+"""`create_app(config)` and the route table."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from gateway.routes import changes, discovery, files, health, query, table
-from gateway.state import Sharing, epoch_ms
+from gateway.state import GatewayState, epoch_ms
 from gateway.telemetry.metrics import Metrics
 from gateway.web.context import Route
-from gateway.web.pipeline import Door
-from gateway.web.recorder import Watch
-from gateway.web.request_limits import Guards
+from gateway.web.pipeline import RequestPipeline
+from gateway.web.recorder import RequestRecorder
+from gateway.web.request_limits import RequestLimits
 from gateway.web.router import Router
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gateway.config import Config
     from gateway.telemetry.audit import AuditLog
-    from gateway.web.pipeline import Around
+    from gateway.web.pipeline import Middleware
 
 
 def create_app(
@@ -28,21 +28,21 @@ def create_app(
     workers: int = 1,
     metrics: Metrics | None = None,
     audit: AuditLog | None = None,
-    around: Around | None = None,
+    middleware: Middleware | None = None,
     token_secret: bytes | None = None,
-) -> Door:
-    """Make what answers the requests of a configuration, for aiohttp's `web.Server`.
+) -> RequestPipeline:
+    """Return the pipeline that answers requests, for aiohttp's `web.Server`.
 
-    `workers` share the limits, and the `token_secret` where no token keys are configured. `audit` is the log
-    that `gateway.audit` asks for, already open. Whoever serves closes the tables of `sharing`.
+    `workers` share the limits, and the `token_secret` where no token keys are configured. `audit` is the open
+    audit log, if one is configured. The caller closes the tables of `state`.
     """
-    return Door(
+    return RequestPipeline(
         Router(routes(config.prefix), prefix=config.prefix),
-        Sharing.of(config, now_ms=now_ms, token_secret=token_secret),
-        Guards.of(config, workers=workers),
-        Watch(metrics or Metrics(), audit, now_ms),
-        records_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
-        around=around,
+        GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),
+        RequestLimits.of(config, workers=workers),
+        RequestRecorder(metrics or Metrics(), audit, now_ms),
+        audits_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
+        middleware=middleware,
     )
 
 
@@ -61,10 +61,10 @@ def routes(prefix: str) -> list[Route]:
         Route("HEAD", of_table, table.version),
         Route("GET", f"{of_table}/version", table.version),
         Route("GET", f"{of_table}/metadata", table.metadata),
-        Route("POST", f"{of_table}/query", query.query, is_long=True),
+        Route("POST", f"{of_table}/query", query.query, may_stream=True),
         Route("POST", f"{of_table}/queries/{{id}}", table.async_query),
-        Route("GET", f"{of_table}/changes", changes.changes, is_long=True),
-        Route("GET", f"{prefix}/files/{{root}}/{{key:.+}}", files.file, is_open=True),
-        Route("GET", "/healthz", health.alive, is_open=True),
-        Route("GET", "/readyz", health.ready, is_open=True),
+        Route("GET", f"{of_table}/changes", changes.changes, may_stream=True),
+        Route("GET", f"{prefix}/files/{{root}}/{{key:.+}}", files.file, is_public=True),
+        Route("GET", "/healthz", health.alive, is_public=True),
+        Route("GET", "/readyz", health.ready, is_public=True),
     ]

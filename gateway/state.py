@@ -1,4 +1,4 @@
-"""What one configuration makes, as one value: swapped whole when the configuration is read anew.
+"""The state of the gateway under one configuration, as one value that a reload replaces.
 
 A request takes the value once, at its start, and is answered by it to its end.
 """
@@ -15,26 +15,26 @@ from gateway.access.sealed_tokens import Sealer
 from gateway.config import Config
 from gateway.config.networks import Network, parse_networks
 from gateway.protocol.cors import Cors
-from gateway.tables.answer_cache import Repeats
+from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
 from gateway.tables.registry import Tables
 
 
 def epoch_ms() -> int:
-    """The wall clock in milliseconds since the epoch."""
+    """Return the wall clock in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
-    """Everything that a handler needs."""
+class GatewayState:
+    """Everything that handlers need."""
 
     config: Config
     catalog: Catalog
     credentials: Credentials
     sealer: Sealer
     tables: Tables
-    repeats: Repeats
+    answer_cache: AnswerCache
     trusted_proxies: tuple[Network, ...]
     cors: Cors | None
     now_ms: Callable[[], int]
@@ -44,17 +44,17 @@ class Sharing:
         config: Config,
         *,
         now_ms: Callable[[], int] = epoch_ms,
-        before: Sharing | None = None,
+        previous: GatewayState | None = None,
         token_secret: bytes | None = None,
-    ) -> Sharing:
-        """Make it. From the one `before`, whose configuration this one replaces, it takes what still holds.
+    ) -> GatewayState:
+        """Return the state of a configuration.
 
-        That is the key that was made at the start, so that tokens outlive a reload, and tables with what is
-        kept of them in memory. `token_secret` is that key for the first one of a process.
+        From the `previous` state it takes the token key that was made at the start, so that tokens outlive a
+        reload, and unchanged tables with their caches. `token_secret` is that key for the first state.
         """
-        sealer = Sealer(config.gateway.token_keys, before.sealer.made if before else token_secret)
+        sealer = Sealer(config.gateway.token_keys, previous.sealer.made if previous else token_secret)
         catalog = Catalog.of(config.shares)
-        return Sharing(
+        return GatewayState(
             config=config,
             catalog=catalog,
             credentials=CredentialTable.of(config),
@@ -63,9 +63,9 @@ class Sharing:
                 config,
                 catalog,
                 url_keys=sealer.derived_keys(FILES_USE),
-                before=before.tables if before else None,
+                previous=previous.tables if previous else None,
             ),
-            repeats=Repeats(),
+            answer_cache=AnswerCache(),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
             cors=Cors.of(config.gateway.cors.origins),
             now_ms=now_ms,

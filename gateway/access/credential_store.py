@@ -20,7 +20,7 @@ from gateway.access.authentication import (
     CredentialTable,
     configured_credentials,
 )
-from gateway.access.stored_recipients import StoredReader, StoredRecipients
+from gateway.access.stored_recipients import RecipientReader, StoredRecipients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -44,7 +44,7 @@ def configured_names(config: Config) -> frozenset[str]:
     return frozenset(recipient.name.lower() for recipient in config.gateway.recipients)
 
 
-class RecipientBook:
+class CredentialStore:
     """The credentials in force, and the watch over the database that they come from."""
 
     def __init__(
@@ -66,7 +66,7 @@ class RecipientBook:
         self._changed = changed
         self._metrics = metrics
         self._now_ms = now_ms
-        self._reader = StoredReader(path)
+        self._reader = RecipientReader(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._stored = StoredRecipients()
         self._was_there = must_exist
@@ -90,7 +90,7 @@ class RecipientBook:
     @asynccontextmanager
     async def watching(self, config: Callable[[], Config]) -> AsyncIterator[None]:
         """Follow the database for as long as the context lives."""
-        task = asyncio.ensure_future(self._watch(config))
+        task = asyncio.ensure_future(self._recorder(config))
         try:
             yield
         finally:
@@ -100,7 +100,7 @@ class RecipientBook:
             self._thread.submit(self._reader.close)
             self._thread.shutdown(wait=False)
 
-    async def _watch(self, config: Callable[[], Config]) -> None:
+    async def _recorder(self, config: Callable[[], Config]) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
@@ -162,11 +162,11 @@ class RecipientBook:
         for recipient, own in stored:
             if recipient.name.lower() not in taken:
                 credentials += own
-        self._tell_expiries(credentials)
+        self._report_expiries(credentials)
         anonymous = ANONYMOUS if config.gateway.anonymous else None
         return CredentialTable(credentials, anonymous=anonymous)
 
-    def _tell_expiries(self, credentials: Iterable[Credential]) -> None:
+    def _report_expiries(self, credentials: Iterable[Credential]) -> None:
         expiries: dict[str, float] = {}
         now_ms = self._now_ms()
         for credential in credentials:

@@ -70,7 +70,7 @@ class StoredRecipients:
             yield from part.recipients
 
 
-class StoredReader:
+class RecipientReader:
     """Reads a database whenever it has changed. For one thread alone."""
 
     def __init__(self, path: Path) -> None:

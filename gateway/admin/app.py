@@ -42,7 +42,7 @@ from gateway.errors import (
 )
 from gateway.telemetry.metrics import CONTENT_TYPE
 from gateway.web.context import next_id
-from gateway.web.error_response import ErrorAnswer, answer
+from gateway.web.error_response import ErrorAnswer, error_answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -68,7 +68,7 @@ class WorkerReload:
 
 
 @dataclass(frozen=True, slots=True)
-class Reloaded:
+class ReloadResult:
     """What became of a reload: why the configuration was refused as a whole, else what each worker did."""
 
     refused: str | None
@@ -89,7 +89,7 @@ class Administration:
     endpoint: Callable[[], str]
     """The URL for profiles."""
     metrics_page: Callable[[], bytes]
-    reload: Callable[[], Awaitable[Reloaded]]
+    reload: Callable[[], Awaitable[ReloadResult]]
     token_sha256: str = field(repr=False)
     count_refused: Callable[[], None] = lambda: None
     """Called for each request without a valid token."""
@@ -129,7 +129,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001 - whatever it is, it has an answer
-        return answer(error, next_id()).response()
+        return error_answer(error, next_id()).response()
 
 
 @web.middleware

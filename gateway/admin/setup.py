@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from gateway.access.credential_store import RecipientBook, configured_names
+from gateway.access.credential_store import CredentialStore, configured_names
 from gateway.access.recipient_store import Change, RecipientDatabase
-from gateway.admin.app import Administration, Reloaded
+from gateway.admin.app import Administration, ReloadResult
 from gateway.errors import Unavailable
 from gateway.telemetry.audit import AuditLog, AuditRecord
 
@@ -85,16 +85,16 @@ def make_database(config: Config, now_ms: Callable[[], int]) -> None:
         open_database(config, "server", now_ms=now_ms).close()
 
 
-def open_book(
+def open_credential_store(
     config: Config,
     changed: Callable[[CredentialTable], None],
     metrics: Metrics,
     now_ms: Callable[[], int],
     *,
     must_exist: bool,
-) -> RecipientBook:
+) -> CredentialStore:
     """Read the recipients' database. Raises as RecipientBook."""
-    return RecipientBook(config.recipients_database, changed, metrics, now_ms, must_exist=must_exist)
+    return CredentialStore(config.recipients_database, changed, metrics, now_ms, must_exist=must_exist)
 
 
 def change_record(change: Change) -> AuditRecord:
@@ -124,7 +124,7 @@ def administer(
     *,
     audit: AuditLog | None,
     metrics_page: Callable[[], bytes],
-    reload: Callable[[], Awaitable[Reloaded]],
+    reload: Callable[[], Awaitable[ReloadResult]],
     metrics: AdminMetrics,
     now_ms: Callable[[], int],
 ) -> Administration:

@@ -19,13 +19,13 @@ from pathlib import Path
 import orjson
 
 from gateway.access.catalog import SharedTable
-from gateway.access.stored_recipients import StoredReader
+from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.text_table import drawn
 from gateway.config import Config, load
 from gateway.errors import GatewayError
-from gateway.routes.files import inside, split
 from gateway.server.tls import server_context
-from gateway.state import Sharing
+from gateway.state import GatewayState
+from gateway.tables.local_files import inside, split
 from gateway.tables.native import AnswerOptions, LogError, Snapshot
 from gateway.tables.registry import Tables
 from gateway.tables.runtime import read_whole
@@ -94,7 +94,7 @@ def server_troubles(config: Config) -> Iterable[str]:
 def read_recipients(config: Config) -> None:
     """Read the recipients' database, if it is there. Raises OSError and ValueError."""
     if config.recipients_database.exists():
-        reader = StoredReader(config.recipients_database)
+        reader = RecipientReader(config.recipients_database)
         try:
             reader.read()
         except sqlite3.Error as reason:
@@ -105,20 +105,20 @@ def read_recipients(config: Config) -> None:
 
 def check(config: Config) -> Iterable[Finding]:
     """Look at every table of a configuration."""
-    sharing = Sharing.of(config)
+    state = GatewayState.of(config)
     try:
-        for table in sharing.catalog.tables():
-            yield check_table(sharing, table)
+        for table in state.catalog.tables():
+            yield check_table(state, table)
     finally:
-        sharing.tables.close()
+        state.tables.close()
 
 
-def check_table(sharing: Sharing, table: SharedTable) -> Finding:
+def check_table(state: GatewayState, table: SharedTable) -> Finding:
     """Look at one table. Its failure is its own."""
     try:
-        snapshot = sharing.tables.open(table).snapshot()
+        snapshot = state.tables.open(table).snapshot()
         files, size = snapshot.totals()
-        fetch_one(sharing, table, snapshot)
+        fetch_one(state, table, snapshot)
     except LogError as error:
         return Finding(table.full_name, problem=f"{error}: {error.detail}" if error.detail else str(error))
     except (GatewayError, NotReadable, OSError) as error:
@@ -146,14 +146,14 @@ def readers(snapshot: Snapshot) -> str:
     return ", ".join(able) or "none known"
 
 
-def fetch_one(sharing: Sharing, table: SharedTable, snapshot: Snapshot) -> None:
+def fetch_one(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> None:
     """Sign one file and fetch its first byte. Raises NotReadable, LogError."""
-    opened = sharing.tables.open(table)
+    opened = state.tables.open(table)
     options = AnswerOptions(
         opened.signers,
         response_format="delta",
-        now_ms=sharing.now_ms(),
-        lifetime_seconds=sharing.config.pre_signed_url_timeout_seconds,
+        now_ms=state.now_ms(),
+        lifetime_seconds=state.config.pre_signed_url_timeout_seconds,
         max_files=1,
     )
     chunks = snapshot.files(options)
@@ -162,7 +162,7 @@ def fetch_one(sharing: Sharing, table: SharedTable, snapshot: Snapshot) -> None:
         if "file" in line:
             url = line["file"]["deltaSingleAction"]["add"]["path"]
             if table.location.kind == "file":
-                _fetch_local(sharing.tables, sharing.config, url)
+                _fetch_local(state.tables, state.config, url)
             else:
                 _fetch(url)
 

@@ -14,7 +14,7 @@ from gateway.access.catalog import EVERY_SHARE, Recipient
 from gateway.cli.text_table import drawn
 from gateway.config import load
 from gateway.protocol.queries import Hints
-from gateway.state import Sharing, epoch_ms
+from gateway.state import GatewayState, epoch_ms
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
 from gateway.tables.runtime import read_whole
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show what predicates prune, each alone and all together."""
-    sharing = Sharing.of(load(arguments.config))
+    state = GatewayState.of(load(arguments.config))
     share, schema, table = _names(arguments.table)
-    opened = sharing.tables.open(sharing.catalog.table(PROVIDER, share, schema, table))
+    opened = state.tables.open(state.catalog.table(PROVIDER, share, schema, table))
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)
     together = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
         sys.stdout.write(f"kept, for example: {orjson.dumps(kept).decode()}\n")
-    sharing.tables.close()
+    state.tables.close()
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import orjson
 
-from gateway.cli.held_signals import HeldSignals
+from gateway.cli.deferred_signals import DeferredSignals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ class ProfileFile:
         self._overwrite = overwrite
         self._earlier: Path | None = None
         self._published = False
-        self._signals = HeldSignals()
+        self._signals = DeferredSignals()
         # A renaming would replace a link, a pipe or a device itself, and nobody would get the profile.
         self._path = _regular(path)
         if self._path.exists() and not overwrite:
@@ -121,7 +121,7 @@ class PrintedProfile:
     """A profile on the standard output, for use in place of a ProfileFile."""
 
     def __init__(self) -> None:
-        self._signals = HeldSignals()
+        self._signals = DeferredSignals()
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 
 
-class Excess(StrEnum):
+class LimitKind(StrEnum):
     """Which limit was met."""
 
     REQUESTS = "requests"
@@ -29,12 +29,12 @@ class Excess(StrEnum):
     MEMORY = "memory"
 
 
-class Exceeded(Exception):
+class LimitExceeded(Exception):
     """A limit was met; `retry_after_seconds` is when to come again."""
 
-    def __init__(self, excess: Excess, retry_after_seconds: float) -> None:
-        super().__init__(f"over the limit of {excess}")
-        self.excess = excess
+    def __init__(self, limit: LimitKind, retry_after_seconds: float) -> None:
+        super().__init__(f"over the limit of {limit}")
+        self.limit = limit
         self.retry_after_seconds = max(1, min(RETRY_AFTER_CEILING_SECONDS, math.ceil(retry_after_seconds)))
 
 

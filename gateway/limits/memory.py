@@ -6,9 +6,10 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from gateway.limits.admission import Admission, LimitExceeded, LimitKind
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-from gateway.limits.admission import Admission, Exceeded, Excess
 
 RELIEF_PAUSE_SECONDS = 0.2
 UNLIMITED = sys.maxsize
@@ -64,7 +65,7 @@ class MemoryGate:
         fits = self._resident_bytes() <= self.limit_bytes or await self._is_relieved()
         taken_bytes = self._stream_bytes
         if not fits or not await self._admission.enter(taken_bytes):
-            raise Exceeded(Excess.MEMORY, self._queue_seconds)
+            raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
         return taken_bytes
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.config.operation import RecipientLimits
+from gateway.limits.admission import Admission, LimitExceeded, LimitKind
+from gateway.limits.memory import UNLIMITED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-from gateway.limits.admission import Admission, Exceeded, Excess
-from gateway.limits.memory import UNLIMITED
 
 
 def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
@@ -107,7 +107,7 @@ class RecipientGate:
         wait_seconds = self._requests.wait_seconds(1, self._now_seconds())
         crowded = wait_seconds > 0 and self._queued >= self._limits.queue_length
         if crowded or wait_seconds > self._limits.queue_seconds:
-            raise Exceeded(Excess.REQUESTS, wait_seconds)
+            raise LimitExceeded(LimitKind.REQUESTS, wait_seconds)
         self._requests.take(1, self._now_seconds())
         if wait_seconds:
             self._queued += 1
@@ -116,7 +116,7 @@ class RecipientGate:
             finally:
                 self._queued -= 1
 
-    def signed(self, files: int) -> None:
+    def charge_files(self, files: int) -> None:
         """Charge the files that a stream signed; a stream that began is never cut for it."""
         if self._files is not None:
             self._files.take(files, self._now_seconds())
@@ -126,9 +126,9 @@ class RecipientGate:
         if self._files is not None:
             wait_seconds = self._files.wait_seconds(0, self._now_seconds())
             if wait_seconds > 0:
-                raise Exceeded(Excess.FILES, wait_seconds)
+                raise LimitExceeded(LimitKind.FILES, wait_seconds)
         if not await self._streams.enter():
-            raise Exceeded(Excess.STREAMS, self._limits.queue_seconds)
+            raise LimitExceeded(LimitKind.STREAMS, self._limits.queue_seconds)
 
     def leave_stream(self) -> None:
         """Give the place back."""

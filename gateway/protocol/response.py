@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
+
+ContentCoding = Literal["identity", "gzip", "zstd"]
 
 VERSION_HEADER = "Delta-Table-Version"
 HINT_STATUS_HEADER = "delta-sharing-hint-status"
@@ -13,6 +15,6 @@ NDJSON_CONTENT_TYPE = "application/x-ndjson; charset=utf-8"
 
 
 def end_stream_action(fields: Mapping[str, Any]) -> bytes:
-    """The last line of an answer, with the fields that have a value."""
+    """Return the last line of an answer, with the fields that have a value."""
     given = {name: value for name, value in fields.items() if value is not None}
     return orjson.dumps({"endStreamAction": given}) + b"\n"

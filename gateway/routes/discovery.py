@@ -11,55 +11,55 @@ from gateway.access import catalog as shared
 from gateway.access.catalog import Schema, Share, SharedTable
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.protocol.queries import ListQuery
-from gateway.web.context import Exchange
+from gateway.web.context import RequestContext
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
 Item = TypeVar("Item", Share, Schema, SharedTable)
 
 
-async def list_shares(exchange: Exchange) -> WholeResponse:
+async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
-    shares = exchange.sharing.catalog.shares_of(exchange.recipient)
-    return _page(exchange, shares, lambda share: share.name, _share)
+    shares = context.state.catalog.shares_of(context.required_recipient)
+    return _page(context, shares, lambda share: share.name, _share)
 
 
-async def get_share(exchange: Exchange) -> WholeResponse:
+async def get_share(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}`."""
-    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
+    share = context.state.catalog.share(context.required_recipient, context.names["share"])
     return _json({"share": _share(share)})
 
 
-async def list_schemas(exchange: Exchange) -> WholeResponse:
+async def list_schemas(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
-    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
-    return _page(exchange, list(share.schemas), lambda schema: schema.name, _schema)
+    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    return _page(context, list(share.schemas), lambda schema: schema.name, _schema)
 
 
-async def list_tables(exchange: Exchange) -> WholeResponse:
+async def list_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
-    names = exchange.names
-    schema = exchange.sharing.catalog.schema(exchange.recipient, names["share"], names["schema"])
-    return _page(exchange, list(schema.tables), lambda table: table.name, _table)
+    names = context.names
+    schema = context.state.catalog.schema(context.required_recipient, names["share"], names["schema"])
+    return _page(context, list(schema.tables), lambda table: table.name, _table)
 
 
-async def list_all_tables(exchange: Exchange) -> WholeResponse:
+async def list_all_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-tables`."""
-    share = exchange.sharing.catalog.share(exchange.recipient, exchange.names["share"])
-    return _page(exchange, share.tables(), lambda table: f"{table.schema}/{table.name}", _table)
+    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    return _page(context, share.tables(), lambda table: f"{table.schema}/{table.name}", _table)
 
 
 def _page(
-    exchange: Exchange,
+    context: RequestContext,
     items: Sequence[Item],
     name: Callable[[Item], str],
     body: Callable[[Item], dict[str, Any]],
 ) -> WholeResponse:
     """Answer the asked page. A page token holds the listing and the last name that was given."""
-    query = ListQuery.parse(exchange.request.query)
-    recipient, sharing = exchange.recipient.name, exchange.sharing
-    sealer, now_ms = sharing.sealer, sharing.now_ms()
-    listing = "/".join((exchange.route.name, *exchange.names.values())).casefold()
+    query = ListQuery.parse(context.request.query)
+    recipient, state = context.required_recipient.name, context.state
+    sealer, now_ms = state.sealer, state.now_ms()
+    listing = "/".join((context.route.name, *context.names.values())).casefold()
     after: str | None = None
     if query.page_token is not None:
         place = sealer.open("list", recipient, query.page_token, now_ms=now_ms)
@@ -72,7 +72,7 @@ def _page(
         raise InvalidToken("list") from None
     answer: dict[str, Any] = {"items": [body(items[index]) for index in chosen]}
     if last is not None:
-        expires_ms = now_ms + sharing.config.query_table_page_token_ttl_ms
+        expires_ms = now_ms + state.config.query_table_page_token_ttl_ms
         value = {"listing": listing, "after": last}
         answer["nextPageToken"] = sealer.seal("list", recipient, value, expires_ms=expires_ms)
     return _json(answer)

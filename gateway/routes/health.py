@@ -1,21 +1,21 @@
-"""Is the process alive, and should it be sent requests."""
+"""Liveness and readiness."""
 
 from __future__ import annotations
 
 from gateway.errors import Unavailable
-from gateway.web.context import Exchange
+from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
 TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
-async def alive(_exchange: Exchange) -> WholeResponse:
-    """`GET /healthz`: the event loop answers."""
+async def alive(_context: RequestContext) -> WholeResponse:
+    """`GET /healthz`: the event loop runs."""
     return WholeResponse(b"ok\n", TEXT)
 
 
-async def ready(exchange: Exchange) -> WholeResponse:
-    """`GET /readyz`: new requests are welcome; not so while the server drains."""
-    if exchange.draining:
+async def ready(context: RequestContext) -> WholeResponse:
+    """`GET /readyz`: the server accepts requests; 503 while it drains."""
+    if context.draining:
         raise Unavailable("the server is shutting down")
     return WholeResponse(b"ok\n", TEXT)

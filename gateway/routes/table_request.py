@@ -1,4 +1,8 @@
-"""What the routes of a table have in common: who asks for which table, and in what words it is answered."""
+"""A request about one table: what the routes of a table share.
+
+In: the request's context. Out: the shared table, the protocol's headers, the frozen query that is handed
+down, and the answer with its headers and last line.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.access.catalog import SharedTable
-from gateway.access.sealed_tokens import InvalidToken, Page, digest
+from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest
 from gateway.protocol.capabilities import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
@@ -18,21 +22,24 @@ from gateway.protocol.capabilities import (
     file_id_scheme,
 )
 from gateway.protocol.queries import ChangesQuery, Hints, Paging, TableQuery
-from gateway.protocol.response import VERSION_HEADER
-from gateway.state import Sharing
-from gateway.tables.native import AnswerOptions, Stop
+from gateway.protocol.response import HINT_STATUS_HEADER, VERSION_HEADER
+from gateway.state import GatewayState
+from gateway.tables.files import Files, FilesQuery, start
+from gateway.tables.native import Changes, Snapshot, Stop
 from gateway.tables.open_table import OpenTable, metadata_id_of, versions_of
 from gateway.tables.visible_errors import shared_error
+from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
-from gateway.web.content_coding import ContentCoding, content_coding
-from gateway.web.context import Exchange
+from gateway.web.content_coding import content_coding
+from gateway.web.context import RequestContext
 
 if TYPE_CHECKING:
-    from gateway.tables.native import Changes, Snapshot, StreamSummary
+    from gateway.tables.native import StreamSummary
 
-MILLISECONDS = 1000
+NO_HINTS = Hints()
+MAX_HINT_STATUS_LENGTH = 1024
 STALE_HEADER = "delta-sharing-stale"
-"""Says that the storage is down and the answer is from a snapshot that was kept."""
+"""Sent when the storage is down and the answer comes from a cached snapshot."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,186 +47,123 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """A request about one table, for a recipient who may read it."""
+    """A request about one table, for a recipient who may read it.
 
-    exchange: Exchange
-    sharing: Sharing
+    Attributes:
+        recipient: the name.
+        capabilities_text, accepted_codings: headers as the client sent them.
+        remote: the peer's address.
+        stop: ends blocking calls at the request's deadline, and when the client has left.
+
+    """
+
+    state: GatewayState
     recipient: str
     table: SharedTable
     opened: OpenTable
     capabilities_text: str | None
-    """As the client wrote them."""
     capabilities: Capabilities
     file_id_scheme: ResponseFormat | None
+    accepted_codings: str
+    remote: str | None
     stop: Stop
-    """Ends blocking calls at the request's deadline, and where nobody waits for them any more."""
 
     @staticmethod
-    def of(exchange: Exchange) -> TableRequest:
-        """Find the table and read the protocol's headers. Raises NotFound, InvalidParameter."""
-        sharing, recipient, names = exchange.sharing, exchange.recipient, exchange.names
-        headers = exchange.request.headers
-        table = sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
-        exchange.facts["table"] = table.full_name
+    def of(context: RequestContext) -> TableRequest:
+        """Find the table and parse the protocol's headers. Raises NotFound, InvalidParameter."""
+        state, recipient, names = context.state, context.required_recipient, context.names
+        headers = context.request.headers
+        table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
+        context.record.table = table.full_name
         capabilities_text = _joined(headers.getall(CAPABILITIES_HEADER, []))
         return TableRequest(
-            exchange=exchange,
-            sharing=sharing,
-            opened=sharing.tables.open(table),
+            state=state,
             recipient=recipient.name,
             table=table,
+            opened=state.tables.open(table),
             capabilities_text=capabilities_text,
             capabilities=Capabilities.parse(capabilities_text),
             file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
-            stop=Stop(seconds=sharing.config.request_timeout_seconds or None),
+            accepted_codings=",".join(headers.getall("Accept-Encoding", ())),
+            remote=context.request.remote,
+            stop=Stop(seconds=state.config.request_timeout_seconds or None),
         )
 
-    async def reading(
-        self, call: Callable[Concatenate[TableRequest, P], R], *args: P.args, **kwargs: P.kwargs
+    async def read(
+        self, call: Callable[Concatenate[OpenTable, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run a call that reads this request's table, on a thread of the table's storage."""
+        """Run a call that reads the table, on a thread of its storage."""
         try:
-            return await self.sharing.tables.reading(
-                self.table, lambda opened: call(replace(self, opened=opened), *args, **kwargs)
-            )
+            return await self.state.tables.read(self.table, call, *args, **kwargs)
         except BaseException:
-            # Where the client is gone or the storage hangs, a thread may still be at the call.
+            # Where the client has left or the storage hangs, the thread may still run the call.
             self.stop.cancel()
             raise
 
-    async def streaming(
-        self, call: Callable[Concatenate[TableRequest, P], Answer], *args: P.args, **kwargs: P.kwargs
-    ) -> Answer:
-        """As `reading`, for a call that begins a stream: the storage may also fail while that is read."""
-        sent = await self.reading(call, *args, **kwargs)
-        return replace(
-            sent,
-            ended=partial(self.sharing.tables.stream_ended, self.table),
-            shared_error=partial(shared_error, self.table),
-        )
+    async def files(self, query: FilesQuery) -> Files:
+        """Start the answer of a query, on a thread of the table's storage."""
+        return await self.read(start, query)
 
-    @property
-    def accepted_codings(self) -> str:
-        """The Accept-Encoding header, of however many lines."""
-        return ",".join(self.exchange.request.headers.getall("Accept-Encoding", ()))
-
-    def content_coding(self, paging: Paging, *, files: int | None = None) -> ContentCoding:
-        """The coding for an answer of so many files; without a number it counts as large."""
-        most = [count for count in (files, self.page_size(paging)) if count is not None]
-        compression = self.sharing.config.gateway.compression
-        return content_coding(
-            self.accepted_codings,
-            self.exchange.request.remote,
-            compression,
-            files=min(most, default=compression.minimum_files),
-        )
-
-    def negotiate(self, read: Snapshot | Changes, page: Page | None) -> ResponseFormat:
-        """The response format; a page is answered in that and the order of the first page, or not at all."""
-        chosen = self.capabilities.negotiate(
-            needs_delta_format=read.needs_delta_format, client_reader_features=read.client_reader_features
-        )
-        if page is not None and not page.continues(metadata_id_of(read), read.identity, chosen):
-            raise InvalidToken("page")
-        return chosen
-
-    def options(
-        self,
-        chosen: ResponseFormat,
-        paging: Paging,
-        page: Page | None,
-        coding: ContentCoding,
-        hints: Hints = Hints(),  # noqa: B008 - it is frozen
-    ) -> AnswerOptions:
-        """How native code is to write the answer."""
-        config, now_ms = self.sharing.config, self.sharing.now_ms()
-        timeout_ms = config.request_timeout_seconds * MILLISECONDS
-        return AnswerOptions(
-            self.opened.signers,
-            response_format=chosen,
-            now_ms=now_ms,
-            lifetime_seconds=config.pre_signed_url_timeout_seconds,
+    def files_query(self, query: TableQuery | ChangesQuery) -> FilesQuery:
+        """Return the query with everything that its answer depends on. Raises InvalidToken."""
+        config = self.state.config
+        compression = config.gateway.compression
+        coding = partial(content_coding, self.accepted_codings, self.remote, compression)
+        return FilesQuery(
+            query=query,
+            capabilities=self.capabilities,
             file_id_scheme=self.file_id_scheme,
-            predicate_hints=hints.predicates,
-            json_predicate_hint=hints.json_predicate,
-            max_files=self.page_size(paging),
-            place=page.place if page else None,
-            content_coding=coding,
-            deadline_ms=now_ms + timeout_ms if timeout_ms else None,
-            history_shared=self.table.history_shared,
+            hints=self._enabled_hints(query),
+            page=self._open_page(query),
+            refresh=self._open_refresh(query),
+            page_size=self._page_size(query.paging),
+            small_coding=coding(files=0),
+            large_coding=coding(files=compression.minimum_files),
+            minimum_files=compression.minimum_files,
+            url_seconds=config.pre_signed_url_timeout_seconds,
+            timeout_seconds=config.request_timeout_seconds,
+            now_ms=self.state.now_ms,
             stop=self.stop,
         )
 
-    def page_size(self, paging: Paging) -> int | None:
-        """How many files the answer may hold; None for all."""
-        if not paging:
-            return None
-        ceiling = self.sharing.config.query_table_page_size_limit
-        return ceiling if paging.max_files is None else min(paging.max_files, ceiling)
+    def answer(self, query: FilesQuery, files: Files, *, reads_storage: bool = True) -> Answer:
+        """Return the answer to send: headers, record and last line of a started answer.
 
-    def open_page(self, asked: TableQuery | ChangesQuery) -> Page | None:
-        """The place where a following page goes on; None for the first page."""
-        token = asked.paging.page_token
-        if token is None:
-            return None
-        bound, now_ms = self._bound(asked.parameters()), self.sharing.now_ms()
-        return Page.open(
-            self.sharing.sealer, self.recipient, token, table=self.table.id, parameters=bound, now_ms=now_ms
-        )
-
-    def ending(
-        self,
-        read: Snapshot | Changes,
-        summary: StreamSummary,
-        chosen: ResponseFormat,
-        parameters: list[Any],
-        page: Page | None,
-    ) -> dict[str, Any]:
-        """What every endStreamAction says: where the next page begins, and how long all URLs live.
-
-        `page` is the one that is answered; None for the first.
+        Where it `reads_storage`, the end of its stream is reported to the storage's circuit breaker.
         """
-        return {
-            "nextPageToken": self._next_page(read, summary.next_place, chosen, parameters, page),
-            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
-        }
-
-    def _next_page(
-        self,
-        read: Snapshot | Changes,
-        place: str | None,
-        chosen: ResponseFormat,
-        parameters: list[Any],
-        page: Page | None,
-    ) -> str | None:
-        if place is None:
-            return None
-        # A page pins its version, which need be shared no longer: its successors live no longer than itself.
-        expires_ms = (
-            page.expires_ms
-            if page
-            else self.sharing.now_ms() + self.sharing.config.query_table_page_token_ttl_ms
+        read, record = files.read, RequestRecord(table=self.table.full_name)
+        version = read.version if isinstance(read, Snapshot) else read.starting_version
+        wants_end = query.query.wants_end_stream_action(self.capabilities)
+        headers = self.headers(version, files.response_format, end_stream_action=wants_end, stale=files.stale)
+        record.version, record.format = version, files.response_format
+        record.stale, record.files_from = files.stale or None, files.files_from
+        if isinstance(query.query, ChangesQuery) and isinstance(read, Changes):
+            record.ending_version = read.ending_version
+        if files.hint_problems is not None:
+            headers[HINT_STATUS_HEADER] = hint_status(files.hint_problems)
+            record.ignored_hints = [f"{hint}: {reason}" for hint, reason in files.hint_problems]
+        answer = Answer(
+            files.chunks,
+            headers,
+            files.content_coding,
+            partial(self._last_line, query, files) if wants_end else None,
+            record,
+            files.considered,
         )
-        following = Page(
-            table=self.table.id,
-            metadata_id=metadata_id_of(read),
-            identity=read.identity,
-            versions=versions_of(read),
-            place=place,
-            response_format=chosen,
-            digest=digest(self._bound(parameters)),
-            expires_ms=expires_ms,
-        )
-        return following.seal(self.sharing.sealer, self.recipient)
-
-    def _bound(self, parameters: list[Any]) -> list[Any]:
-        """What a page token is bound to beside its table: the parameters and the scheme of file ids."""
-        return [self.file_id_scheme, *parameters]
+        if not reads_storage:
+            return answer
+        ended = partial(self.state.tables.stream_ended, self.table)
+        return replace(answer, ended=ended, shared_error=partial(shared_error, self.table))
 
     def headers(
-        self, version: int, response_format: ResponseFormat, *, end_stream_action: bool = False
+        self,
+        version: int,
+        response_format: ResponseFormat,
+        *,
+        end_stream_action: bool = False,
+        stale: bool = False,
     ) -> dict[str, str]:
-        """The protocol's headers of an answer; they are the same on every page."""
+        """Return the protocol's headers of an answer; they are the same on every page."""
         announced = end_stream_action and self.capabilities.include_end_stream_action
         headers = {
             VERSION_HEADER: str(version),
@@ -227,16 +171,111 @@ class TableRequest:
         }
         if self.file_id_scheme is not None:
             headers[FILE_ID_HEADER] = self.file_id_scheme
-        return headers | self.stale_header()
+        return headers | self.stale_header(stale)
 
-    def stale_header(self) -> dict[str, str]:
-        """What says so, when the answer is from a kept snapshot because the storage is down."""
-        if not self.opened.stale:
-            return {}
-        self.exchange.facts["stale"] = True
-        return {STALE_HEADER: "true"}
+    @staticmethod
+    def stale_header(stale: bool) -> dict[str, str]:
+        """Return the header of an answer from a cached snapshot."""
+        return {STALE_HEADER: "true"} if stale else {}
+
+    def _enabled_hints(self, query: TableQuery | ChangesQuery) -> Hints:
+        if isinstance(query, ChangesQuery) or query.hints == NO_HINTS:
+            return NO_HINTS
+        config, hints = self.state.config, query.hints
+        json_is_enabled = config.evaluate_json_predicate_hints or config.evaluate_json_predicate_hints_v2
+        return Hints(
+            predicates=hints.predicates if config.evaluate_predicate_hints else (),
+            json_predicate=hints.json_predicate if json_is_enabled else None,
+            limit=hints.limit,
+        )
+
+    def _page_size(self, paging: Paging) -> int | None:
+        if not paging:
+            return None
+        ceiling = self.state.config.query_table_page_size_limit
+        return ceiling if paging.max_files is None else min(paging.max_files, ceiling)
+
+    def _open_page(self, query: TableQuery | ChangesQuery) -> Page | None:
+        token = query.paging.page_token
+        if token is None:
+            return None
+        return Page.open(
+            self.state.sealer,
+            self.recipient,
+            token,
+            table=self.table.id,
+            parameters=self._bound_parameters(query),
+            now_ms=self.state.now_ms(),
+        )
+
+    def _open_refresh(self, query: TableQuery | ChangesQuery) -> Refresh | None:
+        """Open the refresh token. Raises InvalidToken, also for a version that is no longer shared."""
+        if isinstance(query, ChangesQuery) or query.refresh_token is None:
+            return None
+        refresh = Refresh.open(
+            self.state.sealer,
+            self.recipient,
+            query.refresh_token,
+            table=self.table.id,
+            now_ms=self.state.now_ms(),
+        )
+        if refresh.version < self.table.start_version:
+            raise InvalidToken("refresh")
+        return refresh
+
+    def _bound_parameters(self, query: TableQuery | ChangesQuery) -> list[Any]:
+        """Return what a page token is bound to beside its table."""
+        return [self.file_id_scheme, *query.parameters()]
+
+    def _last_line(self, query: FilesQuery, files: Files, summary: StreamSummary) -> dict[str, Any]:
+        """Return the fields of the endStreamAction."""
+        body = query.query
+        refreshes = isinstance(body, TableQuery) and body.refreshes
+        refreshed = {"refreshToken": self._refresh_token(files.read, query.refresh)} if refreshes else {}
+        return refreshed | {
+            "nextPageToken": self._next_page(query, files, summary.next_place),
+            "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
+        }
+
+    def _refresh_token(self, read: Snapshot | Changes, previous: Refresh | None) -> str:
+        """Return the token that renews the URLs of the version; it expires with the `previous` one."""
+        state = self.state
+        expires_ms = previous.expires_ms if previous else state.now_ms() + state.config.refresh_token_ttl_ms
+        token = Refresh(self.table.id, metadata_id_of(read), versions_of(read)[0], expires_ms)
+        return token.seal(state.sealer, self.recipient)
+
+    def _next_page(self, query: FilesQuery, files: Files, place: str | None) -> str | None:
+        if place is None:
+            return None
+        # A page pins a version that may no longer be shared, so all pages expire with the first one.
+        state = self.state
+        expires_ms = (
+            query.page.expires_ms
+            if query.page
+            else state.now_ms() + state.config.query_table_page_token_ttl_ms
+        )
+        page = Page(
+            table=self.table.id,
+            metadata_id=metadata_id_of(files.read),
+            identity=files.read.identity,
+            versions=versions_of(files.read),
+            place=place,
+            response_format=files.response_format,
+            digest=digest(self._bound_parameters(query.query)),
+            expires_ms=expires_ms,
+        )
+        return page.seal(state.sealer, self.recipient)
+
+
+def hint_status(problems: Sequence[tuple[str, str]]) -> str:
+    """Return the header that shows ignored hints: `ok`, or the hints that prune nothing and the reasons."""
+    if not problems:
+        return "ok"
+    reasons = "; ".join(f"{hint}: {reason}" for hint, reason in problems)
+    visible = "".join(c if " " <= c <= "~" else "?" for c in reasons)
+    return f"ignored {len(problems)}: {visible}"[:MAX_HINT_STATUS_LENGTH]
 
 
 def _joined(values: Sequence[str]) -> str | None:
-    """Several headers of one name say the same as one with all of them."""
+    """Join repeated headers, which mean the same as one header with all values."""
     return ";".join(values) if values else None

@@ -18,7 +18,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from gateway.errors import MalformedRequest
 from gateway.web.context import next_id
-from gateway.web.error_response import SERVER_FAULT, answer
+from gateway.web.error_response import SERVER_FAULT, error_answer
 
 log = logging.getLogger("gateway.serving")
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class Unsent:
+class OpenConnections:
     """Connections that are open, or closed while bytes that were written to them have not left."""
 
     def __init__(self) -> None:
@@ -57,8 +57,8 @@ class Runner(web.ServerRunner):
 
     def __init__(self, handler: Handler, **options: Any) -> None:
         """`options` are those of aiohttp's connections. On the event loop."""
-        self._unsent = Unsent()
-        self._connections = _Server(self._unsent, handler, access_log=None, **options)
+        self._open_connections = OpenConnections()
+        self._connections = _Server(self._open_connections, handler, access_log=None, **options)
         super().__init__(self._connections)
 
     def close_idle_after(self, seconds: float) -> None:
@@ -78,7 +78,7 @@ class Runner(web.ServerRunner):
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._unsent.none()
+                await self._open_connections.none()
 
 
 class AppRunner(web.AppRunner):
@@ -87,7 +87,7 @@ class AppRunner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         return _Server(
-            Unsent(),
+            OpenConnections(),
             made.request_handler,
             request_factory=made.request_factory,
             **made._kwargs,  # noqa: SLF001 - what an application hands to its connections has no other name
@@ -95,9 +95,9 @@ class AppRunner(web.AppRunner):
 
 
 class _Server(web.Server):
-    def __init__(self, unsent: Unsent, handler: Handler, **options: Any) -> None:
+    def __init__(self, open_connections: OpenConnections, handler: Handler, **options: Any) -> None:
         super().__init__(handler, **options)
-        self.unsent = unsent
+        self.open_connections = open_connections
         self.idle_seconds: float | None = None
 
     def __call__(self) -> web.RequestHandler:
@@ -108,18 +108,18 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_unsent",)
+    __slots__ = ("_open_connections",)
 
     def __init__(self, manager: _Server, **options: Any) -> None:
         super().__init__(manager, **options)
-        self._unsent = manager.unsent
+        self._open_connections = manager.open_connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._unsent.made(self)
+        self._open_connections.made(self)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._unsent.lost(self)
+        self._open_connections.lost(self)
         super().connection_lost(exc)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -141,7 +141,7 @@ class _Connection(web.RequestHandler):
         else:
             log.info("request refused: %s from %s", type(exc).__name__, request.remote)
             error = MalformedRequest(_fault(exc))
-        response = answer(error, next_id()).response()
+        response = error_answer(error, next_id()).response()
         response.force_close()
         return response
 

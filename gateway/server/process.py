@@ -14,29 +14,29 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.admin.setup import open_audit, open_book
+from gateway.admin.setup import open_audit, open_credential_store
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.limits.process_memory import bound_heaps, resident_bytes
 from gateway.server.reload import Reloader, Stamp
 from gateway.server.tls import files_of, renew, server_context
-from gateway.state import Sharing
+from gateway.state import GatewayState
 from gateway.storage.registry import Storages
 from gateway.storage.registry import renew as renew_keys
 from gateway.tables.runtime import cache_bytes, configure, release_memory
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
 from gateway.web.recorder import audit_counter, log_counter
-from gateway.web.request_limits import Guards
+from gateway.web.request_limits import RequestLimits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from gateway.access.authentication import CredentialTable
-    from gateway.server.worker_secrets import Handed
-    from gateway.web.pipeline import Around
+    from gateway.server.worker_secrets import WorkerSecrets
+    from gateway.web.pipeline import Middleware
 
 log = logging.getLogger("gateway.serving")
 
@@ -45,18 +45,18 @@ HEAPS_BESIDE_THE_POOLS = 2
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 
 
-class NeedsRestart(ValueError):
+class RestartRequired(ValueError):
     """A change that a running server cannot take over."""
 
 
-class Served:
+class ServerProcess:
     """Everything that lives as long as the process, and how a new configuration is swapped in."""
 
     def __init__(
         self,
         path: Path,
         config: Config,
-        handed: Handed,
+        secrets: WorkerSecrets,
         *,
         workers: int,
         now_ms: Callable[[], int],
@@ -75,20 +75,20 @@ class Served:
         cache = config.gateway.cache
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
-        self.tls = server_context(config, handed.certificate)
-        self.book = open_book(
-            config, self._take, self.metrics, now_ms, must_exist=handed.has_recipients_database
+        self.tls = server_context(config, secrets.certificate)
+        self.credential_store = open_credential_store(
+            config, self._take, self.metrics, now_ms, must_exist=secrets.has_recipients_database
         )
-        self.door = create_app(
+        self.pipeline = create_app(
             config,
             now_ms=now_ms,
             workers=workers,
             metrics=self.metrics,
             audit=self.audit,
-            around=_traces(config),
-            token_secret=handed.token_secret,
+            middleware=_traces(config),
+            token_secret=secrets.token_secret,
         )
-        self._take(self.book.table(config))
+        self._take(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that is taken; it does not fail."""
@@ -97,19 +97,19 @@ class Served:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self.door.sharing.config
+        return self.pipeline.state.config
 
     def files(self) -> list[Path]:
         """What a change of which is a change of the configuration."""
         return [self._path, *files_of(self.config.ssl), *self.config.secret_files]
 
     @asynccontextmanager
-    async def living(self) -> AsyncIterator[None]:
+    async def lifespan(self) -> AsyncIterator[None]:
         """Probe, follow the database and the files for as long as the context lives."""
         async with AsyncExitStack() as lives:
             lives.callback(self._close_tables)
             await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
-            await lives.enter_async_context(self.book.watching(lambda: self.config))
+            await lives.enter_async_context(self.credential_store.watching(lambda: self.config))
             await lives.enter_async_context(self.reloader.watching(self._read))
             yield
         if self.audit is not None:
@@ -117,7 +117,7 @@ class Served:
 
     def _close_tables(self) -> None:
         # Not those of the start: a reload swaps them.
-        self.door.sharing.tables.close()
+        self.pipeline.state.tables.close()
 
     def _probe(self) -> Callable[[], None]:
         count_audit = audit_counter(self.metrics, self.audit) if self.audit else lambda: None
@@ -129,7 +129,7 @@ class Served:
             count_log_lines()
             self._return_memory()
             self.metrics.cache_bytes.set(cache_bytes())
-            storages = self.door.sharing.tables.storages
+            storages = self.pipeline.state.tables.storages
             self._renew(storages)
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
@@ -147,7 +147,7 @@ class Served:
     def _return_memory(self) -> None:
         # After a storm the process would stay as large as amid it. Streams are counted, not seen: a short
         # storm begins and ends between two looks.
-        memory = self.door.guards.memory
+        memory = self.pipeline.limits.memory
         if memory.admitted == self._returned_after or memory.used_bytes:
             return
         self._returned_after = memory.admitted
@@ -160,11 +160,11 @@ class Served:
         self._returned_to_bytes = resident_bytes()
 
     def _take(self, credentials: CredentialTable) -> None:
-        self._swap(replace(self.door.sharing, credentials=credentials))
+        self._swap(replace(self.pipeline.state, credentials=credentials))
 
-    def _swap(self, sharing: Sharing) -> None:
-        sharing.tables.storages.observe_by(self._observe_storage)
-        self.door.sharing = sharing
+    def _swap(self, state: GatewayState) -> None:
+        state.tables.storages.observe_by(self._observe_storage)
+        self.pipeline.state = state
 
     def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
         self.metrics.storage_calls.labels(storage, outcome).inc()
@@ -175,13 +175,13 @@ class Served:
         return accepted(self._path, self.config)
 
     async def _apply(self, loaded: Config) -> None:
-        sharing = Sharing.of(loaded, now_ms=self._now_ms, before=self.door.sharing)
+        state = GatewayState.of(loaded, now_ms=self._now_ms, previous=self.pipeline.state)
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
-        credentials = await self.book.latest_table(loaded)
+        credentials = await self.credential_store.latest_table(loaded)
         # From here on nothing can fail, and nothing else runs: the new state is taken whole.
-        self._swap(replace(sharing, credentials=credentials))
-        self.door.guards = Guards.of(loaded, workers=self._workers, before=self.door.guards)
+        self._swap(replace(state, credentials=credentials))
+        self.pipeline.limits = RequestLimits.of(loaded, workers=self._workers, previous=self.pipeline.limits)
         self.on_reload(loaded)
 
     def _told(self, accepted: bool) -> None:
@@ -190,7 +190,7 @@ class Served:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
 
 
-def _traces(config: Config) -> Around | None:
+def _traces(config: Config) -> Middleware | None:
     if config.gateway.tracing is None:
         return None
     # The extra need not be installed by those who do not trace.
@@ -220,5 +220,5 @@ def accepted(path: Path, running: Config) -> Config:
     loaded = load(path)
     changed = changed_fixed_keys(running, loaded)
     if changed:
-        raise NeedsRestart(f"{', '.join(changed)}: a change of this needs a restart")
+        raise RestartRequired(f"{', '.join(changed)}: a change of this needs a restart")
     return loaded

@@ -71,7 +71,7 @@ class Reloader(Generic[T]):
         `read`: the stamp of the first of the files, from before they were read. The others count as read in
         the state at the beginning; without `read`, all do.
         """
-        task = asyncio.ensure_future(self._watch(read + stamp(self._paths())[len(read) :]))
+        task = asyncio.ensure_future(self._recorder(read + stamp(self._paths())[len(read) :]))
         try:
             yield
         finally:
@@ -79,7 +79,7 @@ class Reloader(Generic[T]):
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def _watch(self, seen: Stamp) -> None:
+    async def _recorder(self, seen: Stamp) -> None:
         while True:
             asked = await self._asked_within(self._poll_seconds)
             # In a thread, as the reading: the files may lie on a mount that hangs.

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.access.credential_store import THREAD as RECIPIENTS
-from gateway.admin.app import Reloaded, create_admin_app
+from gateway.admin.app import ReloadResult, create_admin_app
 from gateway.admin.setup import administer, make_database, open_audit
 from gateway.config import Config, load
 from gateway.limits.drain_rate import DrainRate
 from gateway.server.connections import AppRunner, Runner
-from gateway.server.process import Served, accepted, config_of_worker
+from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import Reloader, Stamp, stamp
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
-from gateway.server.worker_secrets import Handed
+from gateway.server.worker_secrets import WorkerSecrets
 from gateway.state import epoch_ms
 from gateway.storage.calls import CALLS
 from gateway.telemetry.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
@@ -69,18 +69,18 @@ def ignore_hang_up() -> None:
 async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
     slot = Slot.of_environment(os.environ)
-    handed = None if slot is None else Handed.unpack(slot.handed)
+    secrets = None if slot is None else WorkerSecrets.unpack(slot.secrets)
     # From before the reading: a change between it and the beginning of the watch is read, too.
     read = stamp([path])
-    config = load(path) if handed is None else config_of_worker(path, handed.config_text)
+    config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
     if slot is None and workers > 1:
         await _supervise(path, config, workers, read)
         return
     # The loop's own threads read data files of directories, too, whose mounts may hang.
     files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
     asyncio.get_running_loop().set_default_executor(files)
-    if slot is not None and handed is not None:
-        await _serve_slot(path, config, handed, slot, read)
+    if slot is not None and secrets is not None:
+        await _serve_slot(path, config, secrets, slot, read)
     else:
         await _serve_alone(path, config, read)
     files.shutdown(wait=False, cancel_futures=True)
@@ -101,42 +101,42 @@ def _leave_hanging_threads() -> None:
 async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
     make_database(config, epoch_ms)
-    served = Served(path, config, Handed.made(config), workers=1, now_ms=epoch_ms, read=read)
+    process = ServerProcess(path, config, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms, read=read)
     stop = _stop_signals()
 
-    async def reload() -> Reloaded:
-        return Reloaded(await served.reloader.reload())
+    async def reload() -> ReloadResult:
+        return ReloadResult(await process.reloader.reload())
 
     administration = _administration(
         config,
         admin_listener,
-        lambda: served.config,
-        audit=served.audit,
-        page=served.metrics.page,
+        lambda: process.config,
+        audit=process.audit,
+        page=process.metrics.page,
         reload=reload,
-        metrics=AdminMetrics(served.metrics.registry),
+        metrics=AdminMetrics(process.metrics.registry),
     )
-    async with served.living(), _hang_up(served.reloader.ask), administration:
-        runner = await _listen(served, listener)
+    async with process.lifespan(), _hang_up(process.reloader.ask), administration:
+        runner = await _listen(process, listener)
         log.info("serving on port %d", listener.getsockname()[1])
         await stop.wait()
-        await _drain(served, runner)
+        await _drain(process, runner)
 
 
-async def _serve_slot(path: Path, config: Config, handed: Handed, slot: Slot, read: Stamp) -> None:
-    served = Served(path, config, handed, workers=slot.count, now_ms=epoch_ms, read=read)
+async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: Slot, read: Stamp) -> None:
+    process = ServerProcess(path, config, secrets, workers=slot.count, now_ms=epoch_ms, read=read)
     stop = _stop_signals()
-    async with served.living(), _hang_up(served.reloader.ask):
-        runner = await _listen(served, slot.listener)
+    async with process.lifespan(), _hang_up(process.reloader.ask):
+        runner = await _listen(process, slot.listener)
         slot.ready()
         ends = {
-            asyncio.ensure_future(slot.follow(served.reloader.reload)),
+            asyncio.ensure_future(slot.follow(process.reloader.reload)),
             asyncio.ensure_future(stop.wait()),
         }
         _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
-        await _drain(served, runner)
+        await _drain(process, runner)
 
 
 async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
@@ -156,13 +156,13 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             metrics.worker_restarts.inc()
             forget_worker(shared, process_id)
 
-        handed = Handed.made(config)
+        secrets = WorkerSecrets.made(config)
         supervisor = Supervisor(
             # -P: only the installed package is found, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             listeners,
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
-            handed=lambda: replace(handed, config_text=latest[0].text).pack(),
+            secrets=lambda: replace(secrets, config_text=latest[0].text).pack(),
             on_restart=restarted,
         )
 
@@ -174,10 +174,10 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             reloader.ask()
             supervisor.hang_up()
 
-        async def reload() -> Reloaded:
+        async def reload() -> ReloadResult:
             refused = await reloader.reload()
             # What this process refuses, no worker is asked to take.
-            return Reloaded(refused) if refused else Reloaded(None, await supervisor.reload())
+            return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
         await supervisor.start()
         try:
@@ -203,9 +203,9 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
                 audit.close()
 
 
-async def _listen(served: Served, listener: socket.socket) -> Runner:
+async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     runner = Runner(
-        served.door,
+        process.pipeline,
         # A client that leaves while its answer is being found stops the work at once.
         handler_cancellation=True,
         # So long the rest of a body may come that its answer did not wait for: a client that is still sending
@@ -219,15 +219,15 @@ async def _listen(served: Served, listener: socket.socket) -> Runner:
         _bound_unread(listener, DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds))
 
     allow_restart(listener)
-    take(served.config)
-    served.on_reload = take
+    take(process.config)
+    process.on_reload = take
     await runner.setup()
     # What the start has made lives as long as the process: no collection has to walk through it.
     gc.collect()
     gc.freeze()
     # Requests leave next to no circles behind, and by default a collection comes with every second one.
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
-    await web.SockSite(runner, listener, ssl_context=served.tls).start()
+    await web.SockSite(runner, listener, ssl_context=process.tls).start()
     return runner
 
 
@@ -243,11 +243,11 @@ def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
-async def _drain(served: Served, runner: Runner) -> None:
+async def _drain(process: ServerProcess, runner: Runner) -> None:
     log.info("draining")
-    served.door.draining = True
-    await asyncio.sleep(served.config.gateway.drain_delay_seconds)
-    drain_seconds = served.config.gateway.drain_seconds
+    process.pipeline.draining = True
+    await asyncio.sleep(process.config.gateway.drain_delay_seconds)
+    drain_seconds = process.config.gateway.drain_seconds
     end_seconds = time.monotonic() + drain_seconds
     await runner.drain(drain_seconds)
     await runner.sent(end_seconds - time.monotonic())
@@ -267,7 +267,7 @@ async def _administration(
     *,
     audit: AuditLog | None,
     page: Callable[[], bytes],
-    reload: Callable[[], Awaitable[Reloaded]],
+    reload: Callable[[], Awaitable[ReloadResult]],
     metrics: AdminMetrics,
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, for as long as the context lives."""

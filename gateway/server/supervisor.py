@@ -109,7 +109,7 @@ def without_listening(listener: socket.socket) -> socket.socket:
 def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
     """Bind one socket. The first has the port to itself or fails; the others share it with the first."""
     if not is_first:
-        # Connections that linger of a server that ran alone share their port by the first of these options only.
+        # Lingering connections of a server that ran alone share their port by the first of these options only.
         return _bound(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     try:
         return _bound(host, port)
@@ -142,8 +142,8 @@ class Slot:
     index: int
     count: int
     listener: socket.socket
-    life_line: socket.socket
-    handed: bytes = field(default=b"", repr=False)
+    control_socket: socket.socket
+    secrets: bytes = field(default=b"", repr=False)
 
     @staticmethod
     def of_environment(environment: Mapping[str, str]) -> Slot | None:
@@ -155,32 +155,32 @@ class Slot:
         if text is None:
             return None
         index, workers, listener, descriptor = (int(part) for part in text.split(","))
-        life_line = socket.socket(fileno=descriptor)
-        handed = _received(life_line, int.from_bytes(_received(life_line, LENGTH_BYTES), "big"))
-        return Slot(index, workers, socket.socket(fileno=listener), life_line, handed)
+        control_socket = socket.socket(fileno=descriptor)
+        secrets = _received(control_socket, int.from_bytes(_received(control_socket, LENGTH_BYTES), "big"))
+        return Slot(index, workers, socket.socket(fileno=listener), control_socket, secrets)
 
     def ready(self) -> None:
         """Tell the supervisor that this worker serves."""
         with suppress(OSError):
-            self.life_line.sendall(_line(ready=True))
+            self.control_socket.sendall(_line(ready=True))
 
     async def follow(self, reload: Callable[[], Awaitable[str | None]] | None = None) -> None:
         """Reload whenever the supervisor asks for it; return when the supervisor is gone.
 
         `reload` gives None when the configuration was taken, else why it was refused.
         """
-        self.life_line.setblocking(False)
+        self.control_socket.setblocking(False)
         loop = asyncio.get_running_loop()
         with suppress(OSError):
-            async for message in _lines(self.life_line):
+            async for message in _lines(self.control_socket):
                 refused = await reload() if reload is not None else "this worker reloads nothing"
-                await loop.sock_sendall(self.life_line, _line(reload=message["reload"], refused=refused))
+                await loop.sock_sendall(self.control_socket, _line(reload=message["reload"], refused=refused))
 
 
-def _received(life_line: socket.socket, length: int) -> bytes:
+def _received(control_socket: socket.socket, length: int) -> bytes:
     received = b""
     while len(received) < length:
-        piece = life_line.recv(length - len(received))
+        piece = control_socket.recv(length - len(received))
         if not piece:
             raise ConnectionResetError("the supervisor ended before it handed down what this worker needs")
         received += piece
@@ -191,9 +191,9 @@ def _line(**message: Any) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-async def _lines(life_line: socket.socket) -> AsyncIterator[dict[str, Any]]:
+async def _lines(control_socket: socket.socket) -> AsyncIterator[dict[str, Any]]:
     loop, rest = asyncio.get_running_loop(), b""
-    while piece := await loop.sock_recv(life_line, READ_BYTES):
+    while piece := await loop.sock_recv(control_socket, READ_BYTES):
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             yield json.loads(line)
@@ -204,7 +204,7 @@ class _Worker:
     index: int
     listener: socket.socket
     process: asyncio.subprocess.Process | None = None
-    life_line: socket.socket | None = None
+    control_socket: socket.socket | None = None
     """That of a worker which serves."""
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
     """Those that it has not answered."""
@@ -224,7 +224,7 @@ class Supervisor:
         listeners: Sequence[socket.socket],
         *,
         environment: Mapping[str, str],
-        handed: Callable[[], bytes] = bytes,
+        secrets: Callable[[], bytes] = bytes,
         on_restart: Callable[[int], None] = lambda _process_id: None,
         start_seconds: float = START_SECONDS,
     ) -> None:
@@ -233,7 +233,7 @@ class Supervisor:
         `on_restart` is called with the process id of each worker that ended by itself.
         """
         self._command = tuple(command)
-        self._handed = handed
+        self._secrets = secrets
         self._reload_ids = count()
         self._environment = environment
         self._on_restart = on_restart
@@ -276,13 +276,13 @@ class Supervisor:
 
     async def _reload(self, worker: _Worker, seconds: float) -> WorkerReload:
         process_id = worker.process.pid if worker.process else None
-        if worker.life_line is None:
+        if worker.control_socket is None:
             return WorkerReload(worker.index, process_id, "the worker is starting")
         loop, number = asyncio.get_running_loop(), next(self._reload_ids)
         answer = worker.reloads[number] = loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                await loop.sock_sendall(worker.life_line, _line(reload=number))
+                await loop.sock_sendall(worker.control_socket, _line(reload=number))
                 refused = await answer
         except TimeoutError:
             refused = f"no answer within {seconds:g} s"
@@ -292,7 +292,7 @@ class Supervisor:
             del worker.reloads[number]
         return WorkerReload(worker.index, process_id, refused)
 
-    def hand_on(self, number: signal.Signals) -> None:
+    def forward(self, number: signal.Signals) -> None:
         """Hand a signal on to every worker."""
         for worker in self._workers:
             self._signal(worker, number)
@@ -300,7 +300,7 @@ class Supervisor:
     def hang_up(self) -> None:
         """Send SIGHUP to the workers that serve; one that is starting reads its files by itself."""
         for worker in self._workers:
-            if worker.life_line is not None:
+            if worker.control_socket is not None:
                 self._signal(worker, signal.SIGHUP)
 
     async def stop(self, *, seconds: float) -> None:
@@ -308,11 +308,11 @@ class Supervisor:
         self._ending = True
         for worker in self._workers:
             worker.listener.close()
-        self.hand_on(signal.SIGTERM)
+        self.forward(signal.SIGTERM)
         _, pending = await asyncio.wait(self._tasks, timeout=seconds) if self._tasks else (set(), set())
         if pending:
             log.warning("%d workers did not drain within %.0f s and are killed", len(pending), seconds)
-            self.hand_on(signal.SIGKILL)
+            self.forward(signal.SIGKILL)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _keep(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
@@ -355,13 +355,13 @@ class Supervisor:
             theirs.close()
             if self._ending:
                 process.terminate()
-            handed, loop = self._handed(), asyncio.get_running_loop()
+            secrets, loop = self._secrets(), asyncio.get_running_loop()
             # The first start has no limit: its caller waits for it.
             late = loop.call_later(self._start_seconds, self._late, worker) if worker.ready.is_set() else None
             try:
                 with suppress(OSError):
-                    length = len(handed).to_bytes(LENGTH_BYTES, "big")
-                    await loop.sock_sendall(ours, length + handed)
+                    length = len(secrets).to_bytes(LENGTH_BYTES, "big")
+                    await loop.sock_sendall(ours, length + secrets)
                     async for message in _lines(ours):
                         self._take(worker, ours, message)
                 return await process.wait()
@@ -369,17 +369,17 @@ class Supervisor:
                 if late is not None:
                     late.cancel()
         finally:
-            worker.life_line = None
+            worker.control_socket = None
             for answer in worker.reloads.values():
                 if not answer.done():
                     answer.set_result("the worker ended")
             ours.close()
             theirs.close()
 
-    def _take(self, worker: _Worker, life_line: socket.socket, message: Mapping[str, Any]) -> None:
+    def _take(self, worker: _Worker, control_socket: socket.socket, message: Mapping[str, Any]) -> None:
         if "ready" in message:
             worker.serves = True
-            worker.life_line = life_line
+            worker.control_socket = control_socket
             worker.ready.set()
         answer = worker.reloads.get(message.get("reload", -1))
         if answer is not None and not answer.done():

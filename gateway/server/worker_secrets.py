@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class WorkerSecrets:
     """Secrets of one server. `certificate` is a PEM pair of key and certificate, where one is to be made."""
 
     token_secret: bytes = field(repr=False)
@@ -31,11 +31,13 @@ class Handed:
     """It was there when the server started: a worker that does not find it must not start without it."""
 
     @staticmethod
-    def made(config: Config) -> Handed:
+    def made(config: Config) -> WorkerSecrets:
         """Make them, once for a server."""
         is_self_signed = config.ssl is not None and config.ssl.self_signed
         certificate = self_signed_pair(config.host) if is_self_signed else None
-        return Handed(os.urandom(SECRET_BYTES), certificate, config.text, config.recipients_database.exists())
+        return WorkerSecrets(
+            os.urandom(SECRET_BYTES), certificate, config.text, config.recipients_database.exists()
+        )
 
     def pack(self) -> bytes:
         """The bytes to hand down."""
@@ -45,8 +47,8 @@ class Handed:
         ).encode()
 
     @staticmethod
-    def unpack(packed: bytes) -> Handed:
+    def unpack(packed: bytes) -> WorkerSecrets:
         """Read what `pack` made."""
         token_secret, certificate, config_text, has_database = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return Handed(bytes.fromhex(token_secret), encoded, config_text, has_database)
+        return WorkerSecrets(bytes.fromhex(token_secret), encoded, config_text, has_database)

@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gateway.limits.admission import Admission
+from gateway.storage.breaker import BUSY_SECONDS, Breaker, StorageDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.config.operation import StorageFaults
-from gateway.storage.breaker import BUSY_SECONDS, Breaker, StorageDown
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from gateway import _native
 from gateway.storage.aws.credentials import (
     S3Credentials,
 )
-from gateway.storage.aws.roles import NoRole
+from gateway.storage.aws.roles import CredentialsUnavailable
 
 if TYPE_CHECKING:
     pass
@@ -23,7 +23,7 @@ ASK_AGAIN_SECONDS = 60.0
 REFUSED_SECONDS = 5.0
 
 
-class Keys:
+class RefreshingCredentials:
     """Keys that are asked for anew when half of their time is over. Thread-safe."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Keys:
         self._asking = threading.Lock()
         self._found: S3Credentials | None = None
         self._ask_at_seconds = 0.0
-        self._refused: tuple[float, NoRole] | None = None
+        self._refused: tuple[float, CredentialsUnavailable] | None = None
 
     @property
     def found(self) -> S3Credentials | None:
@@ -43,18 +43,18 @@ class Keys:
         return self._found
 
     @property
-    def are_fresh(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether `fresh` would return at once."""
         return self._found is not None and self._now_seconds() < self._ask_at_seconds
 
     def fresh(self) -> S3Credentials:
         """Keys that are valid. Blocks while new ones are asked for. Raises LogError."""
-        if not self.are_fresh:
+        if not self.is_valid:
             with self._asking:
-                if not self.are_fresh:
+                if not self.is_valid:
                     self._renew()
         if self._found is None:
-            raise self._failure(NoRole("no keys were found", lasting=True))
+            raise self._failure(CredentialsUnavailable("no keys were found", lasting=True))
         return self._found
 
     def _renew(self) -> None:
@@ -63,7 +63,7 @@ class Keys:
             raise self._failure(self._refused[1])
         try:
             found = self._ask()
-        except NoRole as reason:
+        except CredentialsUnavailable as reason:
             self._refused = (asked_at, reason)
             log.warning("the storage's keys were not renewed: %s", reason)
             if self._left_seconds(asked_at) <= 0:
@@ -81,7 +81,7 @@ class Keys:
         expires = self._found.expires
         return float("inf") if expires is None else expires.timestamp() - now_seconds
 
-    def _failure(self, reason: NoRole) -> _native.LogError:
+    def _failure(self, reason: CredentialsUnavailable) -> _native.LogError:
         # Where there have been keys, there will be keys again.
         is_denied = reason.lasting and self._found is None
         kind = _native.StorageDenied if is_denied else _native.StorageUnavailable

@@ -20,15 +20,15 @@ from gateway.storage.aws.credentials import (
     default_credentials,
     default_region,
 )
-from gateway.storage.aws.roles import NoRole, role_of
+from gateway.storage.aws.roles import CredentialsUnavailable, role_of
 from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
 from gateway.storage.mounts import mount_of, mount_points
+from gateway.storage.refreshing_credentials import RefreshingCredentials
+from gateway.storage.stores import LocalStore, S3Store, Store
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
-from gateway.storage.refreshing_credentials import Keys
-from gateway.storage.stores import Bucket, Directories, Store
 
 Observe = Callable[[str, str, float], None]
 
@@ -42,7 +42,7 @@ class Storages:
         *,
         url_key: bytes,
         environment: Mapping[str, str],
-        before: Storages | None = None,
+        previous: Storages | None = None,
     ) -> None:
         """`url_key` signs the URLs of local files."""
         self._config = config
@@ -53,8 +53,8 @@ class Storages:
         self._names: dict[Location, str] = {}
         self._natives: dict[tuple[object, ...], _native.Storage] = {}
         self._observe: Observe = lambda _storage, _outcome, _seconds: None
-        if before is not None:
-            self._take_over(before)
+        if previous is not None:
+            self._take_over(previous)
 
     def store(self, location: Location) -> Store:
         """The storage of a location. Asks nobody."""
@@ -93,7 +93,7 @@ class Storages:
     def due(self) -> list[Store]:
         """Those in use whose keys' time has come: renewed now, no request has to wait for it."""
         keyed = [(store, store.keys) for store in self._stores.values()]
-        return [store for store, keys in keyed if keys and keys.found is not None and not keys.are_fresh]
+        return [store for store, keys in keyed if keys and keys.found is not None and not keys.is_valid]
 
     def close(self) -> None:
         """Let go of the threads; calls that run end by themselves."""
@@ -106,13 +106,13 @@ class Storages:
         for calls in self._calls.values():
             calls.observe = observe
 
-    def _take_over(self, before: Storages) -> None:
-        used = {id(store.native) for store in before._stores.values()}
-        self._natives = {key: native for key, native in before._natives.items() if id(native) in used}
-        if before._config.gateway.storage_faults == self._config.gateway.storage_faults and (
-            before._config.request_timeout_seconds == self._config.request_timeout_seconds
+    def _take_over(self, previous: Storages) -> None:
+        used = {id(store.native) for store in previous._stores.values()}
+        self._natives = {key: native for key, native in previous._natives.items() if id(native) in used}
+        if previous._config.gateway.storage_faults == self._config.gateway.storage_faults and (
+            previous._config.request_timeout_seconds == self._config.request_timeout_seconds
         ):
-            self._calls = dict(before._calls)
+            self._calls = dict(previous._calls)
 
     def _name(self, location: Location) -> str:
         if location not in self._names:
@@ -122,9 +122,9 @@ class Storages:
     def _make(self, location: Location, entry: StorageEntry | None) -> Store:
         if location.kind == "file":
             base_url = f"{self._config.public_url}{self._config.prefix}/files"
-            return Directories(self._native(location, None), base_url, self._url_key)
-        keys = Keys(lambda: self._credentials(entry))
-        return Bucket(self._native(location, entry), entry, self._region(entry), keys)
+            return LocalStore(self._native(location, None), base_url, self._url_key)
+        keys = RefreshingCredentials(lambda: self._credentials(entry))
+        return S3Store(self._native(location, entry), entry, self._region(entry), keys)
 
     def _native(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
         region = self._region(entry) if location.kind == "s3" else ""
@@ -153,14 +153,16 @@ class Storages:
             return found
         role = role_of(self._environment, self._region(entry))
         if role is None:
-            raise NoRole(f"no keys were found; supported: {SUPPORTED}", lasting=True)
+            raise CredentialsUnavailable(f"no keys were found; supported: {SUPPORTED}", lasting=True)
         try:
             return role.assume()
-        except NoRole as reason:
+        except CredentialsUnavailable as reason:
             if role.name != "instance":
                 raise
             # Nobody said that this is an instance with a role: it is what is left to ask.
-            raise NoRole(f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True) from None
+            raise CredentialsUnavailable(
+                f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True
+            ) from None
 
     def _region(self, entry: StorageEntry | None) -> str:
         return (entry.region if entry else None) or default_region(self._environment)

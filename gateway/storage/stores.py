@@ -9,10 +9,10 @@ from gateway import _native
 from gateway.storage.aws.credentials import (
     S3Credentials,
 )
+from gateway.storage.refreshing_credentials import RefreshingCredentials
 
 if TYPE_CHECKING:
     from gateway.config import Location, StorageEntry
-from gateway.storage.refreshing_credentials import Keys
 
 MILLISECONDS = 1000
 
@@ -23,7 +23,7 @@ class Store(Protocol):
     native: _native.Storage
 
     @property
-    def keys(self) -> Keys | None:
+    def keys(self) -> RefreshingCredentials | None:
         """Those that both need; None where there is nothing to renew."""
 
     def renew(self) -> object:
@@ -33,7 +33,7 @@ class Store(Protocol):
         """Sign for a location, with the keys that were last renewed."""
 
 
-class Directories:
+class LocalStore:
     """The local file system; its URLs are those of the gateway's own files route."""
 
     keys = None
@@ -52,10 +52,12 @@ class Directories:
         return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
 
 
-class Bucket:
+class S3Store:
     """One bucket as one entry of the configuration describes it."""
 
-    def __init__(self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: Keys) -> None:
+    def __init__(
+        self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: RefreshingCredentials
+    ) -> None:
         self.native = native
         self.keys = keys
         self._entry = entry

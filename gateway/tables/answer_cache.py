@@ -1,46 +1,47 @@
-"""Small answers of the present second, for those who ask the same within it.
+"""Caches small answers for the second in which they were signed.
 
-In: what an answer depends on, and the answer. Out: the same bytes for the same question, as long as its
-second lasts: URLs say the second in which they were signed, so making the answer anew would give no other
-byte. Many clients of one table are then answered by one signing. What is held is bounded in number and size,
-and gives way to the answers of the next second; it is the same for every recipient who may read the table,
-and whether one may was decided before anything is looked up here.
+In: a key that holds everything the answer depends on, and the answer. Out: the same bytes for an equal key
+within the same second: signed URLs contain that second, so signing again would give the same bytes. Many
+clients of one table are then answered by one signing. The cache is bounded in entries and bytes per entry
+and is cleared each second. Its answers are the same for every recipient who may read the table; that is
+checked before the lookup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+
+from gateway.telemetry.request_record import RequestRecord
 
 MAX_ANSWERS = 64
 MAX_ANSWER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """An answer, its headers as they are sent, and what is told of it in the log."""
+class CachedAnswer:
+    """The body of an answer, its headers as they are sent, and the facts for the log."""
 
     body: bytes
     field_lines: str
-    facts: Mapping[str, Any]
+    record: RequestRecord
 
 
-class Repeats:
-    """The answers of one second. For the event loop alone."""
+class AnswerCache:
+    """The answers of one second. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
         self._second = 0
-        self._answers: dict[Hashable, Repeated] = {}
+        self._answers: dict[Hashable, CachedAnswer] = {}
 
-    def find(self, question: Hashable, *, now_ms: int) -> Repeated | None:
-        """The answer to a question, if it was asked in this second."""
-        return self._answers.get(question) if now_ms // 1000 == self._second else None
+    def find(self, key: Hashable, *, now_ms: int) -> CachedAnswer | None:
+        """Return the answer for a key, if it was made in this second."""
+        return self._answers.get(key) if now_ms // 1000 == self._second else None
 
-    def keep(self, question: Hashable, answer: Repeated, *, now_ms: int) -> None:
-        """Keep an answer that was made at that time."""
+    def keep(self, key: Hashable, answer: CachedAnswer, *, now_ms: int) -> None:
+        """Cache an answer that was made at that time."""
         if now_ms // 1000 != self._second:
             self._second = now_ms // 1000
             self._answers.clear()
         if len(answer.body) <= MAX_ANSWER_BYTES and len(self._answers) < MAX_ANSWERS:
-            self._answers[question] = answer
+            self._answers[key] = answer

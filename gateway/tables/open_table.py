@@ -1,7 +1,7 @@
 """An open table, limited to the versions that are shared.
 
-Methods block: they run on a thread of the table's storage. `KeptTable` reads from memory only, for a storage
-that is down.
+Methods block: they run on a thread of the table's storage. `CachedTable` reads from memory only, for a
+storage that is down.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from gateway._native import (
 )
 from gateway.access.catalog import SharedTable
 from gateway.errors import InvalidParameter
-from gateway.tables.signers import Access
+from gateway.protocol.queries import TimeTravel
+from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import too_early
 
 log = logging.getLogger("gateway.tables")
@@ -26,30 +27,30 @@ log = logging.getLogger("gateway.tables")
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table that can be read, within what is shared of its history. Its methods block."""
+    """A table that can be read, limited to the versions that are shared. Its methods block."""
 
     shared: SharedTable
     table: _native.Table
-    access: Access
+    url_signers: TableSigners
     max_staleness_ms: int
     stale: bool = False
-    """Its storage is down, and what is read is what was kept of it."""
+    """The storage is down, and a cached snapshot is read."""
     warned: set[str] = field(default_factory=set, compare=False)
-    """What the log was told of it; each is told once."""
+    """Warnings that were logged for this table; each is logged once."""
 
     @property
     def native(self) -> _native.Table:
-        """The table without regard to what is shared of its history, ready to be read."""
-        self.access.renew()
+        """The native table, without limits of history, with valid credentials."""
+        self.url_signers.renew()
         return self.table
 
     @property
     def signers(self) -> _native.Signers:
-        """Those that make URLs of its files."""
-        return self.access.signers()
+        """Signers with valid credentials, for URLs of its files."""
+        return self.url_signers.signers()
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """The latest snapshot, or that of a version or timestamp, which need history sharing."""
+        """Return the latest snapshot, or that of a version or timestamp, which need history sharing."""
         if version is None and timestamp_ms is None:
             latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
             self._warn_of_bad_hint(latest)
@@ -64,37 +65,37 @@ class OpenTable:
         return snapshot
 
     def pinned(self, *, identity: str) -> _native.Snapshot:
-        """The snapshot that an earlier answer names, for its next pages."""
+        """Return the snapshot that an earlier page names."""
         return self.native.snapshot(identity=identity)
 
-    def given(self, version: int) -> _native.Snapshot:
-        """A version that the recipient was given before, whether its history is shared or not."""
+    def refreshed(self, version: int) -> _native.Snapshot:
+        """Return the version of a refresh token, whether its history is shared or not."""
         return self.native.snapshot(version=version)
 
     def latest_in_memory(self) -> _native.Snapshot | None:
-        """The latest snapshot, if a look is fresh and nothing has to be read or renewed. Never blocks."""
-        if not self.access.is_fresh:
+        """Return the latest snapshot, if it is fresh, in memory and readable at once. Never blocks."""
+        if not self.url_signers.is_valid:
             return None
         snapshot = self.table.latest_if_fresh(max_staleness_ms=self.max_staleness_ms)
         return snapshot if snapshot is not None and snapshot.is_in_memory else None
 
     def version_at_or_after(self, timestamp_ms: int) -> int:
-        """The earliest shared version that was committed at or after a timestamp."""
+        """Return the earliest shared version that was committed at or after a timestamp."""
         self.require_history()
         return max(self.native.version_at_or_after(timestamp_ms), self.shared.start_version)
 
     def changes(
         self,
         *,
-        start: Moment,
-        end: Moment,
+        start: TimeTravel,
+        end: TimeTravel,
         change_data_feed: bool,
         heading: Literal["start", "latest"] | int = "start",
         stop: Stop | None = None,
     ) -> _native.Changes:
-        """A range of shared versions; a start before the first commit is the first shared version.
+        """Return a range of shared versions; a start before the first commit is the first shared version.
 
-        `heading` chooses the version whose metadata stands before the changes. The work ends at `stop`.
+        `heading` chooses the version whose metadata comes before the changes. `stop` ends the work.
         """
         self.require_history()
         if start.version is not None:
@@ -121,18 +122,18 @@ class OpenTable:
         )
 
     def require_files(self, snapshot: _native.Snapshot) -> None:
-        """Refuse a snapshot whose files cannot be listed: the files of this one can be read."""
+        """Raise for a snapshot whose files cannot be listed. Here all files can be read."""
 
     def _warn_of_bad_hint(self, snapshot: _native.Snapshot) -> None:
         if snapshot.has_bad_hint and "hint" not in self.warned:
             self.warned.add("hint")
             log.warning(
-                "table %s: _last_checkpoint leads to nothing, so its whole log is listed",
+                "table %s: _last_checkpoint names no checkpoint, so the whole log is listed",
                 self.shared.full_name,
             )
 
     def require_history(self) -> None:
-        """Refuse what needs history sharing where it is off, before anything is read."""
+        """Raise InvalidParameter where history is not shared, before anything is read."""
         if not self.shared.history_shared:
             raise InvalidParameter(
                 "the table is shared without its history: only its latest version can be read, without "
@@ -146,84 +147,76 @@ class OpenTable:
             )
 
 
-class NotKept(Exception):
-    """What is asked of a table whose storage is down is not in memory."""
+class NotCached(Exception):
+    """Raised by `CachedTable` for anything that is not in memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class KeptTable(OpenTable):
-    """What is kept in memory of a table whose storage is down.
+class CachedTable(OpenTable):
+    """The cached snapshot of a table whose storage is down.
 
-    Its methods read nothing, begin to read nothing and never block, because the storage may hang. They raise
-    NotKept for what they would have to read.
+    Its methods start no reads and never block, because the storage may hang. They raise NotCached for
+    anything that has to be read.
     """
 
-    kept: _native.Snapshot = field(kw_only=True)
+    cached: _native.Snapshot = field(kw_only=True)
 
     @property
     def native(self) -> _native.Table:
-        """Nothing can be read."""
-        raise NotKept
+        """Raises NotCached: nothing can be read."""
+        raise NotCached
 
     @property
     def signers(self) -> _native.Signers:
-        """Those that were made last."""
-        signers = self.access.signers_in_memory()
+        """The signers that were made last."""
+        signers = self.url_signers.signers_in_memory()
         if signers is None:
-            raise NotKept
+            raise NotCached
         return signers
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
-        """The kept snapshot, if it is the one that is asked for."""
+        """Return the cached snapshot, if it is the requested one."""
         if timestamp_ms is not None:
             self.require_history()
-            raise NotKept
+            raise NotCached
         if version is None:
-            return self._readable(self.kept)
+            return self._readable(self.cached)
         self.require_history()
         self._require_shared(version)
-        return self.given(version)
+        return self.refreshed(version)
 
     def pinned(self, *, identity: str) -> _native.Snapshot:
-        """The kept snapshot, if an earlier answer names it."""
-        if identity != self.kept.identity:
-            raise NotKept
-        return self._readable(self.kept)
+        """Return the cached snapshot, if an earlier page names it."""
+        if identity != self.cached.identity:
+            raise NotCached
+        return self._readable(self.cached)
 
-    def given(self, version: int) -> _native.Snapshot:
-        """The kept snapshot, if it is of that version."""
-        if version != self.kept.version:
-            raise NotKept
-        return self._readable(self.kept)
+    def refreshed(self, version: int) -> _native.Snapshot:
+        """Return the cached snapshot, if it is of that version."""
+        if version != self.cached.version:
+            raise NotCached
+        return self._readable(self.cached)
 
     @staticmethod
     def _readable(snapshot: _native.Snapshot) -> _native.Snapshot:
-        """The snapshot, if its first lines can be written without reading."""
+        """Return the snapshot, if its first lines can be written without reading."""
         if not snapshot.has_totals:
-            raise NotKept
+            raise NotCached
         return snapshot
 
     def require_files(self, snapshot: _native.Snapshot) -> None:
-        """Refuse to list files that would have to be read."""
+        """Raise NotCached for files that are not in memory."""
         if not snapshot.is_in_memory:
-            raise NotKept
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A version, a timestamp in milliseconds, or neither."""
-
-    version: int | None = None
-    timestamp_ms: int | None = None
+            raise NotCached
 
 
 def versions_of(read: Snapshot | Changes) -> list[int]:
-    """The first and the last version of what was read, and the one whose metadata heads its answer."""
+    """Return the first and the last version, and the version whose metadata comes first in the answer."""
     if isinstance(read, Snapshot):
         return [read.version, read.version, read.version]
     return [read.starting_version, read.ending_version, read.heading_version]
 
 
 def metadata_id_of(read: Snapshot | Changes) -> str:
-    """The id in the Delta table's own metadata."""
+    """Return the table id of the Delta metadata."""
     return read.table_id if isinstance(read, Snapshot) else read.snapshot.table_id

@@ -23,8 +23,8 @@ from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS
 from gateway.storage.breaker import StorageDown
 from gateway.storage.registry import Storages
 from gateway.tables.local_files import local_roots, root_id
-from gateway.tables.open_table import KeptTable, NotKept, OpenTable
-from gateway.tables.signers import Access
+from gateway.tables.open_table import CachedTable, NotCached, OpenTable
+from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
 
 P = ParamSpec("P")
@@ -44,56 +44,61 @@ class Tables:
         *,
         url_keys: list[bytes],
         environment: Mapping[str, str] = os.environ,
-        before: Tables | None = None,
+        previous: Tables | None = None,
     ) -> None:
-        """`url_keys` sign the URLs of local files: the first signs, all verify.
+        """`url_keys` sign the URLs of local files: the first one signs, all verify.
 
-        From those `before`, of the configuration that this one replaces, tables are taken over that are read
-        as they were, with what is kept of them in memory.
+        Unchanged tables of the `previous` configuration keep their native table with its caches.
         """
         self._config = config
         self._url_keys = url_keys
         self._local_roots = local_roots(config, catalog)
-        earlier = before.storages if before is not None else None
+        earlier = previous.storages if previous is not None else None
         self.storages: Storages = Storages(
-            config, url_key=url_keys[0], environment=environment, before=earlier
+            config, url_key=url_keys[0], environment=environment, previous=earlier
         )
         self._natives: dict[Location, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
-        if before is not None:
-            self._take_over(before, catalog)
+        if previous is not None:
+            self._take_over(previous, catalog)
 
     def open(self, table: SharedTable) -> OpenTable:
-        """Open a table, or give it as it was opened before. Reads nothing."""
+        """Return the open table. Reads nothing."""
         opened = self._open.get(table)
         if opened is None:
             opened = self._open[table] = self._make(table)
         return opened
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a call that blocks on a thread."""
+        """Run a blocking call on a thread that belongs to no storage."""
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, partial(call, *args, **kwargs)
         )
 
-    async def reading(self, table: SharedTable, call: Callable[[OpenTable], R]) -> R:
+    async def read(
+        self,
+        table: SharedTable,
+        call: Callable[Concatenate[OpenTable, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
         """Run a call that reads a table, on a thread of its storage.
 
-        While the storage is down, the call is made once more with what is kept of the table in memory, if
-        that is young enough; it reads nothing then. Raises Unavailable when that does not answer it.
+        While the storage is down, the call is repeated with the cached snapshot, if that is recent enough.
+        Raises Unavailable where the cached snapshot is not enough.
         """
         opened = self.open(table)
         try:
             try:
-                return await self._on_storage(table.location, call, opened)
+                return await self._on_storage(table.location, call, opened, *args, **kwargs)
             except (Unavailable, _native.StorageUnavailable):
-                kept = self._kept(opened)
-                if kept is None:
+                cached = self._cached(opened)
+                if cached is None:
                     raise
-                # On no thread of the storage, which may hang; nor does the call wait for it.
-                with suppress(NotKept):
-                    return await self.blocking(call, kept)
+                # On another thread: those of the storage may hang.
+                with suppress(NotCached):
+                    return await self.blocking(call, cached, *args, **kwargs)
                 raise
         except _native.LogError as error:
             raise shared_error(table, error) from None
@@ -101,7 +106,7 @@ class Tables:
     async def in_local_root(
         self, identity: str, call: Callable[Concatenate[str, P], R], *args: P.args, **kwargs: P.kwargs
     ) -> R | None:
-        """Run a call that looks into the directory that a signed URL names by an id; None: there is none."""
+        """Run a call on the directory with an id of signed URLs; None where no directory has it."""
         root = self._local_roots.get(identity)
         if root is None:
             return None
@@ -110,7 +115,7 @@ class Tables:
     async def _on_storage(
         self, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Run a call on a thread of a storage. Raises Unavailable while that is down."""
+        """Run a call on a thread of a storage. Raises Unavailable while the storage is down."""
         try:
             return await self.storages.calls(location).run(call, *args, **kwargs)
         except StorageDown as down:
@@ -118,11 +123,11 @@ class Tables:
             raise Unavailable(str(down), retry_after_seconds=seconds) from None
 
     def stream_ended(self, table: SharedTable, error: BaseException | None) -> None:
-        """Count for a table's storage how a stream ended that was read from it; None: whole."""
+        """Report the end of a stream to the storage's circuit breaker; None for a complete stream."""
         self.storages.calls(table.location).stream_ended(error)
 
     def verify_local_url(self, path: str, expires: str, signature: str, *, now_ms: int) -> bool:
-        """Whether a URL of the files route was signed by one of our keys and is still valid."""
+        """Return whether a URL of the files route has a valid signature and has not expired."""
         checked = [
             _native.verify_local_url(path, expires, signature, key=key, now_ms=now_ms)
             for key in self._url_keys
@@ -130,28 +135,28 @@ class Tables:
         return any(checked)
 
     def local_root(self, identity: str) -> str | None:
-        """The directory that a signed URL of the files route names by an id."""
+        """Return the directory with an id of signed URLs."""
         root = self._local_roots.get(identity)
         return None if root is None else root.key
 
     def close(self) -> None:
-        """Let go of the threads; calls that run end by themselves."""
+        """Stop the threads; running calls end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self.storages.close()
 
-    def _kept(self, opened: OpenTable) -> KeptTable | None:
+    def _cached(self, opened: OpenTable) -> CachedTable | None:
         stale_seconds = self._config.gateway.storage_faults.stale_seconds
-        kept = opened.table.kept(max_age_ms=int(stale_seconds * MILLISECONDS)) if stale_seconds else None
-        if kept is None:
+        cached = opened.table.kept(max_age_ms=int(stale_seconds * MILLISECONDS)) if stale_seconds else None
+        if cached is None:
             return None
-        return KeptTable(
+        return CachedTable(
             opened.shared,
             opened.table,
-            opened.access,
+            opened.url_signers,
             opened.max_staleness_ms,
             stale=True,
             warned=opened.warned,
-            kept=kept,
+            cached=cached,
         )
 
     def _make(self, table: SharedTable) -> OpenTable:
@@ -160,22 +165,22 @@ class Tables:
             staleness_seconds = max(staleness_seconds, STALENESS_ACCEPTABLE_SECONDS)
         allowed = self._config.gateway.allowed_roots
         roots = [(table.location, table.id), *((root, root_id(root)) for root in allowed)]
-        access = Access([(root, identity, self.storages.store(root)) for root, identity in roots])
+        signers = TableSigners([(root, identity, self.storages.store(root)) for root, identity in roots])
         return OpenTable(
-            table, self._native_table(table.location), access, int(staleness_seconds * MILLISECONDS)
+            table, self._native_table(table.location), signers, int(staleness_seconds * MILLISECONDS)
         )
 
     def _native_table(self, location: Location) -> _native.Table:
-        # A table that stands in several shares is read once.
+        # A table in several shares has one native table.
         if location not in self._natives:
             storage = self.storages.store(location).native
             self._natives[location] = (storage, _native.Table(storage, location.key))
         return self._natives[location][1]
 
-    def _take_over(self, before: Tables, catalog: Catalog) -> None:
+    def _take_over(self, previous: Tables, catalog: Catalog) -> None:
         for table in catalog.tables():
-            known = before._natives.get(table.location)
-            # A storage that cannot work any more fails its own tables, when they are asked for.
+            known = previous._natives.get(table.location)
+            # A storage with an invalid configuration fails the requests of its tables, not the reload.
             with suppress(_native.LogError):
                 if known is not None and known[0] is self.storages.store(table.location).native:
                     self._natives[table.location] = known

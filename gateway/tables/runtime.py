@@ -12,7 +12,7 @@ from gateway.limits.process_memory import return_memory
 
 
 def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
-    """A whole answer, or its first bytes when only those are kept. Blocks."""
+    """Return a whole answer, or at least its first `keep_bytes`. Blocks until the end of the answer."""
     kept = bytearray()
     while True:
         chunk = chunks.next_chunk()
@@ -26,17 +26,17 @@ def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
 
 
 def configure(*, threads: int | None, cache_bytes: int) -> None:
-    """Set what the native code of this process may use. Before the first table."""
+    """Set the threads and the cache size of the native code. Call it before the first table is opened."""
     _native.configure(threads=threads, cache_bytes=cache_bytes)
 
 
 def cache_bytes() -> int:
-    """What the columns of hot tables and remembered versions take in this process."""
+    """Return the bytes of cached columns and snapshots."""
     return _native.cache_used_bytes()
 
 
 def release_memory(*, hot: bool) -> None:
-    """Give back what is kept for the streams to come, with `hot` also half of the hot columns. Blocks."""
+    """Return spare buffers to the system, with `hot` also half of the cached columns. Blocks."""
     _native.release_spare_buffers()
     if hot:
         _native.shrink_cache(_native.cache_used_bytes() // 2)

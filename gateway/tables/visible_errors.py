@@ -8,12 +8,12 @@ from gateway.errors import InvalidParameter
 
 
 def too_early(table: SharedTable) -> InvalidParameter:
-    """The error for a time before the first shared version, whatever was committed by then."""
+    """Return the error for a timestamp before the first shared version."""
     return InvalidParameter(f"the timestamp is before the first shared version, {table.start_version}")
 
 
 def shared_error(table: SharedTable, error: Exception) -> Exception:
-    """The error as a recipient may see it: without versions and times of history that is not shared."""
+    """Return an error as a recipient may see it, without versions and times that are not shared."""
     if table.history_shared and table.start_version == 0:
         return error
     if isinstance(error, _native.VersionNotFound):
@@ -23,7 +23,7 @@ def shared_error(table: SharedTable, error: Exception) -> Exception:
             return too_early(table)
         return InvalidParameter("the timestamp is after the last commit")
     if isinstance(error, _native.CorruptLog):
-        # The name of a file of the log is a version.
+        # The names of log files contain versions.
         masked = _native.CorruptLog("the table's log is corrupt")
         masked.detail = "; ".join(filter(None, (str(error), error.detail)))
         return masked
@@ -35,7 +35,7 @@ def _unavailable_version(table: SharedTable, error: _native.VersionNotFound) -> 
     if not table.history_shared:
         there = f"only the latest version is shared, {error.latest}"
     elif earliest > error.latest:
-        there = "no shared version is there yet"
+        there = "there is no shared version yet"
     else:
         there = f"the table has shared versions {earliest} to {error.latest}"
     return InvalidParameter(f"version {error.requested} is not available, {there}")

@@ -48,7 +48,7 @@ class Tally:
         self._value = value
         self.count = self._told = 0
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Tell what is new."""
         # The count only ever grows or shrinks by its owner: it is read once and never set back.
         count = self.count
@@ -74,7 +74,7 @@ class Timings:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Tell what is new."""
         counts, total = list(self._counts), self._sum
         new = [count - told for count, told in zip(counts, self._told, strict=True)]
@@ -187,7 +187,7 @@ class Metrics:
 
     def page(self) -> bytes:
         """This process alone, as Prometheus reads it."""
-        self.settle()
+        self.flush()
         return generate_latest(self.registry)
 
     def tally(self, value: Counter | Gauge) -> Tally:
@@ -198,11 +198,11 @@ class Metrics:
         """A cheap way to observe for a histogram of requests, for the event loop."""
         return self._to_settle(Timings(histogram, _SECONDS))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Tell Prometheus' values what was counted since. From any thread."""
         with self._settling:
             for counted in tuple(self._unsettled):
-                counted.settle()
+                counted.flush()
 
     def _to_settle(self, counted: Counted) -> Counted:
         self._unsettled.append(counted)
@@ -273,7 +273,7 @@ async def probes(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        metrics.settle()
+        metrics.flush()
 
 
 async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Callable[[], None]) -> None:
@@ -289,7 +289,7 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Call
         except Exception:
             # To stop here would be to renew no keys and to settle no counts any more.
             log.exception("a look at the process failed")
-        metrics.settle()
+        metrics.flush()
 
 
 def _open_files() -> int:

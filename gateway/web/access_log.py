@@ -1,8 +1,8 @@
-"""One structured line of JSON for every request: who, what, how it ended, how long it took.
+"""Writes one line of JSON for every request: recipient, path, status, duration and facts.
 
-In: exchanges that are over. Out: lines in the log `gateway.access`. `remote` is the client, as far as trusted
-proxies tell it, and `proxy` the one that it came through. The path stands there, the query string
-and headers do not: they may hold tokens and signatures.
+In: contexts of requests that have ended. Out: lines of the log `gateway.access`. `remote` is the client's
+address, as far as proxies are trusted, and `proxy` the proxy's. The query string and the headers are not
+logged: they may hold tokens and signatures.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from gateway.web.context import Exchange
+    from gateway.web.context import RequestContext
 
 log = logging.getLogger(ACCESS_LOG)
 
 
 class AccessLog:
-    """Writes the lines of all requests that end in one turn of the event loop as one entry of the log.
+    """Writes the lines of all requests that end in one turn of the event loop as one log record.
 
-    An entry costs the logging module more than making its line.
+    A log record costs more time than the line itself.
     """
 
     def __init__(self) -> None:
         self._lines: list[bytes] = []
 
-    def ended(self, exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> None:
-        """Log a request that took so long. Without a response it was cut off."""
+    def ended(self, context: RequestContext, response: web.StreamResponse | None, seconds: float) -> None:
+        """Log a request that took that long. Without a response its client has left."""
         if not log.isEnabledFor(logging.INFO):
             return
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._write)
-        self._lines.append(line(exchange, response, seconds))
+        self._lines.append(line(context, response, seconds))
 
     def _write(self) -> None:
         lines, self._lines = self._lines, []
         log.info(b"\n".join(lines).decode())
 
 
-def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> bytes:
-    """The line, without its end."""
-    request = exchange.request
+def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> bytes:
+    """Return the line of a request, without a line break."""
+    request = context.request
     fields = {
         "time_ms": time.time_ns() // 1_000_000,
-        "request": exchange.id,
+        "request": context.id,
         "method": request.method,
         "path": request.path,
         "status": CLIENT_CLOSED_REQUEST if response is None else response.status,
     }
-    if exchange.asking is not None:
-        fields["recipient"] = exchange.asking.name
+    if context.recipient is not None:
+        fields["recipient"] = context.recipient.name
     remote = request.remote
-    if exchange.sharing.trusted_proxies and (address := exchange.address) is not None:
+    if context.state.trusted_proxies and (address := context.address) is not None:
         client = str(address)
         if client != remote:
             fields["proxy"] = remote
@@ -68,7 +68,7 @@ def line(exchange: Exchange, response: web.StreamResponse | None, seconds: float
     if remote is not None:
         fields["remote"] = remote
     fields["duration_ms"] = round(seconds * 1000, 3)
-    if sent_bytes := exchange.sent_bytes(response):
+    if sent_bytes := context.sent_bytes(response):
         fields["bytes"] = sent_bytes
-    fields |= exchange.facts
+    fields |= context.record.known()
     return orjson.dumps(fields)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gateway.protocol.response import NDJSON_CONTENT_TYPE, end_stream_action
+from gateway.protocol.response import NDJSON_CONTENT_TYPE, ContentCoding, end_stream_action
+from gateway.telemetry.request_record import RequestRecord
 
 if TYPE_CHECKING:
     from gateway.tables.native import NdjsonChunks, PruneCounts, StreamSummary
-from gateway.web.content_coding import ContentCoding
 
 PRUNING_HEADER = "delta-sharing-pruning"
 COUNTED_LATER = "counted=while streaming"
@@ -18,17 +18,17 @@ COUNTED_LATER = "counted=while streaming"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is to be sent.
+    """An answer whose body is made by native threads.
 
     Attributes:
-        chunks: the body but for its last line.
-        headers: those of the protocol; content type and coding are added here.
-        content_coding: that of the chunks.
+        chunks: the body without its last line.
+        headers: of the protocol, without content type and coding.
+        content_coding: of the chunks.
         last_line: the fields of the endStreamAction; None where the client did not ask for that line.
-        facts: for the request's line in the log.
-        considered: the files that are chosen from, where that is known before they are read.
-        ended: told None when all chunks were made, else what ended them; not told when the client leaves.
-        shared_error: what a client may see of an error of the chunks.
+        record: facts of the answer; the counts are added when the body ends.
+        considered: the number of files before pruning, where it is known before they are read.
+        ended: called with None after the last chunk, or with the error; not called when the client leaves.
+        shared_error: returns an error of the chunks as the client may see it.
 
     """
 
@@ -36,45 +36,51 @@ class Answer:
     headers: Mapping[str, str]
     content_coding: ContentCoding = "identity"
     last_line: Callable[[StreamSummary], Mapping[str, Any]] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    record: RequestRecord = field(default_factory=RequestRecord)
     considered: int | None = None
     ended: Callable[[BaseException | None], None] = lambda _error: None
     shared_error: Callable[[Exception], Exception] = lambda error: error
 
-    def ending(self) -> bytes:
-        """The last line of a whole answer, and the end of its coding."""
+    def tail(self) -> bytes:
+        """Return the last line of a complete answer and the end of its coding."""
         line = end_stream_action(self.last_line(self.chunks.summary)) if self.last_line else b""
         return self.chunks.finish(line)
 
+    def response_headers(self, pruning: str) -> dict[str, str]:
+        """Return all headers, with the header that counts pruned files."""
+        headers = {"Content-Type": NDJSON_CONTENT_TYPE, "Vary": "Accept-Encoding", **self.headers}
+        if self.content_coding != "identity":
+            headers["Content-Encoding"] = self.content_coding
+        headers[PRUNING_HEADER] = pruning
+        return headers
 
-def answer_headers(sent: Answer) -> dict[str, str]:
-    """Return the headers of an answer, with content type and coding."""
-    headers = {"Content-Type": NDJSON_CONTENT_TYPE, "Vary": "Accept-Encoding", **sent.headers}
-    if sent.content_coding != "identity":
-        headers["Content-Encoding"] = sent.content_coding
-    return headers
+    def pruning(self) -> str:
+        """Return the counts of a complete answer, for the pruning header."""
+        return _pruning(self.chunks.summary.pruning)
+
+    def expected_pruning(self) -> str:
+        """Return the counts before the answer is complete; where they are unknown, the log line has them."""
+        expected = self.chunks.foreseen
+        if expected is not None:
+            return _pruning(expected)
+        considered = "" if self.considered is None else f"considered={self.considered}, "
+        return f"{considered}{COUNTED_LATER}"
+
+    def count_files(self) -> None:
+        """Add the counts of files to the record."""
+        summary, record = self.chunks.summary, self.record
+        counts = summary.pruning
+        record.considered = counts.considered
+        record.pruned_by_partition = counts.pruned_by_partition
+        record.pruned_by_stats = counts.pruned_by_stats
+        record.pruned_by_limit = counts.pruned_by_limit
+        record.returned = counts.returned
+        record.file_bytes = summary.file_bytes
 
 
-def pruning_header(counts: PruneCounts) -> str:
-    """How files are chosen, told before them."""
-    return ", ".join([f"{name}={count}" for name, count in prune_counts(counts).items()])
-
-
-def expected_pruning_header(sent: Answer) -> str:
-    """The same for an answer that is still being made; without foresight the log's line has the counts."""
-    foreseen = sent.chunks.foreseen
-    if foreseen is not None:
-        return pruning_header(foreseen)
-    considered = "" if sent.considered is None else f"considered={sent.considered}, "
-    return f"{considered}{COUNTED_LATER}"
-
-
-def prune_counts(counts: PruneCounts) -> dict[str, int]:
-    """Return the counts of files by their names in headers and logs."""
-    return {
-        "considered": counts.considered,
-        "pruned_by_partition": counts.pruned_by_partition,
-        "pruned_by_stats": counts.pruned_by_stats,
-        "pruned_by_limit": counts.pruned_by_limit,
-        "returned": counts.returned,
-    }
+def _pruning(counts: PruneCounts) -> str:
+    return (
+        f"considered={counts.considered}, pruned_by_partition={counts.pruned_by_partition}, "
+        f"pruned_by_stats={counts.pruned_by_stats}, pruned_by_limit={counts.pruned_by_limit}, "
+        f"returned={counts.returned}"
+    )

@@ -1,57 +1,54 @@
 """Reads native chunks without blocking the event loop.
 
 Native threads make chunks ahead into a bounded queue. The reader takes the chunks that are ready, and
-otherwise waits until the queue's descriptor becomes readable.
+otherwise waits until the queue's file descriptor becomes readable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    pass
 from gateway.web.answer import Answer
 
 
-class Pieces:
-    """The pieces of an answer's body, when they are there."""
+class ChunkReader:
+    """Reads the chunks of an answer, and reports to the answer how they ended."""
 
-    __slots__ = ("_deadline", "_descriptor", "_sent", "_woken", "first")
+    __slots__ = ("_answer", "_deadline", "_descriptor", "_readable", "first")
 
-    def __init__(self, sent: Answer) -> None:
+    def __init__(self, answer: Answer) -> None:
         self.first: memoryview | None = None
-        self._sent = sent
+        self._answer = answer
         self._descriptor: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._woken: asyncio.Future[None] | None = None
+        self._readable: asyncio.Future[None] | None = None
 
     async def begin(self) -> None:
-        """Wait for the `first` piece. Raises what ended the native work before it."""
-        self.first = await self._made()
+        """Wait for the `first` chunk. Raises the error that ended the native work before it."""
+        self.first = await self._read()
 
     async def next(self) -> memoryview | None:
-        """The next piece, beginning with the first; None at the end. Raises what ended the native work."""
-        piece, self.first = self.first, None
-        return piece or await self._made()
+        """Return the next chunk, beginning with the first; None at the end. Raises errors of native work."""
+        chunk, self.first = self.first, None
+        return chunk or await self._read()
 
-    async def _made(self) -> memoryview | None:
-        chunks = self._sent.chunks
+    async def _read(self) -> memoryview | None:
+        chunks = self._answer.chunks
         while True:
             try:
                 chunk = chunks.next_chunk()
             except Exception as error:  # noqa: BLE001 - it is raised as the client may see it
-                self._sent.ended(error)
-                raise self._sent.shared_error(error) from None
+                self._answer.ended(error)
+                raise self._answer.shared_error(error) from None
             if chunk is not None:
                 return memoryview(chunk)
             if chunks.done:
-                self._sent.ended(None)
+                self._answer.ended(None)
                 return None
-            await self._readable()
+            await self._wait()
 
     def close(self) -> None:
-        """Listen no more. Before the native work is let go, which closes the descriptor."""
+        """Stop waiting. Call it before the chunks are cancelled, which closes the descriptor."""
         if self._descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             self._descriptor = None
@@ -59,22 +56,22 @@ class Pieces:
             self._deadline.cancel()
             self._deadline = None
 
-    async def _readable(self) -> None:
-        """Wait until there may be something new to say, which at the deadline there is."""
-        loop, chunks = asyncio.get_running_loop(), self._sent.chunks
-        self._woken = loop.create_future()
+    async def _wait(self) -> None:
+        """Wait until a chunk may be ready, or the deadline has passed."""
+        loop, chunks = asyncio.get_running_loop(), self._answer.chunks
+        self._readable = loop.create_future()
         if self._descriptor is None:
-            # It is readable only while somebody waits, so it may stay registered from the first time on.
+            # It is readable only while a reader waits, so it stays registered from the first wait on.
             self._descriptor = chunks.fileno()
             loop.add_reader(self._descriptor, self._wake)
         if self._deadline is None and (seconds_left := chunks.seconds_left) is not None:
-            self._deadline = loop.call_later(seconds_left, self._late)
-        await self._woken
+            self._deadline = loop.call_later(seconds_left, self._expire)
+        await self._readable
 
-    def _late(self) -> None:
+    def _expire(self) -> None:
         self._deadline = None
         self._wake()
 
     def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if self._readable is not None and not self._readable.done():
+            self._readable.set_result(None)

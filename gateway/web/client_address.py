@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config.networks import Address, Network, contains, parse_address
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-from gateway.config.networks import Address, Network, contains, parse_address
 
 MAX_FORWARDED_HOPS = 32
 

@@ -5,53 +5,50 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Literal
 
 from gateway.config import Compression
+from gateway.protocol.response import ContentCoding
 
-if TYPE_CHECKING:
-    pass
-
-ContentCoding = Literal["identity", "gzip", "zstd"]
 # Best first: zstd costs half of gzip's time and is smaller.
 CODINGS: tuple[ContentCoding, ...] = ("zstd", "gzip", "identity")
 ALIASES = {"x-gzip": "gzip"}
-# Clients send the same header again and again.
-REMEMBERED_CODINGS = 256
-REMEMBERED_LENGTH = 256
+# Clients repeat the same header.
+CACHED_HEADERS = 256
+CACHED_HEADER_LENGTH = 256
+
 _WEIGHT = re.compile(r"0(?:\.[0-9]*)?|1(?:\.0*)?")
 
 
 def content_coding(
     accepted: str, remote: str | None, compression: Compression, *, files: int
 ) -> ContentCoding:
-    """Choose the coding of an answer of so many files by the Accept-Encoding header (RFC 9110, 12.5.3)."""
+    """Choose the coding of an answer with that many files by its Accept-Encoding header."""
     if not compression.enabled:
         return "identity"
     codings = acceptable_codings(accepted)
-    is_spared = compression.skip_loopback and remote is not None and _is_loopback(remote)
-    if "identity" in codings and (files < compression.minimum_files or is_spared):
+    is_skipped = compression.skip_loopback and remote is not None and _is_loopback(remote)
+    if "identity" in codings and (files < compression.minimum_files or is_skipped):
         return "identity"
-    # A client that accepts none of ours gets the answer as it is.
+    # A client that accepts no supported coding gets the answer without one.
     return codings[0] if codings else "identity"
 
 
 def acceptable_codings(accepted: str) -> tuple[ContentCoding, ...]:
-    """The codings that an Accept-Encoding header accepts, best first.
+    """Return the codings that an Accept-Encoding header accepts, best first.
 
-    What its sender names goes before what `*` stands for, and the heavier goes before the lighter. An answer
-    that is not coded is acceptable wherever it is not excluded, as the last choice where it is not named.
+    Named codings come before those that `*` stands for, and higher weights before lower ones. `identity` is
+    acceptable unless it is excluded; where it is not named, it comes last.
     """
-    remember = _read_codings if len(accepted) <= REMEMBERED_LENGTH else _read_codings.__wrapped__
-    return remember(accepted)
+    read = _read_codings if len(accepted) <= CACHED_HEADER_LENGTH else _read_codings.__wrapped__
+    return read(accepted)
 
 
-@lru_cache(REMEMBERED_CODINGS)
+@lru_cache(CACHED_HEADERS)
 def _read_codings(accepted: str) -> tuple[ContentCoding, ...]:
     weights = _weights(accepted)
     others = weights.get("*")
     named = [coding for coding in CODINGS if weights.get(coding, 0.0) > 0]
-    # Sorting is stable: of equal weights ours decides.
+    # Sorting is stable: the order of CODINGS decides between equal weights.
     named.sort(key=lambda coding: -weights[coding])
     if others is None:
         return (*named,) if "identity" in weights else (*named, "identity")
@@ -66,7 +63,7 @@ def _is_loopback(remote: str) -> bool:
 
 
 def _weights(accepted: str) -> dict[str, float]:
-    """Read an Accept-Encoding header: coding to weight. A weight that is none excludes its coding."""
+    """Parse an Accept-Encoding header into weights by coding. An invalid weight excludes its coding."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         coding, *parameters = (word.strip() for word in part.split(";"))

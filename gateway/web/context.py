@@ -1,15 +1,15 @@
-"""One request on its way through the house, the route that answers it, and what the rooms have found out."""
+"""A request with everything that belongs to it until the end of its answer, and the route that answers it."""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gateway.config.networks import Address
 from gateway.errors import Unauthenticated
 from gateway.limits.drain_rate import DrainRate
+from gateway.telemetry.request_record import RequestRecord
 from gateway.web.client_address import client_address
 
 if TYPE_CHECKING:
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gateway.access.catalog import Recipient
+    from gateway.config.networks import Address
     from gateway.protocol.cors import FieldLines
-    from gateway.state import Sharing
+    from gateway.state import GatewayState
 
-    Handler = Callable[["Exchange"], Awaitable[web.StreamResponse]]
+    Handler = Callable[["RequestContext"], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +30,20 @@ class Route:
     """One line of the route table.
 
     Attributes:
-        method: the HTTP method; what answers GET answers HEAD, too.
-        path: words and `{names}` of one segment each; `{name:.+}` at the end takes all that follows.
-        handler: answers.
-        is_open: answered without a token.
-        is_long: its answers may be streams.
-        name: that of the handler, by which logs and metrics call the route: a bounded set, unlike paths.
+        method: the HTTP method; a route for GET also answers HEAD.
+        path: literal segments and `{names}` of one segment each; `{name:.+}` at the end takes the rest.
+        handler: answers the request.
+        is_public: answered without a token.
+        may_stream: its answers may be streams.
+        name: of the handler; the label of the route in logs and metrics, a bounded set unlike paths.
 
     """
 
     method: str
     path: str
     handler: Handler
-    is_open: bool = False
-    is_long: bool = False
+    is_public: bool = False
+    may_stream: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -54,23 +55,23 @@ def _always() -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
-    """A request and what belongs to it from its head to the end of its answer.
+class RequestContext:
+    """A request and its state from the head of the request to the end of the answer.
 
     Attributes:
-        id: by which it stands in the logs.
-        request: as aiohttp has parsed it.
-        route, names: what answers it, and what its path names.
-        sharing: what the configuration made that was in force when it came.
-        begun_seconds: when it came, by the clock that only goes forward.
-        draining: the server is about to end.
-        asking: the recipient, once a token has told it; see `recipient`.
-        body: the whole of it, for routes that are not open.
-        drain_rate: the slowest reader that its answer bears.
-        first_byte_seconds: when the head of a stream left; None for an answer that leaves whole.
-        facts: what is told of it in the log, by name.
-        require_access: raises AccessRevoked once the recipient may not read any more what is being sent.
-        added_headers: what its answer carries beside its own, for browsers.
+        id: identifies the request in logs.
+        request: as parsed by aiohttp.
+        route, names: the route that answers, and the names in its path.
+        state: of the configuration that was in force when the request came.
+        begun_seconds: when the request came, by the monotonic clock.
+        draining: the server is shutting down.
+        recipient: known once the token is checked; see `required_recipient`.
+        body: the whole body, for routes that need a token.
+        drain_rate: the slowest reader that the answer waits for.
+        first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
+        record: facts for the log, metrics, audit and quota.
+        require_access: raises AccessRevoked once the recipient may no longer read the answer.
+        added_headers: for browsers, beside the headers of the answer.
 
     """
 
@@ -78,37 +79,37 @@ class Exchange:
     request: web.BaseRequest
     route: Route
     names: Mapping[str, str]
-    sharing: Sharing
+    state: GatewayState
     begun_seconds: float
     draining: bool = False
-    asking: Recipient | None = None
+    recipient: Recipient | None = None
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()  # noqa: RUF009 - it is frozen
     first_byte_seconds: float | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    record: RequestRecord = field(default_factory=RequestRecord)
     require_access: Callable[[], None] = _always
     added_headers: FieldLines = ()
 
     @property
-    def recipient(self) -> Recipient:
-        """Who asks. Raises Unauthenticated where nobody was made out: no route can forget it."""
-        if self.asking is None:
+    def required_recipient(self) -> Recipient:
+        """The authenticated recipient. Raises Unauthenticated where there is none: no route can forget it."""
+        if self.recipient is None:
             raise Unauthenticated
-        return self.asking
+        return self.recipient
 
     @property
     def address(self) -> Address | None:
-        """Where it really comes from, as far as proxies are believed."""
+        """The client's address, as far as proxies are trusted."""
         forwarded_for = self.request.headers.getall("X-Forwarded-For", [])
-        return client_address(self.request.remote, forwarded_for, self.sharing.trusted_proxies)
+        return client_address(self.request.remote, forwarded_for, self.state.trusted_proxies)
 
     def sent_bytes(self, response: web.StreamResponse | None) -> int:
-        """Of its answer, what was handed to the socket so far, or is about to leave whole."""
+        """Return the bytes of the answer that were given to the socket, or are about to be."""
         return self.request.writer.output_size or (0 if response is None else response.body_length)
 
 
 def next_id() -> str:
-    """An id for a request: its process and its number. No secret: random bytes are a call to the system."""
+    """Return an id for a request: its process and its number. Not secret: random bytes need a system call."""
     return f"{_PROCESS}{next(_NUMBERS):08x}"
 
 

@@ -100,7 +100,7 @@ class ErrorAnswer:
         return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
 
 
-def answer(error: BaseException, request_id: str) -> ErrorAnswer:
+def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
     """Turn any exception into its answer. Logs what the client is not told."""
     status, code = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL)
     detail = getattr(error, "detail", None)

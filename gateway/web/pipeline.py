@@ -1,9 +1,9 @@
-"""The whole way of a request, from its head to the end of its answer.
+"""The pipeline of a request, from its head to the end of its answer.
 
-In: requests as aiohttp's server has parsed them. Out: their answers. The way is the same for all and stands
-in `Door`, top-down: the route is found, the recipient made out by its token and let in within its limits, the
-handler answers, whatever fails becomes the protocol's error, and in the end the exchange is counted, audited
-and logged. A request is answered to its end by the configuration that was in force when it came.
+In: requests as parsed by aiohttp's server. Out: their answers. `RequestPipeline` has the steps from top to
+bottom: find the route, record the request, turn errors into answers, authenticate the recipient and apply
+its limits, call the handler. A request is answered to its end by the configuration that was in force when it
+came.
 """
 
 from __future__ import annotations
@@ -27,181 +27,183 @@ from gateway.errors import (
     MalformedRequest,
     PermissionDenied,
 )
-from gateway.limits.admission import Exceeded
+from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
 from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
-from gateway.web.context import Exchange, Route, next_id
-from gateway.web.error_response import CLIENT_CLOSED_REQUEST, answer, has_left
-from gateway.web.request_limits import refusal
+from gateway.web.context import RequestContext, Route, next_id
+from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
+from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
     from gateway.access.authentication import Credential
     from gateway.protocol.cors import Cors, FieldLines
-    from gateway.state import Sharing
-    from gateway.web.recorder import Watch
-    from gateway.web.request_limits import Guards
+    from gateway.state import GatewayState
+    from gateway.web.recorder import RequestRecorder
+    from gateway.web.request_limits import RequestLimits
     from gateway.web.router import Router
 
-Answering = Callable[[Exchange], Awaitable[web.StreamResponse]]
-Around = Callable[[Exchange, Answering], Awaitable[web.StreamResponse]]
+Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
+Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
 
 MAX_BODY_BYTES = 1024 * 1024
 TOO_LARGE = f"a body is at most {MAX_BODY_BYTES} bytes"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Door:
-    """Answers requests. `sharing` and `guards` may be swapped at any time; `draining` ends readiness."""
+class RequestPipeline:
+    """Answers requests. `state` and `limits` may be replaced at any time; `draining` fails readiness."""
 
     def __init__(
         self,
         router: Router,
-        sharing: Sharing,
-        guards: Guards,
-        watch: Watch,
+        state: GatewayState,
+        limits: RequestLimits,
+        recorder: RequestRecorder,
         *,
-        records_first: bool = False,
-        around: Around | None = None,
+        audits_first: bool = False,
+        middleware: Middleware | None = None,
     ) -> None:
-        """`records_first`: nothing is done for a recipient before it is in the audit log.
+        """Take the parts.
 
-        `around` sees each exchange as a whole, errors included (traces).
+        `audits_first`: a request is in the audit log before anything is done for it. `middleware` is called
+        around each request, errors included (traces).
         """
-        self.sharing = sharing
-        self.guards = guards
+        self.state = state
+        self.limits = limits
         self.draining = False
         self._router = router
-        self._watch = watch
+        self._recorder = recorder
         self._log = AccessLog()
-        self._records_first = records_first
-        self._around = around
+        self._audits_first = audits_first
+        self._middleware = middleware
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
         route, names, methods = self._router.find(request.method, request.rel_url.path_safe)
-        cors = self.sharing.cors
+        cors = self.state.cors
         if cors is not None and request.method == "OPTIONS" and _is_preflight(request, cors):
             route = _preflight(methods) if methods else route
-        exchange = Exchange(
-            next_id(), request, route, names, self.sharing, time.monotonic(), draining=self.draining
+        context = RequestContext(
+            next_id(), request, route, names, self.state, time.monotonic(), draining=self.draining
         )
         if cors is not None:
-            exchange.added_headers = cors.headers(request.headers.get("Origin"))
-        if self._around is not None:
-            return await self._around(exchange, self._watched)
-        return await self._watched(exchange)
+            context.added_headers = cors.headers(request.headers.get("Origin"))
+        if self._middleware is not None:
+            return await self._middleware(context, self._record)
+        return await self._record(context)
 
-    async def _watched(self, exchange: Exchange) -> web.StreamResponse:
-        """Answer, and tell how it ended; without a response, its client has left."""
+    async def _record(self, context: RequestContext) -> web.StreamResponse:
+        """Answer, then count, audit and log the request, also when its client has left."""
         response: web.StreamResponse | None = None
-        self._watch.begun(exchange)
+        self._recorder.begun(context)
         try:
-            response = await self._answered(exchange)
-            if exchange.added_headers and not response.prepared:
-                _add_headers(response, exchange.added_headers)
+            response = await self._handle_errors(context)
+            if context.added_headers and not response.prepared:
+                _add_headers(response, context.added_headers)
             if isinstance(response, WholeResponse):
-                response.write_seconds = exchange.drain_rate.write_seconds(response.body_length)
+                response.write_seconds = context.drain_rate.write_seconds(response.body_length)
             return response
         finally:
-            seconds = time.monotonic() - exchange.begun_seconds
-            self._watch.ended(exchange, response, seconds)
-            self._log.ended(exchange, response, seconds)
+            seconds = time.monotonic() - context.begun_seconds
+            self._recorder.ended(context, response, seconds)
+            self._log.ended(context, response, seconds)
 
-    async def _answered(self, exchange: Exchange) -> web.StreamResponse:
-        """Answer; every exception becomes an answer in the protocol's shape."""
+    async def _handle_errors(self, context: RequestContext) -> web.StreamResponse:
+        """Answer; every exception becomes an error response of the protocol."""
         try:
-            if exchange.route.is_open:
-                return await exchange.route.handler(exchange)
-            return await self._admitted(exchange)
+            if context.route.is_public:
+                return await context.route.handler(context)
+            return await self._authorize(context)
         except ConnectionError as error:
-            if has_left(exchange.request):
-                # Nobody is there to read it; the status is for the log and the metrics.
+            if has_left(context.request):
+                # The client does not read it; the status is for the log and the metrics.
                 return WholeResponse(status=CLIENT_CLOSED_REQUEST)
-            return self._refused(exchange, error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has an answer
-            return self._refused(exchange, error)
+            return self._error_response(context, error)
+        except Exception as error:  # noqa: BLE001 - every error has a response
+            return self._error_response(context, error)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - a panic of native code is no Exception
-            return self._refused(exchange, error)
+        except BaseException as error:  # noqa: BLE001 - a panic of native code is not an Exception
+            return self._error_response(context, error)
 
-    async def _admitted(self, exchange: Exchange) -> web.StreamResponse:
-        """Answer a recipient who is known, comes from where it may, and is within its limits."""
-        sharing, guards = exchange.sharing, self.guards
-        authorization = exchange.request.headers.getall("Authorization", [])
-        credential = identify(sharing.credentials, authorization, now_ms=sharing.now_ms())
-        exchange.asking = recipient = credential.recipient
-        if recipient.networks and not allowed(recipient.networks, exchange.address):
-            self._watch.refused_address()
+    async def _authorize(self, context: RequestContext) -> web.StreamResponse:
+        """Answer an authenticated recipient whose address is allowed, within its limits."""
+        state, limits = context.state, self.limits
+        authorization = context.request.headers.getall("Authorization", [])
+        credential = identify(state.credentials, authorization, now_ms=state.now_ms())
+        context.recipient = recipient = credential.recipient
+        if recipient.networks and not allowed(recipient.networks, context.address):
+            self._recorder.denied_address()
             raise PermissionDenied("this address is not on the recipient's allow-list")
-        if self._records_first:
-            await self._watch.record_first(exchange)
-        exchange.body = await _body(exchange.request, guards.body_seconds)
-        exchange.drain_rate = guards.drain_rate
-        gate = guards.recipients.gate(recipient.name)
+        if self._audits_first:
+            await self._recorder.audit_first(context)
+        context.body = await _body(context.request, limits.body_seconds)
+        context.drain_rate = limits.drain_rate
+        gate = limits.recipients.gate(recipient.name)
         await gate.request()
-        if not exchange.route.is_long:
-            return await exchange.route.handler(exchange)
+        if not context.route.may_stream:
+            return await context.route.handler(context)
         await gate.enter_stream()
         try:
-            return await self._streamed(exchange, credential, guards.memory)
+            return await self._stream(context, credential, limits.memory)
         finally:
             gate.leave_stream()
-            gate.signed(exchange.facts.get("returned", 0))
+            gate.charge_files(context.record.returned or 0)
 
-    async def _streamed(
-        self, exchange: Exchange, credential: Credential, memory: MemoryGate
+    async def _stream(
+        self, context: RequestContext, credential: Credential, memory: MemoryGate
     ) -> web.StreamResponse:
-        """Answer by what may be a stream, within the memory of all of them."""
-        taken_bytes = await memory.enter_stream()
-        self._watch.stream_begun()
-        exchange.require_access = AccessCheck(self, exchange, credential)
+        """Answer by a route that may stream, within the memory limit of all streams."""
+        admitted_bytes = await memory.enter_stream()
+        self._recorder.stream_begun()
+        context.require_access = AccessCheck(self, context, credential)
         try:
-            return await exchange.route.handler(exchange)
+            return await context.route.handler(context)
         finally:
-            self._watch.stream_ended()
-            memory.leave_stream(taken_bytes)
+            self._recorder.stream_ended()
+            memory.leave_stream(admitted_bytes)
 
-    def _refused(self, exchange: Exchange, error: BaseException) -> web.StreamResponse:
-        if isinstance(error, Exceeded):
-            self._watch.limited(error.excess)
-            error = refusal(error)
-        said = answer(error, exchange.id)
-        exchange.facts["error_code"] = said.error_code
-        return said.response()
+    def _error_response(self, context: RequestContext, error: BaseException) -> web.StreamResponse:
+        if isinstance(error, LimitExceeded):
+            self._recorder.limited(error.limit)
+            error = limit_error(error)
+        answer = error_answer(error, context.id)
+        context.record.error_code = answer.error_code
+        return answer.response()
 
 
 class AccessCheck:
-    """Whether what was allowed when a request came is allowed still, as a stream asks with each chunk."""
+    """Checks with each chunk of a stream whether its recipient may still read it."""
 
-    __slots__ = ("_credential", "_door", "_exchange", "_seen")
+    __slots__ = ("_checked", "_context", "_credential", "_pipeline")
 
-    def __init__(self, door: Door, exchange: Exchange, credential: Credential) -> None:
-        self._door = door
-        self._exchange = exchange
+    def __init__(self, pipeline: RequestPipeline, context: RequestContext, credential: Credential) -> None:
+        self._pipeline = pipeline
+        self._context = context
         self._credential = credential
-        self._seen = exchange.sharing
-        """The state by which access was checked last."""
+        self._checked = context.state
+        """The state for which access was checked last."""
 
     def __call__(self) -> None:
-        """Raise AccessRevoked when the token, the recipient or the grant has ended since."""
-        sharing = self._door.sharing
-        now_ms = sharing.now_ms()
-        if sharing is self._seen and not self._credential.has_expired(now_ms):
+        """Raise AccessRevoked when the token, the recipient or the grant has ended."""
+        state = self._pipeline.state
+        now_ms = state.now_ms()
+        if state is self._checked and not self._credential.has_expired(now_ms):
             return
-        exchange, names = self._exchange, self._exchange.names
-        authorization = exchange.request.headers.getall("Authorization", [])
+        context, names = self._context, self._context.names
+        authorization = context.request.headers.getall("Authorization", [])
         try:
-            credential = identify(sharing.credentials, authorization, now_ms=now_ms)
+            credential = identify(state.credentials, authorization, now_ms=now_ms)
             recipient = credential.recipient
-            if recipient.name != exchange.recipient.name or not allowed(recipient.networks, exchange.address):
+            is_same = recipient.name == context.required_recipient.name
+            if not is_same or not allowed(recipient.networks, context.address):
                 raise AccessRevoked
-            sharing.catalog.table(recipient, names["share"], names["schema"], names["table"])
+            state.catalog.table(recipient, names["share"], names["schema"], names["table"])
         except GatewayError:
             raise AccessRevoked from None
-        self._seen, self._credential = sharing, credential
+        self._checked, self._credential = state, credential
 
 
 def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
@@ -211,13 +213,13 @@ def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
 
 @cache
 def _preflight(methods: tuple[str, ...]) -> Route:
-    """What answers a browser that asks which methods a path has. It tells nothing of what is shared."""
+    """Return the route for a browser's preflight request. It says nothing about what is shared."""
     headers = preflight_headers(methods)
 
-    async def preflight(_exchange: Exchange) -> web.StreamResponse:
+    async def preflight(_context: RequestContext) -> web.StreamResponse:
         return WholeResponse(headers=headers)
 
-    return Route("OPTIONS", "", preflight, is_open=True)
+    return Route("OPTIONS", "", preflight, is_public=True)
 
 
 def _add_headers(response: web.StreamResponse, headers: FieldLines) -> None:
@@ -228,11 +230,11 @@ def _add_headers(response: web.StreamResponse, headers: FieldLines) -> None:
 
 
 async def _body(request: web.BaseRequest, seconds: float) -> bytes:
-    """A request's body, read to its end within its time before anything else is taken."""
+    """Read the whole body within its time. Raises MalformedRequest, BodyTooLarge."""
     if not request.body_exists:
         return b""
     if request.content.is_eof():
-        # It came with the head: nothing has to be waited for.
+        # It came together with the head.
         body = request.content.read_nowait()
         if len(body) > MAX_BODY_BYTES:
             raise BodyTooLarge(TOO_LARGE)

@@ -1,7 +1,7 @@
-"""Every exchange is counted, timed and audited as it ends, errors included.
+"""Counts, times and audits every request at its end, errors included.
 
-In: exchanges with what the rooms noted in their `facts`. Out: metrics, and one audit record per recipient
-request with names and numbers alone: no token, no query string, no URL, no path of the storage.
+In: contexts with their `RequestRecord`. Out: metrics, and one audit record per request of a recipient. The
+record holds names and numbers only: no token, query string, URL or storage path.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from aiohttp import web
     from prometheus_client import Counter
 
-    from gateway.limits.admission import Excess
+    from gateway.limits.admission import LimitKind
     from gateway.telemetry.audit import AuditCounts
     from gateway.telemetry.log_output import LogCounts
     from gateway.telemetry.metrics import Metrics, Tally
-    from gateway.web.context import Exchange
+    from gateway.telemetry.request_record import RequestRecord
+    from gateway.web.context import RequestContext
 
 MAX_USER_AGENT_LENGTH = 300
 AUDIT_SECONDS = 2.0
@@ -57,8 +58,8 @@ OUTCOMES: Mapping[str, str] = {
 }
 
 
-class Watch:
-    """The metrics and the audit log of all exchanges of a process."""
+class RequestRecorder:
+    """The metrics and the audit log of all requests of a process."""
 
     def __init__(self, metrics: Metrics, audit: AuditLog | None, now_ms: Callable[[], int]) -> None:
         """`audit` None: no audit log is configured."""
@@ -67,112 +68,118 @@ class Watch:
         self._now_ms = now_ms
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
         self._files = [
-            (fact, metrics.tally(metrics.files.labels(outcome))) for fact, outcome in OUTCOMES.items()
+            (name, metrics.tally(metrics.files.labels(outcome))) for name, outcome in OUTCOMES.items()
         ]
         self._listings = cache(lambda source: metrics.tally(metrics.listings.labels(source)))
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
 
-    def begun(self, exchange: Exchange) -> None:
-        """An exchange has begun."""
-        self._route(exchange.route.name).in_flight.count += 1
+    def begun(self, context: RequestContext) -> None:
+        """Count a request that begins."""
+        self._route(context.route.name).in_flight.count += 1
 
     def stream_begun(self) -> None:
-        """A stream was let in."""
+        """Count a stream that begins."""
         self._streams.count += 1
 
     def stream_ended(self) -> None:
-        """It is over, however."""
+        """Count a stream that ends, with or without an error."""
         self._streams.count -= 1
 
-    def refused_address(self) -> None:
-        """A recipient came from where it may not."""
+    def denied_address(self) -> None:
+        """Count a recipient whose address is not allowed."""
         self._metrics.auth_failures.labels("address").inc()
 
-    def limited(self, excess: Excess) -> None:
-        """A recipient met a limit."""
-        self._metrics.limited.labels(excess).inc()
+    def limited(self, limit: LimitKind) -> None:
+        """Count a request over a limit."""
+        self._metrics.limited.labels(limit).inc()
 
-    def ended(self, exchange: Exchange, response: web.StreamResponse | None, seconds: float) -> None:
-        """It is over after so long. Without a response its client has left."""
-        route = exchange.route
-        told = self._route(route.name)
-        told.in_flight.count -= 1
+    def ended(self, context: RequestContext, response: web.StreamResponse | None, seconds: float) -> None:
+        """Record a request that took that long. Without a response its client has left."""
+        route = context.route
+        metrics = self._route(route.name)
+        metrics.in_flight.count -= 1
         status = CLIENT_CLOSED_REQUEST if response is None else response.status
-        told.statuses(status).count += 1
-        told.seconds.add(seconds)
+        metrics.statuses(status).count += 1
+        metrics.seconds.add(seconds)
         if status == UNAUTHORIZED:
             self._metrics.auth_failures.labels("token").inc()
-        if response is not None or exchange.first_byte_seconds is not None:
-            first = exchange.first_byte_seconds
-            told.first_byte.add(seconds if first is None else first - exchange.begun_seconds)
-        if route.is_long:
-            self._streamed(exchange, response)
+        if response is not None or context.first_byte_seconds is not None:
+            first = context.first_byte_seconds
+            metrics.first_byte.add(seconds if first is None else first - context.begun_seconds)
+        if route.may_stream:
+            self._streamed(context, response)
         if self._audit is not None and route.name in ACTIONS:
-            self._audit.put(self._record(exchange, status, cut=response is None, seconds=seconds).line())
+            self._audit.put(self._audit_record(context, status, cut=response is None, seconds=seconds).line())
 
-    async def record_first(self, exchange: Exchange) -> None:
-        """Wait until what is asked for is in the audit log. Raises Unavailable when it cannot be written."""
-        if self._audit is None or exchange.route.name not in ACTIONS:
+    async def audit_first(self, context: RequestContext) -> None:
+        """Wait until the request is in the audit log. Raises Unavailable when it cannot be written."""
+        if self._audit is None or context.route.name not in ACTIONS:
             return
-        line = self._record(exchange, None, cut=False, seconds=None).line()
+        line = self._audit_record(context, None, cut=False, seconds=None).line()
         if not await self._audit.written(line, timeout_seconds=AUDIT_SECONDS):
             raise Unavailable("the server cannot keep its records at present")
 
-    def _streamed(self, exchange: Exchange, response: web.StreamResponse | None) -> None:
-        facts = exchange.facts
-        for fact, tally in self._files:
-            if fact in facts:
-                tally.count += facts[fact]
-        self._stream_bytes.count += exchange.sent_bytes(response)
-        if "files_from" in facts:
-            self._listings(facts["files_from"]).count += 1
-        if "stale" in facts:
+    def _streamed(self, context: RequestContext, response: web.StreamResponse | None) -> None:
+        record = context.record
+        if record.considered is not None:
+            for name, tally in self._files:
+                tally.count += getattr(record, name)
+        self._stream_bytes.count += context.sent_bytes(response)
+        if record.files_from is not None:
+            self._listings(record.files_from).count += 1
+        if record.stale:
             self._metrics.stale_answers.inc()
-        reason = CLIENT_LEFT if response is None else facts.get("outcome")
+        reason = CLIENT_LEFT if response is None else record.outcome
         if reason:
             self._metrics.broken_streams.labels(reason).inc()
 
-    def _record(
-        self, exchange: Exchange, status: int | None, *, cut: bool, seconds: float | None
+    def _audit_record(
+        self, context: RequestContext, status: int | None, *, cut: bool, seconds: float | None
     ) -> AuditRecord:
-        """The audit record; without a status the answer has not begun."""
-        facts, route = exchange.facts, exchange.route
+        """Return the audit record; without a status the answer has not begun."""
+        record, route = context.record, context.route
         action = ACTIONS[route.name]
-        if status == OK or exchange.first_byte_seconds is not None:
+        if status == OK or context.first_byte_seconds is not None:
             action = ANSWERED.get(action, action)
-        result: dict[str, str | int | bool | None] = {
-            name: facts[name] for name in ("version", "considered", "returned", "format") if name in facts
-        }
-        if "file_bytes" in facts:
-            result["fileBytes"] = facts["file_bytes"]
+        result = {name: value for name, value in _audited(record).items() if value is not None}
         if seconds is not None:
             result["durationMs"] = round(seconds * 1000)
-        if route.is_long and status is not None:
-            result["complete"] = not cut and "outcome" not in facts and status == OK
-        address = exchange.address
+        if route.may_stream and status is not None:
+            result["complete"] = not cut and record.outcome is None and status == OK
+        address = context.address
         return AuditRecord(
             at_ms=self._now_ms(),
             action=action,
-            request_id=exchange.id,
-            recipient=exchange.asking.name if exchange.asking else None,
+            request_id=context.id,
+            recipient=context.recipient.name if context.recipient else None,
             source_address=str(address) if address else None,
-            user_agent=_readable(exchange.request.headers.get("User-Agent", ""))[:MAX_USER_AGENT_LENGTH]
+            user_agent=_readable(context.request.headers.get("User-Agent", ""))[:MAX_USER_AGENT_LENGTH]
             or None,
             status=status,
-            error_code=facts.get("error_code"),
-            details={name: exchange.names[name] for name in PARAMETERS if name in exchange.names},
+            error_code=record.error_code,
+            details={name: context.names[name] for name in PARAMETERS if name in context.names},
             result=result,
         )
 
 
+def _audited(record: RequestRecord) -> dict[str, str | int | bool | None]:
+    return {
+        "version": record.version,
+        "considered": record.considered,
+        "returned": record.returned,
+        "format": record.format,
+        "fileBytes": record.file_bytes,
+    }
+
+
 def _readable(text: str) -> str:
-    """A header's text, which may be no UTF-8: JSON has none of that, and no request goes unrecorded."""
+    """Return a header's text as valid UTF-8, which JSON needs."""
     return text if text.isascii() else text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 class _RouteMetrics:
-    """What is counted of one route."""
+    """The metrics of one route."""
 
     def __init__(self, metrics: Metrics, route: str) -> None:
         def of_status(status: int) -> Tally:
@@ -185,7 +192,7 @@ class _RouteMetrics:
 
 
 def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
-    """Make the function that adds what became of audit records since it was last called."""
+    """Return a function that adds the audit records since its last call to the metrics."""
     count = _outcomes(metrics.audit_records, audit.counts, ("written", "dropped", "failures"))
 
     def add() -> None:
@@ -197,7 +204,7 @@ def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
 
 
 def log_counter(metrics: Metrics, counts: LogCounts) -> Callable[[], None]:
-    """Make the function that adds what became of log lines since it was last called."""
+    """Return a function that adds the log lines since its last call to the metrics."""
     return _outcomes(metrics.log_lines, counts, ("written", "lost"))
 
 

@@ -1,8 +1,8 @@
-"""The limits in force: what one recipient and all together may take, as the door asks for it.
+"""The limits of requests, as the pipeline applies them.
 
-In: a configuration and how many workers share it. Out: `Guards`, a value that a reload swaps; its gates are
-those of the value before, with what is used of them. A refusal is TooManyRequests or Unavailable to a client,
-with seconds that clients survive.
+In: a configuration and the number of workers that share it. Out: `RequestLimits`, which a reload replaces.
+The gates are kept over a reload with their current usage. A client over a limit gets TooManyRequests or
+Unavailable, with a `Retry-After` that clients wait for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
-from gateway.limits.admission import Exceeded, Excess
+from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes
@@ -23,14 +23,14 @@ from gateway.tables.runtime import release_memory
 if TYPE_CHECKING:
     from gateway.config import Config, Limits
 
-MEMORY_LOOK_SECONDS = 0.05
+MEMORY_PROBE_SECONDS = 0.05
 MEMORY_SHARE = 0.8
-"""The part of the machine's memory that streams may need, where the configuration says nothing."""
+"""The part of the machine's memory that streams may use by default."""
 UNKNOWN_MACHINE_BYTES = 2**33
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
+class RequestLimits:
     """All limits of one configuration."""
 
     recipients: RecipientGates
@@ -39,10 +39,10 @@ class Guards:
     drain_rate: DrainRate
 
     @staticmethod
-    def of(config: Config, *, workers: int = 1, before: Guards | None = None) -> Guards:
-        """Make them for one of several workers.
+    def of(config: Config, *, workers: int = 1, previous: RequestLimits | None = None) -> RequestLimits:
+        """Return the limits of one of several workers.
 
-        The gates of those `before` get the new limits, at once: call it when the configuration is taken.
+        The gates of the `previous` limits are changed in place: call it when the configuration takes effect.
         """
         limits = config.gateway.limits
         memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
@@ -52,19 +52,19 @@ class Guards:
             if entry.limits is not None
         }
         default, queue = share_of(limits.recipient, workers), _queue(limits)
-        if before is None:
+        if previous is None:
             recipients = RecipientGates(default, named, time.monotonic)
             memory = MemoryGate(
                 memory_bytes // workers,
                 **queue,
-                resident_bytes=remembered(resident_bytes, seconds=MEMORY_LOOK_SECONDS, clock=time.monotonic),
+                resident_bytes=remembered(resident_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
             )
         else:
-            recipients, memory = before.recipients, before.memory
+            recipients, memory = previous.recipients, previous.memory
             recipients.configure(default, named)
             memory.configure(memory_bytes // workers, **queue)
-        return Guards(
+        return RequestLimits(
             recipients=recipients,
             memory=memory,
             body_seconds=limits.body_seconds,
@@ -86,9 +86,9 @@ def _queue(limits: Limits) -> _Queue:
     }
 
 
-def refusal(exceeded: Exceeded) -> GatewayError:
-    """What a client is told who met a limit."""
+def limit_error(exceeded: LimitExceeded) -> GatewayError:
+    """Return the error for a client over a limit."""
     seconds = exceeded.retry_after_seconds
-    if exceeded.excess is Excess.MEMORY:
+    if exceeded.limit is LimitKind.MEMORY:
         return Unavailable("the server is busy", retry_after_seconds=seconds)
-    return TooManyRequests(f"over the limit of {exceeded.excess}", retry_after_seconds=seconds)
+    return TooManyRequests(f"over the limit of {exceeded.limit}", retry_after_seconds=seconds)

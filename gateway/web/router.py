@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from gateway.web.context import Exchange
+    from gateway.web.context import RequestContext
 
 REMEMBERED_PATHS = 1024
 UNKNOWN = "unknown"
@@ -102,17 +102,17 @@ def _decoded(segment: str) -> str:
     return segment.replace("%2F", "/").replace("%25", "%") if "%" in segment else segment
 
 
-async def _no_such_path(_exchange: Exchange) -> web.StreamResponse:
+async def _no_such_path(_context: RequestContext) -> web.StreamResponse:
     raise NoSuchPath
 
 
-_NO_SUCH_PATH = Route("", "", _no_such_path, is_open=True, name=UNKNOWN)
+_NO_SUCH_PATH = Route("", "", _no_such_path, is_public=True, name=UNKNOWN)
 
 
 def _not_allowed(method: str, methods: Iterable[str]) -> Route:
     allow = ", ".join(methods)
 
-    async def not_allowed(_exchange: Exchange) -> web.StreamResponse:
+    async def not_allowed(_context: RequestContext) -> web.StreamResponse:
         raise MethodNotAllowed(f"method {method} is not allowed here, {allow} is", allow=allow)
 
-    return Route(method, "", not_allowed, is_open=True, name=UNKNOWN)
+    return Route(method, "", not_allowed, is_public=True, name=UNKNOWN)

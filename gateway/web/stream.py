@@ -1,4 +1,4 @@
-"""Sends an answer: `send`, and `pump` for answers that are streamed.
+"""Sends an answer: `send`, and `pump` for an answer that is streamed.
 
 The first chunk is ready before the headers are sent, so an early fault keeps its status. An answer that is
 complete by then is sent with its length; a longer one is chunked. After the first byte a fault becomes an
@@ -12,117 +12,106 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from gateway.errors import AccessRevoked
 from gateway.protocol.response import end_stream_action
-from gateway.web.context import Exchange
-from gateway.web.error_response import answer as error_answer
-from gateway.web.response import SERVER, WholeResponse
-
-if TYPE_CHECKING:
-    pass
-from gateway.web.answer import (
-    PRUNING_HEADER,
-    Answer,
-    answer_headers,
-    expected_pruning_header,
-    prune_counts,
-    pruning_header,
+from gateway.web.answer import Answer
+from gateway.web.body_writer import (
+    BodyWriter,
+    SlowReader,
+    bound_kernel_buffers,
+    connection_of,
+    end_by_reset,
 )
-from gateway.web.body_writer import Body, SlowReader, bound_kernel_buffers, connection_of, end_by_reset
-from gateway.web.chunk_reader import Pieces
+from gateway.web.chunk_reader import ChunkReader
+from gateway.web.context import RequestContext
+from gateway.web.error_response import error_answer
+from gateway.web.response import SERVER, WholeResponse
 
 log = logging.getLogger("gateway.stream")
 
 
-async def answer(exchange: Exchange, sent: Answer) -> web.StreamResponse:
-    """Send an answer. Raises what fails before the first byte; ends the native work if the client leaves."""
-    exchange.facts |= sent.facts
-    pieces = Pieces(sent)
+async def send(context: RequestContext, answer: Answer) -> web.StreamResponse:
+    """Send an answer. Raises errors before the first byte; ends the native work if the client leaves."""
+    answer.record.table = context.record.table
+    context.record = answer.record
+    reader = ChunkReader(answer)
     try:
-        await pieces.begin()
-        if sent.chunks.done:
-            return _whole(sent, pieces)
-        if exchange.request.method == "HEAD":
-            return _head(sent)
-        return await pump(exchange, sent, pieces)
+        await reader.begin()
+        if answer.chunks.done:
+            return _whole(answer, reader)
+        if context.request.method == "HEAD":
+            return _head(answer)
+        return await pump(context, answer, reader)
     finally:
-        pieces.close()
-        sent.chunks.cancel()
-        summary = sent.chunks.summary
-        exchange.facts |= prune_counts(summary.pruning)
-        exchange.facts["file_bytes"] = summary.file_bytes
+        reader.close()
+        answer.chunks.cancel()
+        answer.count_files()
 
 
-async def pump(exchange: Exchange, sent: Answer, pieces: Pieces) -> web.StreamResponse:
-    """Write the first piece, those that follow and the last line."""
-    pruning = expected_pruning_header(sent)
-    response = web.StreamResponse(headers=answer_headers(sent) | {PRUNING_HEADER: pruning, "Server": SERVER})
-    response.headers.extend(exchange.added_headers)
-    writer, connection = await response.prepare(exchange.request), connection_of(exchange.request)
-    body = Body(response, writer, exchange.drain_rate, connection)
-    exchange.first_byte_seconds = time.monotonic()
+async def pump(context: RequestContext, answer: Answer, reader: ChunkReader) -> web.StreamResponse:
+    """Write all chunks and the last line."""
+    response = _head(answer)
+    response.headers.extend(context.added_headers)
+    writer, connection = await response.prepare(context.request), connection_of(context.request)
+    body = BodyWriter(response, writer, context.drain_rate, connection)
+    context.first_byte_seconds = time.monotonic()
     bound_kernel_buffers(connection)
     if body.framed is None:
         end_by_reset(connection, True)
     try:
-        while (piece := await pieces.next()) is not None:
-            exchange.require_access()
-            await body.write(piece)
-            # Let go of: the buffer is wanted for another piece.
-            piece = None
-            # A fast client never suspends a write; others wait for the loop.
+        while (chunk := await reader.next()) is not None:
+            context.require_access()
+            await body.write(chunk)
+            # Released here: the buffer is reused for another chunk.
+            chunk = None
+            # A write to a fast client never suspends; other requests need the loop.
             await asyncio.sleep(0)
-        exchange.require_access()
-        await body.end(sent.ending())
+        context.require_access()
+        await body.end(answer.tail())
     except ConnectionError:
-        exchange.facts["outcome"] = "client left"
+        context.record.outcome = "client left"
         raise
     except SlowReader:
-        log.info("request %s is cut off: a slow reader", exchange.id)
-        exchange.facts["outcome"] = "slow reader"
-        _cut(exchange.request)
+        log.info("request %s is cut off: a slow reader", context.id)
+        context.record.outcome = "slow reader"
+        _cut(context.request)
         return response
-    except Exception as error:  # noqa: BLE001 - after the first byte every fault becomes the last line or a cut
-        await _fail(exchange, sent, body, error)
+    except Exception as error:  # noqa: BLE001 - after the first byte every error becomes the last line or a cut
+        await _fail(context, answer, body, error)
     return response
 
 
-def _whole(sent: Answer, pieces: Pieces) -> WholeResponse:
-    """An answer that is ready with its first piece."""
-    sent.ended(None)
-    body = b"".join((pieces.first or b"", sent.ending()))
-    return WholeResponse(
-        body, answer_headers(sent) | {PRUNING_HEADER: pruning_header(sent.chunks.summary.pruning)}
-    )
+def _whole(answer: Answer, reader: ChunkReader) -> WholeResponse:
+    """Return the response for an answer that is complete with its first chunk."""
+    answer.ended(None)
+    body = b"".join((reader.first or b"", answer.tail()))
+    return WholeResponse(body, answer.response_headers(answer.pruning()))
 
 
-def _head(sent: Answer) -> web.StreamResponse:
-    """The head of an answer whose length nobody knows yet."""
-    return web.StreamResponse(
-        headers=answer_headers(sent) | {PRUNING_HEADER: expected_pruning_header(sent), "Server": SERVER}
-    )
+def _head(answer: Answer) -> web.StreamResponse:
+    """Return the head of an answer whose length is not known."""
+    return web.StreamResponse(headers=answer.response_headers(answer.expected_pruning()) | {"Server": SERVER})
 
 
-async def _fail(exchange: Exchange, sent: Answer, body: Body, error: Exception) -> None:
-    """Tell a fault in the last line, or cut the connection where the client did not ask for one."""
-    said = error_answer(error, exchange.id)
-    outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
-    exchange.facts.update(outcome=outcome, error_code=said.error_code)
-    if sent.last_line is None:
-        _cut(exchange.request)
+async def _fail(context: RequestContext, answer: Answer, body: BodyWriter, error: Exception) -> None:
+    """Write an error as the last line, or cut the connection where the client did not ask for that line."""
+    failure = error_answer(error, context.id)
+    context.record.outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
+    context.record.error_code = failure.error_code
+    if answer.last_line is None:
+        _cut(context.request)
         return
-    fields = {"errorMessage": said.message, "httpStatusErrorCode": said.status}
+    fields = {"errorMessage": failure.message, "httpStatusErrorCode": failure.status}
     try:
-        await body.end(sent.chunks.finish(end_stream_action(fields)))
+        await body.end(answer.chunks.finish(end_stream_action(fields)))
     except SlowReader:
-        _cut(exchange.request)
+        _cut(context.request)
 
 
 def _cut(request: web.BaseRequest) -> None:
-    """End the connection without the final chunk."""
+    """Close the connection without the final chunk."""
     if request.transport is not None:
         request.transport.abort()

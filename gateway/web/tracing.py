@@ -1,8 +1,8 @@
-"""OpenTelemetry traces, for those who install the extra `tracing` and configure an endpoint.
+"""OpenTelemetry traces, with the extra `tracing` and a configured endpoint.
 
-In: the `tracing` section. Out: one span for each request. It is a child of the caller's, and sampled as that
-is, when a proxy of `trustedProxies` sent the `traceparent`; from anyone else the header is ignored, because
-whoever may force traces could flood the collector. Without the section nothing here is imported.
+In: the `tracing` section. Out: one span for each request. Where a trusted proxy sends `traceparent`, the
+span is a child of the caller's span and sampled like it. From other peers the header is ignored, because
+forced traces could flood the collector. This module is imported only when the section is configured.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.config import Tracing
 from gateway.config.networks import contains, parse_address
-from gateway.web.context import Exchange
+from gateway.web.context import RequestContext
 from gateway.web.error_response import SERVER_FAULT
-from gateway.web.pipeline import Answering, Around
+from gateway.web.pipeline import Middleware, Next
 
 SERVICE = "delta-sharing-gateway"
 NAMES = ("share", "schema", "table")
 
 
 def provider(settings: Tracing, exporter: SpanExporter | None = None) -> TracerProvider:
-    """Make the provider that sends spans by OTLP over HTTP (or to another exporter)."""
+    """Return the provider that sends spans by OTLP over HTTP, or to another exporter."""
     if exporter is None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
 
@@ -43,16 +43,16 @@ def provider(settings: Tracing, exporter: SpanExporter | None = None) -> TracerP
     return made
 
 
-def tracing(tracers: TracerProvider) -> Around:
-    """Make what goes around each exchange: a span from a request's head to the end of its answer."""
+def tracing(tracers: TracerProvider) -> Middleware:
+    """Return the middleware that traces a request from its head to the end of its answer."""
     tracer = tracers.get_tracer(SERVICE)
     propagator = TraceContextTextMapPropagator()
 
-    async def trace(exchange: Exchange, answering: Answering) -> web.StreamResponse:
-        context = propagator.extract(exchange.request.headers) if _is_trusted(exchange) else Context()
-        with tracer.start_as_current_span(exchange.route.name, context, SpanKind.SERVER) as span:
-            response = await answering(exchange)
-            span.set_attributes(_attributes(exchange, response))
+    async def trace(context: RequestContext, call_next: Next) -> web.StreamResponse:
+        parent = propagator.extract(context.request.headers) if _is_trusted(context) else Context()
+        with tracer.start_as_current_span(context.route.name, parent, SpanKind.SERVER) as span:
+            response = await call_next(context)
+            span.set_attributes(_attributes(context, response))
             if response.status >= SERVER_FAULT:
                 span.set_status(Status(StatusCode.ERROR))
             return response
@@ -60,18 +60,18 @@ def tracing(tracers: TracerProvider) -> Around:
     return trace
 
 
-def _is_trusted(exchange: Exchange) -> bool:
-    peer = parse_address(exchange.request.remote or "")
-    return peer is not None and contains(exchange.sharing.trusted_proxies, peer)
+def _is_trusted(context: RequestContext) -> bool:
+    peer = parse_address(context.request.remote or "")
+    return peer is not None and contains(context.state.trusted_proxies, peer)
 
 
-def _attributes(exchange: Exchange, response: web.StreamResponse) -> Mapping[str, Any]:
+def _attributes(context: RequestContext, response: web.StreamResponse) -> Mapping[str, Any]:
     found: dict[str, Any] = {
-        "http.request.method": exchange.request.method,
+        "http.request.method": context.request.method,
         "http.response.status_code": response.status,
-        "delta_sharing.request_id": exchange.id,
-        "delta_sharing.recipient": exchange.asking.name if exchange.asking else None,
-        **{f"delta_sharing.{name}": exchange.names.get(name) for name in NAMES},
-        **{f"delta_sharing.{name}": value for name, value in exchange.facts.items()},
+        "delta_sharing.request_id": context.id,
+        "delta_sharing.recipient": context.recipient.name if context.recipient else None,
+        **{f"delta_sharing.{name}": context.names.get(name) for name in NAMES},
+        **{f"delta_sharing.{name}": value for name, value in context.record.known().items()},
     }
     return {key: value for key, value in found.items() if value is not None}

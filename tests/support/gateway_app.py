@@ -12,7 +12,7 @@ from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 from gateway.access.authentication import token_hash
 from gateway.app import create_app
 from gateway.config import Config, loads
-from gateway.web.pipeline import Door
+from gateway.web.pipeline import RequestPipeline
 
 TOKENS = {name: f"token-of-{name}" for name in ("alice", "bob", "nobody")}
 TOKEN_KEYS = "  tokenKeys: [{id: k1, secret: a secret for the tests}]\n"
@@ -32,14 +32,14 @@ class Clock:
 class Served(RawTestServer):
     """A door on a socket."""
 
-    def __init__(self, door: Door, **options: Any) -> None:
-        super().__init__(door, **options)
-        self.door = door
+    def __init__(self, pipeline: RequestPipeline, **options: Any) -> None:
+        super().__init__(pipeline, **options)
+        self.pipeline = pipeline
 
     async def close(self) -> None:
         """Close the socket, then the tables."""
         await super().close()
-        self.door.sharing.tables.close()
+        self.pipeline.state.tables.close()
 
 
 def recipients(**shares: str) -> str:
@@ -61,8 +61,8 @@ async def serve(
     """Start a gateway on a free port. The caller closes the client."""
     port = unused_port()
     config = loads(f"version: 1\nhost: 127.0.0.1\nport: {port}\n{text}")
-    door = create_app(config, **({"now_ms": clock} if clock else {}), **options)
-    client = TestClient(Served(door, host="127.0.0.1", port=port))
+    pipeline = create_app(config, **({"now_ms": clock} if clock else {}), **options)
+    client = TestClient(Served(pipeline, host="127.0.0.1", port=port))
     await client.start_server()
     return client, config
 

@@ -31,7 +31,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 Ask = Callable[[urllib.request.Request, float], bytes]
 
 
-class NoRole(Exception):
+class CredentialsUnavailable(Exception):
     """A role that is not lent. `lasting`: asking again will not help, as nothing lends one here."""
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
@@ -79,7 +79,7 @@ def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Cr
     def element(name: str) -> str:
         found = re.search(rb"<%s>([^<]+)</%s>" % (name.encode(), name.encode()), answer)
         if found is None:
-            raise NoRole("the token service did not answer with keys")
+            raise CredentialsUnavailable("the token service did not answer with keys")
         return found.group(1).decode()
 
     return _keys(
@@ -113,7 +113,7 @@ def _instance(environment: Mapping[str, str], ask: Ask) -> S3Credentials:
     headers = {"X-aws-ec2-metadata-token": get("api/token", lifetime, "PUT").decode("ascii", "replace")}
     roles = get("meta-data/iam/security-credentials/", headers).decode("ascii", "replace").split()
     if not roles:
-        raise NoRole("the instance has no role", lasting=True)
+        raise CredentialsUnavailable("the instance has no role", lasting=True)
     return _keys(_json(get(f"meta-data/iam/security-credentials/{roles[0]}", headers), service), "Token")
 
 
@@ -128,15 +128,15 @@ def _answer(
     method: str | None = None,
 ) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise NoRole(f"the address of {service} is no URL")
+        raise CredentialsUnavailable(f"the address of {service} is no URL")
     request = urllib.request.Request(url, data=data, headers=dict(headers or {}), method=method)  # noqa: S310
     try:
         return ask(request, timeout_seconds)
     except urllib.error.HTTPError as refusal:
         with refusal:
-            raise NoRole(f"{service} answers {refusal.code}") from None
+            raise CredentialsUnavailable(f"{service} answers {refusal.code}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NoRole(f"{service} cannot be reached ({type(error).__name__})") from None
+        raise CredentialsUnavailable(f"{service} cannot be reached ({type(error).__name__})") from None
 
 
 def _ask(request: urllib.request.Request, timeout_seconds: float) -> bytes:
@@ -153,7 +153,7 @@ def _json(answer: bytes, service: str) -> Mapping[str, object]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        raise NoRole(f"{service} did not answer with JSON")
+        raise CredentialsUnavailable(f"{service} did not answer with JSON")
     return parsed
 
 
@@ -169,11 +169,11 @@ def _keys(found: Mapping[str, object], token: str) -> S3Credentials:
             expires if expires.tzinfo else expires.replace(tzinfo=UTC),
         )
     except (KeyError, ValueError):
-        raise NoRole("the role's keys are not in the answer") from None
+        raise CredentialsUnavailable("the role's keys are not in the answer") from None
 
 
 def _file(path: str, variable: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
-        raise NoRole(f"the file that {variable} names cannot be read") from None
+        raise CredentialsUnavailable(f"the file that {variable} names cannot be read") from None

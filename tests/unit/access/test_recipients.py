@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.waiting import until
 
 from gateway.access.authentication import token_hash
-from gateway.access.credential_store import POLL_SECONDS, RecipientBook
+from gateway.access.credential_store import POLL_SECONDS, CredentialStore
 from gateway.access.recipient_store import (
     MAX_LIFE_SECONDS,
     DatabaseMissing,
@@ -27,7 +27,7 @@ from gateway.access.recipient_store import (
     RecipientNotFound,
     token_sha256,
 )
-from gateway.access.stored_recipients import StoredReader
+from gateway.access.stored_recipients import RecipientReader
 from gateway.config import loads
 from gateway.config.networks import parse_networks
 from gateway.telemetry.metrics import Metrics
@@ -207,7 +207,7 @@ def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, 
     assert database.show("alice").shares == ("logs", "strasse", "\u00e4rzte")
     record = database.revoke("alice", shares=["\u00e4rzte", "\u00c4rzte", "Stra\u00dfe"])
     assert record.shares == ("logs",)
-    [(recipient, _)] = StoredReader(path).read()
+    [(recipient, _)] = RecipientReader(path).read()
     assert recipient.shares == {"logs"}
     with pytest.raises(RecipientError, match="not granted"):
         database.revoke("alice", shares=["\u00c4RZTE"])
@@ -393,7 +393,7 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_pa
 
 
 def test_another_process_change_is_seen_by_polling_and_our_own_reading_is_not(database, tmp_path):
-    reader = StoredReader(tmp_path / "state" / "recipients.db")
+    reader = RecipientReader(tmp_path / "state" / "recipients.db")
     before = reader.read()
     assert reader.read() is before
     code = (
@@ -427,7 +427,7 @@ class Book:
         self.metrics = Metrics()
         self.clock = clock
         self.tables = []
-        self.book = RecipientBook(path, self.tables.append, self.metrics, clock)
+        self.book = CredentialStore(path, self.tables.append, self.metrics, clock)
         self.tables.append(self.book.table(CONFIG))
 
     def knows(self, token):
@@ -603,7 +603,7 @@ def rotated(path, clock, name):
 def test_what_a_server_reads_in_steps_is_what_the_database_holds(tmp_path_factory, steps):
     clock = Clock()
     path = tmp_path_factory.mktemp("db") / "r.db"
-    database, reader = RecipientDatabase(path, now_ms=clock), StoredReader(path)
+    database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)
     for step, number in steps:
         name = f"{'Rr'[number % 2]}{number}"
         clock.now_ms += 1
@@ -643,7 +643,7 @@ def test_what_a_server_reads_in_steps_is_what_the_database_holds(tmp_path_factor
 def test_ranges_are_split_as_they_grow(clock, tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.access.stored_recipients.RANGE_RECIPIENTS", 3)
     path = tmp_path / "r.db"
-    database, reader = RecipientDatabase(path, now_ms=clock), StoredReader(path)
+    database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)
     for number in range(40):
         database.add(f"r{number * 7919 % 40:02}")
         names = [recipient.name for recipient, _ in reader.read()]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.access.recipient_store import RecipientDatabase, token_sha256
-from gateway.admin.app import Administration, Reloaded, WorkerReload, create_admin_app
+from gateway.admin.app import Administration, ReloadResult, WorkerReload, create_admin_app
 from gateway.admin.openapi import DOCUMENT
 
 NOW_MS = 1_700_000_000_000
@@ -44,7 +44,7 @@ def open_database(tmp_path, told):
 
 
 async def reloaded():
-    return Reloaded(None, [WorkerReload(0, 17, None), WorkerReload(1, 18, "the port cannot change")])
+    return ReloadResult(None, [WorkerReload(0, 17, None), WorkerReload(1, 18, "the port cannot change")])
 
 
 def administration(open_database):

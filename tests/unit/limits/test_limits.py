@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from gateway.config import loads
 from gateway.config.operation import RecipientLimits
-from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission, Exceeded, Excess
+from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission, LimitExceeded, LimitKind
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes, return_memory
 from gateway.limits.recipient import RecipientGate, RecipientGates, TokenBucket, share_of
-from gateway.web.request_limits import Guards
+from gateway.web.request_limits import RequestLimits
 
 
 @asynccontextmanager
@@ -70,9 +70,9 @@ async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_
     gate = RecipientGate(RecipientLimits(requests_per_second=1, burst_requests=2, queue_seconds=0.0), Clock())
     await gate.request()
     await gate.request()
-    with pytest.raises(Exceeded) as refused:
+    with pytest.raises(LimitExceeded) as refused:
         await gate.request()
-    assert refused.value.excess is Excess.REQUESTS
+    assert refused.value.limit is LimitKind.REQUESTS
     assert refused.value.retry_after_seconds == 1
 
 
@@ -93,7 +93,7 @@ async def test_the_queue_of_requests_is_bounded_in_number():
     await gate.request()
     waiting = [asyncio.ensure_future(gate.request()) for _ in range(2)]
     await asyncio.sleep(0)
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         await gate.request()
     for task in waiting:
         task.cancel()
@@ -120,10 +120,10 @@ async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
 async def test_a_stream_that_finds_no_place_in_time_is_refused():
     gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
     async with inside(gate):
-        with pytest.raises(Exceeded) as refused:
+        with pytest.raises(LimitExceeded) as refused:
             async with inside(gate):
                 pytest.fail("let in")
-    assert refused.value.excess is Excess.STREAMS
+    assert refused.value.limit is LimitKind.STREAMS
     async with inside(gate):
         pass
 
@@ -132,15 +132,15 @@ async def test_files_are_paid_after_they_were_signed():
     clock = Clock()
     gate = RecipientGate(RecipientLimits(files_per_minute=60), clock)
     async with inside(gate):
-        gate.signed(63)
-    with pytest.raises(Exceeded) as refused:
+        gate.charge_files(63)
+    with pytest.raises(LimitExceeded) as refused:
         async with inside(gate):
             pytest.fail("let in")
-    assert (refused.value.excess, refused.value.retry_after_seconds) == (Excess.FILES, 3)
+    assert (refused.value.limit, refused.value.retry_after_seconds) == (LimitKind.FILES, 3)
     clock.now += 3
     async with inside(gate):
-        gate.signed(1_000_000)
-    with pytest.raises(Exceeded) as refused:
+        gate.charge_files(1_000_000)
+    with pytest.raises(LimitExceeded) as refused:
         async with inside(gate):
             pytest.fail("let in")
     assert refused.value.retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
@@ -153,7 +153,7 @@ async def test_recipients_do_not_share_their_limits_and_names_ignore_case():
         Clock(),
     )
     await gates.gate("alice").request()
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         await gates.gate("ALICE").request()
     for _ in range(100):
         await gates.gate("bob").request()
@@ -219,12 +219,12 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
     )
     async with inside(gate):
         assert gate.used_bytes == 60
-        with pytest.raises(Exceeded) as refused:
+        with pytest.raises(LimitExceeded) as refused:
             async with inside(gate):
                 pytest.fail("let in")
-        assert refused.value.excess is Excess.MEMORY
+        assert refused.value.limit is LimitKind.MEMORY
     resident[0] = 101
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         async with inside(gate):
             pytest.fail("let in")
     resident[0] = 99
@@ -256,7 +256,7 @@ async def test_under_pressure_what_can_be_had_anew_is_given_back_and_who_waits_g
 
     ended = await asyncio.gather(*(one() for _ in range(5)), return_exceptions=True)
     # As many wait as may; others come again.
-    assert [isinstance(end, Exceeded) for end in ended] == [False] * 3 + [True] * 2
+    assert [isinstance(end, LimitExceeded) for end in ended] == [False] * 3 + [True] * 2
     assert ended[:3] == [200] * 3
     assert relieved == [500, 350]
 
@@ -327,29 +327,29 @@ async def test_a_recipient_that_is_over_its_rate_stays_so_over_a_reload():
     for _ in range(5):
         await gates.gate("alice").request()
     gates.configure(quick, {"Alice": replace(quick, burst_requests=50)})
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         await gates.gate("alice").request()
     clock.now += 2
     for _ in range(2):
         await gates.gate("alice").request()
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         await gates.gate("alice").request()
     # The new rate counts from here on, and the new burst is what may be saved up.
     gates.configure(replace(quick, requests_per_second=10, burst_requests=3), {})
     clock.now += 60
     for _ in range(3):
         await gates.gate("alice").request()
-    with pytest.raises(Exceeded):
+    with pytest.raises(LimitExceeded):
         await gates.gate("alice").request()
 
 
 async def test_files_that_were_signed_stay_charged_over_a_reload():
     gates = RecipientGates(RecipientLimits(files_per_minute=60), {}, Clock())
-    gates.gate("alice").signed(70)
+    gates.gate("alice").charge_files(70)
     gates.configure(RecipientLimits(files_per_minute=120), {})
-    with pytest.raises(Exceeded) as refused:
+    with pytest.raises(LimitExceeded) as refused:
         await gates.gate("alice").enter_stream()
-    assert refused.value.excess is Excess.FILES
+    assert refused.value.limit is LimitKind.FILES
 
 
 @pytest.mark.parametrize("limit", [None, 5])
@@ -357,14 +357,14 @@ async def test_running_streams_count_under_a_limit_that_comes_while_they_run(lim
     gates = RecipientGates(RecipientLimits(concurrent_streams=limit), {}, Clock())
     async with inside(gates.gate("alice")), inside(gates.gate("alice")):
         gates.configure(RecipientLimits(concurrent_streams=2, queue_seconds=0.02), {})
-        with pytest.raises(Exceeded):
+        with pytest.raises(LimitExceeded):
             await gates.gate("alice").enter_stream()
         gates.configure(RecipientLimits(concurrent_streams=3, queue_seconds=0.02), {})
         async with inside(gates.gate("alice")):
             pass
     gates.configure(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), {})
     async with inside(gates.gate("alice")):
-        with pytest.raises(Exceeded):
+        with pytest.raises(LimitExceeded):
             await gates.gate("alice").enter_stream()
 
 
@@ -385,11 +385,11 @@ async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
         assert gate.used_bytes == 60
         async with inside(gate):
             assert gate.used_bytes == 90
-            with pytest.raises(Exceeded):
+            with pytest.raises(LimitExceeded):
                 await gate.enter_stream()
             gate.configure(50, stream_bytes=200, queue_length=4, queue_seconds=0.02)
         assert gate.used_bytes == 60
-        with pytest.raises(Exceeded):
+        with pytest.raises(LimitExceeded):
             await gate.enter_stream()
     assert gate.used_bytes == 0
     async with inside(gate):
@@ -398,10 +398,10 @@ async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
 
 
 def test_a_configuration_that_is_taken_keeps_the_gates():
-    before = Guards.of(loads("version: 1\ngateway: {anonymous: true}"))
+    before = RequestLimits.of(loads("version: 1\ngateway: {anonymous: true}"))
     limits = "{memoryBytes: 100000000, bodySeconds: 7, recipient: {concurrentStreams: 4}}"
-    after = Guards.of(
-        loads(f"version: 1\ngateway: {{anonymous: true, limits: {limits}}}"), workers=2, before=before
+    after = RequestLimits.of(
+        loads(f"version: 1\ngateway: {{anonymous: true, limits: {limits}}}"), workers=2, previous=before
     )
     assert (after.recipients, after.memory) == (before.recipients, before.memory)
     assert (after.memory.limit_bytes, after.body_seconds) == (50_000_000, 7)

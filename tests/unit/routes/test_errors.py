@@ -23,7 +23,7 @@ from tables.small_tables import (
 from gateway import _native
 from gateway.errors import GatewayError
 from gateway.protocol.capabilities import CAPABILITIES_HEADER
-from gateway.web.error_response import STATUS_OF, answer
+from gateway.web.error_response import STATUS_OF, error_answer
 
 Client = TestClient[Any, Any]
 
@@ -417,7 +417,7 @@ async def test_a_table_that_vanishes_while_it_is_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [kind for kind in STATUS_OF if issubclass(kind, GatewayError)])
 def test_every_error_of_ours_has_an_answer(error: type[Exception]) -> None:
-    said = answer(error("page") if error.__name__ == "InvalidToken" else error("text"), "id")
+    said = error_answer(error("page") if error.__name__ == "InvalidToken" else error("text"), "id")
     assert (said.status, said.error_code) == STATUS_OF[error]
     assert said.message == "text"
 
@@ -432,7 +432,7 @@ def test_every_native_error_is_in_the_table() -> None:
 
 
 def test_a_defect_is_told_by_its_request_id_alone(caplog: pytest.LogCaptureFixture) -> None:
-    said = answer(ValueError(SECRET_PLACE), "the-id")
+    said = error_answer(ValueError(SECRET_PLACE), "the-id")
     assert (said.status, said.error_code) == (500, "INTERNAL_ERROR")
     assert SECRET_PLACE not in said.message
     assert "the-id" in said.message

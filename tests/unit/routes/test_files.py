@@ -17,7 +17,7 @@ from yarl import URL
 from gateway import _native
 from gateway.access.sealed_tokens import Sealer
 from gateway.config import Config, Secret, TokenKey
-from gateway.routes.files import spelling
+from gateway.tables.local_files import spelling
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +20,8 @@ from gateway import _native
 from gateway.config import loads
 from gateway.protocol.capabilities import Capabilities
 from gateway.routes.table_request import TableRequest
-from gateway.state import Sharing
+from gateway.state import GatewayState
+from gateway.tables.open_table import OpenTable
 
 Client = TestClient[Any, Any]
 
@@ -255,36 +256,38 @@ def test_a_count_of_files_ends_at_its_deadline_and_where_nobody_waits_for_it(roo
 
 
 async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(root: Path) -> None:
-    sharing = Sharing.of(loads(f"version: 1\n{configuration(root)}"))
+    state = GatewayState.of(loads(f"version: 1\n{configuration(root)}"))
     loop = asyncio.get_running_loop()
     begun, stopped = asyncio.Event(), asyncio.Event()
 
-    def count_for_ever(asked: TableRequest) -> None:
+    def count_for_ever(_opened: OpenTable, stop: _native.Stop) -> None:
         try:
             while True:
-                uncounted(root).totals(asked.stop)
+                uncounted(root).totals(stop)
                 loop.call_soon_threadsafe(begun.set)
         except _native.Cancelled:
             loop.call_soon_threadsafe(stopped.set)
 
-    table = next(iter(sharing.catalog.tables()))
-    asked = TableRequest(
-        exchange=cast("Any", None),
-        sharing=sharing,
+    table = next(iter(state.catalog.tables()))
+    stop = _native.Stop()
+    request = TableRequest(
+        state=state,
         recipient="alice",
         table=table,
-        opened=sharing.tables.open(table),
+        opened=state.tables.open(table),
         capabilities_text=None,
         capabilities=Capabilities.parse(None),
         file_id_scheme=None,
-        stop=_native.Stop(),
+        accepted_codings="",
+        remote=None,
+        stop=stop,
     )
-    request = asyncio.create_task(asked.reading(count_for_ever))
+    reading = asyncio.create_task(request.read(count_for_ever, stop))
     async with asyncio.timeout(30):
         await begun.wait()
-        request.cancel()
+        reading.cancel()
         await stopped.wait()
-    sharing.tables.close()
+    state.tables.close()
 
 
 async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, clock: Clock) -> None:
@@ -426,8 +429,8 @@ async def test_a_token_opens_no_version_and_no_history_that_is_shared_no_longer(
             [schema] = shared.schemas
             tables = (replace(schema.tables[0], **changes), *schema.tables[1:])
             changed = replace(config, shares=(replace(shared, schemas=(replace(schema, tables=tables),)),))
-            door = client.server.door
-            door.sharing = Sharing.of(changed, now_ms=clock, before=door.sharing)
+            pipeline = client.server.pipeline
+            pipeline.state = GatewayState.of(changed, now_ms=clock, previous=pipeline.state)
 
         share(start_version=VERSIONS - 1)
         for body in (refresh, next_latest, next_travelled):
@@ -457,8 +460,8 @@ async def test_a_refresh_token_of_a_recipient_whose_grant_ended_opens_nothing(
         _, first = await query(client, {"includeRefreshToken": True})
         recipients = tuple(replace(entry, shares=()) for entry in config.gateway.recipients)
         changed = replace(config, gateway=replace(config.gateway, recipients=recipients))
-        door = client.server.door
-        door.sharing = Sharing.of(changed, now_ms=clock, before=door.sharing)
+        pipeline = client.server.pipeline
+        pipeline.state = GatewayState.of(changed, now_ms=clock, previous=pipeline.state)
         response = await client.post(
             f"{TABLE}/query", json={"refreshToken": end(first)["refreshToken"]}, headers=bearer()
         )

@@ -25,9 +25,9 @@ from gateway.access.authentication import token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.reference import keys
-from gateway.server.process import NeedsRestart, accepted
-from gateway.server.process import Served as Process
-from gateway.server.worker_secrets import Handed
+from gateway.server.process import RestartRequired, accepted
+from gateway.server.process import ServerProcess as Process
+from gateway.server.worker_secrets import WorkerSecrets
 
 CONFIGURATION = ROOT / "docs/configuration.md"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
@@ -44,8 +44,8 @@ class Live:
         self.kept: dict[str, Any] = {}
         self.write()
         config = load(file)
-        self.process = Process(file, config, Handed.made(config), workers=1, now_ms=clock)
-        self.client: TestClient[Any, Any] = TestClient(Served(self.process.door))
+        self.process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=clock)
+        self.client: TestClient[Any, Any] = TestClient(Served(self.process.pipeline))
 
     def write(self) -> None:
         self.file.write_text(yaml.safe_dump(self.settings))
@@ -57,12 +57,12 @@ class Live:
         return await self.process.reloader.reload()
 
     @property
-    def sharing(self) -> Any:
-        return self.process.door.sharing
+    def state(self) -> Any:
+        return self.process.pipeline.state
 
     @property
-    def guards(self) -> Any:
-        return self.process.door.guards
+    def limits(self) -> Any:
+        return self.process.pipeline.limits
 
     async def answer(self, method: str, path: str, **options: Any) -> Any:
         options = {"headers": bearer()} | options
@@ -121,9 +121,9 @@ def base(tables: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def living(file: Path, settings: dict[str, Any]) -> AsyncIterator[Live]:
+async def lifespan(file: Path, settings: dict[str, Any]) -> AsyncIterator[Live]:
     live = Live(file, settings, Clock(FIRST_MS + 86_400_000))
-    async with live.process.living():
+    async with live.process.lifespan():
         await live.client.start_server()
         try:
             yield live
@@ -146,7 +146,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def live(tmp_path: Path, tables: Path) -> AsyncIterator[Live]:
-    async with living(tmp_path / "gateway.yaml", base(tables)) as started:
+    async with lifespan(tmp_path / "gateway.yaml", base(tables)) as started:
         yield started
 
 
@@ -239,13 +239,13 @@ async def host_of_a_url(live: Live) -> Any:
 
 
 async def name_of_the_reader(live: Live) -> Any:
-    found = live.sharing.credentials.find(token_hash(TOKENS["alice"]), now_ms=live.clock.now_ms)
+    found = live.state.credentials.find(token_hash(TOKENS["alice"]), now_ms=live.clock.now_ms)
     return found.recipient.name
 
 
 async def limits_of_alice(live: Live) -> Any:
     await live.status()
-    return live.guards.recipients.gate("alice")._limits
+    return live.limits.recipients.gate("alice")._limits
 
 
 def limit(name: str) -> Seen:
@@ -261,7 +261,7 @@ async def status_of_a_quick_second_request(live: Live) -> Any:
 
 
 async def statuses_of_requests_while_a_stream_runs(live: Live) -> Any:
-    gate = live.guards.recipients.gate("alice")
+    gate = live.limits.recipients.gate("alice")
     await gate.enter_stream()
     try:
         return (await live.query())[0]
@@ -270,14 +270,14 @@ async def statuses_of_requests_while_a_stream_runs(live: Live) -> Any:
 
 
 async def bytes_of_a_stream(live: Live) -> Any:
-    taken: int = await live.guards.memory.enter_stream()
-    live.guards.memory.leave_stream(taken)
+    taken: int = await live.limits.memory.enter_stream()
+    live.limits.memory.leave_stream(taken)
     return taken
 
 
 def guard(path: str) -> Seen:
     async def seen(live: Live) -> Any:
-        found: Any = live.guards
+        found: Any = live.limits
         for name in path.split("."):
             found = getattr(found, name)
         return found
@@ -287,7 +287,7 @@ def guard(path: str) -> Seen:
 
 def calls(path: str) -> Seen:
     async def seen(live: Live) -> Any:
-        found: Any = live.sharing.tables.storages.calls(Location("file", "", str(live.file.parent)))
+        found: Any = live.state.tables.storages.calls(Location("file", "", str(live.file.parent)))
         for name in path.split("."):
             found = getattr(found, name)
         return found
@@ -296,14 +296,14 @@ def calls(path: str) -> Seen:
 
 
 async def staleness(live: Live) -> Any:
-    table = next(iter(live.sharing.catalog.tables()))
-    return live.sharing.tables.open(table).max_staleness_ms
+    table = next(iter(live.state.catalog.tables()))
+    return live.state.tables.open(table).max_staleness_ms
 
 
 async def is_kept_for_a_failing_storage(live: Live) -> Any:
     await live.query()
-    table = next(iter(live.sharing.catalog.tables()))
-    return live.sharing.tables._kept(live.sharing.tables.open(table)) is not None
+    table = next(iter(live.state.catalog.tables()))
+    return live.state.tables._cached(live.state.tables.open(table)) is not None
 
 
 GZIP = {"Accept-Encoding": "gzip"}
@@ -433,7 +433,7 @@ async def test_a_changed_key_takes_effect_from_the_next_request(
     if key == "gateway.allowedRoots":
         settings["shares"][0]["schemas"][0]["tables"][0]["location"] = str(tables / "clone")
     put(settings, key, located(key, row.before, tables))
-    async with living(tmp_path / "gateway.yaml", settings) as live:
+    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
         before = await row.seen(live)
         assert await live.change(key, located(key, row.after, tables)) is None
         assert (before, await row.seen(live)) == row.expected
@@ -445,7 +445,7 @@ async def is_read(live: Live) -> Any:
 
 def signing(path: str) -> Seen:
     async def seen(live: Live) -> Any:
-        found: Any = live.sharing.tables.storages.store(Location.parse(DEEP[1] + "/t")).keys.fresh()
+        found: Any = live.state.tables.storages.store(Location.parse(DEEP[1] + "/t")).keys.fresh()
         value = getattr(found, path)
         return getattr(value, "reveal", lambda: value)() if value is not None else None
 
@@ -462,7 +462,7 @@ async def region_of_a_url(live: Live) -> Any:
 async def native_storage(live: Live) -> Any:
     """The number of native storages that were made for the bucket so far."""
     made = live.kept.setdefault("natives", [])
-    native = live.sharing.tables.storages.store(Location.parse(DEEP[1] + "/t")).native
+    native = live.state.tables.storages.store(Location.parse(DEEP[1] + "/t")).native
     if not any(native is one for one in made):
         made.append(native)
     return len(made)
@@ -506,7 +506,7 @@ async def test_a_changed_storage_takes_effect_from_the_next_request(
     if key == "pathStyle":
         entry["endpoint"] = versitygw.endpoint.replace("127.0.0.1", "localhost")
     put(settings, f"gateway.storages[].{key}", before)
-    async with living(tmp_path / "gateway.yaml", settings) as live:
+    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
         seen = [await row.seen(live)]
         assert await live.change(f"gateway.storages[].{key}", after) is None
         seen.append(await row.seen(live))
@@ -566,7 +566,7 @@ def test_a_key_that_needs_a_restart_refuses_the_reload_by_its_name(
         file.write_text(yaml.safe_dump(settings))
         configs.append(load(file))
     assert EFFECTS[section] is Effect.RESTART
-    with pytest.raises(NeedsRestart, match=f"^{re.escape(section)}: a change of this needs a restart$"):
+    with pytest.raises(RestartRequired, match=f"^{re.escape(section)}: a change of this needs a restart$"):
         accepted(file, configs[0])
     assert accepted(file, configs[1]) == configs[1]
 
@@ -594,7 +594,7 @@ async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
 ) -> None:
     settings = base(tables)
     put(settings, RECIPIENT, {"requestsPerSecond": 0.01, "burstRequests": 3, "queueSeconds": 0})
-    async with living(tmp_path / "gateway.yaml", settings) as live:
+    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
         assert [await live.status() for _ in range(4)] == [200, 200, 200, 429]
         for number in range(3):
             assert await live.change("preSignedUrlTimeoutSeconds", 1000 + number) is None

@@ -26,7 +26,7 @@ slot = Slot.of_environment(os.environ)
 
 async def who(request):
     return web.json_response(
-        {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.handed.decode()}
+        {"index": slot.index, "count": slot.count, "pid": os.getpid(), "handed": slot.secrets.decode()}
     )
 
 async def slow(request):
@@ -66,7 +66,7 @@ async def running(count=2, code=SERVER):
         [sys.executable, "-P", "-c", code],
         listeners,
         environment=dict(os.environ),
-        handed=HANDED.encode,
+        secrets=HANDED.encode,
         on_restart=restarted.append,
     )
     await supervisor.start()

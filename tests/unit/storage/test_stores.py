@@ -15,12 +15,13 @@ import pytest
 from gateway import _native
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Secret, loads
-from gateway.state import Sharing
+from gateway.protocol.queries import TimeTravel
+from gateway.state import GatewayState
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.roles import NoRole, role_of
-from gateway.storage.refreshing_credentials import Keys
+from gateway.storage.aws.roles import CredentialsUnavailable, role_of
+from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.registry import renew
-from gateway.tables.open_table import Moment, OpenTable
+from gateway.tables.open_table import OpenTable
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +39,7 @@ class Lender:
     def ask(self) -> S3Credentials:
         self.asked += 1
         if not self.lends:
-            raise NoRole("the service is away", lasting=self.lasting)
+            raise CredentialsUnavailable("the service is away", lasting=self.lasting)
         expires = datetime.fromtimestamp(self.now_seconds + HOUR, UTC)
         return S3Credentials(Secret(f"key-{self.asked}"), Secret("s"), Secret("t"), expires)
 
@@ -49,28 +50,32 @@ def lender() -> Lender:
 
 
 @pytest.fixture
-def keys(lender: Lender) -> Keys:
-    return Keys(lender.ask, now_seconds=lambda: lender.now_seconds)
+def keys(lender: Lender) -> RefreshingCredentials:
+    return RefreshingCredentials(lender.ask, now_seconds=lambda: lender.now_seconds)
 
 
-def test_keys_are_asked_for_when_half_of_their_time_is_over(keys: Keys, lender: Lender) -> None:
-    assert not keys.are_fresh
+def test_keys_are_asked_for_when_half_of_their_time_is_over(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
+    assert not keys.is_valid
     first = keys.fresh()
     lender.now_seconds += HOUR / 2 - 1
-    assert keys.are_fresh
+    assert keys.is_valid
     assert keys.fresh() is first
     lender.now_seconds += 2
-    assert not keys.are_fresh
+    assert not keys.is_valid
     assert keys.fresh().access_key_id == Secret("key-2")
     assert lender.asked == 2
 
 
-def test_keys_that_cannot_be_renewed_are_used_until_they_end(keys: Keys, lender: Lender) -> None:
+def test_keys_that_cannot_be_renewed_are_used_until_they_end(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
     first = keys.fresh()
     lender.lends = False
     lender.now_seconds += HOUR / 2 + 1
     assert keys.fresh() is first
-    assert keys.are_fresh, "the service is not asked again by every request"
+    assert keys.is_valid, "the service is not asked again by every request"
     lender.now_seconds += HOUR / 2
     with pytest.raises(_native.StorageUnavailable) as refused:
         keys.fresh()
@@ -84,13 +89,17 @@ def test_keys_that_cannot_be_renewed_are_used_until_they_end(keys: Keys, lender:
     assert keys.fresh() is not first
 
 
-def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(keys: Keys, lender: Lender) -> None:
+def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
     lender.lends, lender.lasting = False, True
     with pytest.raises(_native.StorageDenied):
         keys.fresh()
 
 
-def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(keys: Keys, lender: Lender) -> None:
+def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
     first = keys.fresh()
     lender.now_seconds -= 10 * HOUR
     assert keys.fresh() is first
@@ -106,14 +115,14 @@ def test_keys_that_have_ended_are_asked_for_at_a_calm_pace(lender: Lender) -> No
         lender.asked += 1
         return ended
 
-    keys = Keys(ask, now_seconds=lambda: lender.now_seconds)
+    keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
     for _ in range(10):
         assert keys.fresh() is ended
         lender.now_seconds += 1
     assert lender.asked == 2
 
 
-def test_many_threads_ask_once(keys: Keys, lender: Lender) -> None:
+def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> None:
     gate, found = threading.Barrier(16), []
 
     def ask() -> None:
@@ -241,7 +250,7 @@ def test_a_role_that_is_refused_says_by_whom_and_nothing_of_the_answer(
 ) -> None:
     role = role_of(environments[kind] | change, "us-east-1")
     assert role is not None
-    with pytest.raises(NoRole, match=reason) as refused:
+    with pytest.raises(CredentialsUnavailable, match=reason) as refused:
         role.assume()
     assert "lent" not in str(refused.value)
 
@@ -250,8 +259,8 @@ def test_the_instance_is_not_asked_where_that_is_switched_off() -> None:
     assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None
 
 
-def sharing_of(text: str, before: Sharing | None = None) -> Sharing:
-    return Sharing.of(loads(f"version: 1\n{text}"), before=before)
+def sharing_of(text: str, before: GatewayState | None = None) -> GatewayState:
+    return GatewayState.of(loads(f"version: 1\n{text}"), previous=before)
 
 
 def configuration(storage: str, tables: str = "t") -> str:
@@ -264,9 +273,9 @@ def configuration(storage: str, tables: str = "t") -> str:
     )
 
 
-def native_table(sharing: Sharing) -> _native.Table:
-    (table,) = sharing.catalog.tables()
-    return sharing.tables.open(table).table
+def native_table(state: GatewayState) -> _native.Table:
+    (table,) = state.catalog.tables()
+    return state.tables.open(table).table
 
 
 STORAGE = "endpoint: 'http://127.0.0.1:1', pathStyle: true, accessKeyId: a, secretAccessKey: b"
@@ -286,15 +295,15 @@ STORAGE = "endpoint: 'http://127.0.0.1:1', pathStyle: true, accessKeyId: a, secr
 def test_a_reload_keeps_tables_that_are_read_as_before(change: tuple[str, str], is_kept: bool) -> None:
     first = sharing_of(configuration(STORAGE))
     known = native_table(first)
-    after = sharing_of(configuration(STORAGE.replace(*change)), before=first)
+    after = sharing_of(configuration(STORAGE.replace(*change)), previous=first)
     assert (native_table(after) is known) == is_kept
 
 
 def test_a_table_that_is_shared_no_more_is_let_go() -> None:
     first = sharing_of(configuration(STORAGE))
     known = native_table(first)
-    without = sharing_of(configuration(STORAGE, tables=""), before=first)
-    assert native_table(sharing_of(configuration(STORAGE), before=without)) is not known
+    without = sharing_of(configuration(STORAGE, tables=""), previous=first)
+    assert native_table(sharing_of(configuration(STORAGE), previous=without)) is not known
 
 
 def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
@@ -302,12 +311,12 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     lasting = sharing_of(configuration(STORAGE))
     (table,) = lasting.catalog.tables()
     opened = lasting.tables.open(table)
-    assert not opened.access.is_fresh
+    assert not opened.access.is_valid
     signers = opened.signers
-    assert opened.access.is_fresh
+    assert opened.access.is_valid
     assert opened.signers is signers
     ending = sharing_of(
-        configuration(f"{STORAGE}, sessionToken: t, sessionExpires: '{soon}'"), before=lasting
+        configuration(f"{STORAGE}, sessionToken: t, sessionExpires: '{soon}'"), previous=lasting
     )
     again = ending.tables.open(table)
     assert again.table is opened.table
@@ -323,11 +332,9 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
 
 def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -> None:
     keyed = sharing_of("gateway: {anonymous: true, tokenKeys: [{id: a, secret: a secret for the tests}]}\n")
-    keyless = sharing_of("gateway: {anonymous: true}\n", before=keyed)
-    again = sharing_of("gateway: {anonymous: true}\n", before=keyless)
-    old, made = (
-        sharing.sealer.seal("list", "alice", {"n": 1}, expires_ms=2000) for sharing in (keyed, keyless)
-    )
+    keyless = sharing_of("gateway: {anonymous: true}\n", previous=keyed)
+    again = sharing_of("gateway: {anonymous: true}\n", previous=keyless)
+    old, made = (state.sealer.seal("list", "alice", {"n": 1}, expires_ms=2000) for state in (keyed, keyless))
     with pytest.raises(InvalidToken):
         keyless.sealer.open("list", "alice", old, now_ms=1000)
     assert again.sealer.open("list", "alice", made, now_ms=1000) == {"n": 1}
@@ -339,9 +346,9 @@ async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
         "historyShared: true}]}]}]\n"
         "gateway: {anonymous: true, storageFaults: {staleSeconds: 60, failures: 1000}}\n"
     )
-    sharing = sharing_of(text)
-    tables = sharing.tables
-    (table,) = sharing.catalog.tables()
+    state = sharing_of(text)
+    tables = state.tables
+    (table,) = state.catalog.tables()
 
     async def stale(call: Callable[[OpenTable], object]) -> object:
         def of_a_storage_that_is_down(opened: OpenTable) -> object:
@@ -372,7 +379,7 @@ async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
         await is_refused(lambda opened: opened.pinned(identity="another"))
         await is_refused(lambda opened: opened.given(version - 1))
         await is_refused(lambda opened: opened.version_at_or_after(1))
-        start, end = Moment(version=0), Moment()
+        start, end = TimeTravel(version=0), TimeTravel()
         await is_refused(lambda opened: opened.changes(start=start, end=end, change_data_feed=True))
         await is_refused(lambda opened: opened.native)
     finally:

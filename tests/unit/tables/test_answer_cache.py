@@ -15,7 +15,8 @@ from support.gateway_app import PREFIX, Clock, bearer, recipients, serve
 from tables.large_logs import make_log
 
 from gateway.routes import query
-from gateway.tables.answer_cache import MAX_ANSWER_BYTES, MAX_ANSWERS, Repeated, Repeats
+from gateway.tables.answer_cache import MAX_ANSWER_BYTES, MAX_ANSWERS, AnswerCache, CachedAnswer
+from gateway.telemetry.request_record import RequestRecord
 
 Client = TestClient[Any, Any]
 NOW_MS = 1_750_000_000_250
@@ -23,27 +24,27 @@ ADDS = 20
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;readerfeatures=deletionvectors"}
 
 
-def answer(body: bytes = b"{}") -> Repeated:
-    return Repeated(body, "", {})
+def answer(body: bytes = b"{}") -> CachedAnswer:
+    return CachedAnswer(body, "", RequestRecord())
 
 
 def test_an_answer_lasts_as_long_as_its_second() -> None:
-    repeats, kept = Repeats(), answer()
-    repeats.keep("q", kept, now_ms=1000)
-    assert repeats.find("q", now_ms=1999) is kept
-    assert repeats.find("other", now_ms=1999) is None
-    assert repeats.find("q", now_ms=2000) is None
-    assert repeats.find("q", now_ms=999) is None
-    repeats.keep("other", answer(), now_ms=2000)
-    assert repeats.find("q", now_ms=1000) is None
+    answer_cache, kept = AnswerCache(), answer()
+    answer_cache.keep("q", kept, now_ms=1000)
+    assert answer_cache.find("q", now_ms=1999) is kept
+    assert answer_cache.find("other", now_ms=1999) is None
+    assert answer_cache.find("q", now_ms=2000) is None
+    assert answer_cache.find("q", now_ms=999) is None
+    answer_cache.keep("other", answer(), now_ms=2000)
+    assert answer_cache.find("q", now_ms=1000) is None
 
 
 def test_what_is_held_is_bounded_in_number_and_size() -> None:
-    repeats = Repeats()
-    repeats.keep("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
+    answer_cache = AnswerCache()
+    answer_cache.keep("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
     for number in range(MAX_ANSWERS + 1):
-        repeats.keep(number, answer(), now_ms=0)
-    found = [repeats.find(question, now_ms=0) for question in ["large", *range(MAX_ANSWERS + 1)]]
+        answer_cache.keep(number, answer(), now_ms=0)
+    found = [answer_cache.find(question, now_ms=0) for question in ["large", *range(MAX_ANSWERS + 1)]]
     assert [kept is not None for kept in found] == [False, *[True] * MAX_ANSWERS, False]
 
 
@@ -70,7 +71,7 @@ async def client(tmp_path: Path, clock: Clock) -> AsyncIterator[Client]:
 async def until_in_memory(client: Client) -> None:
     """The columns of a table are kept by its first answer, a moment after it."""
     end = time.monotonic() + 10
-    while not client.server.door.sharing.repeats._answers:  # type: ignore[attr-defined]
+    while not client.server.pipeline.state.answer_cache._answers:  # type: ignore[attr-defined]
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
         await ask(client)
@@ -90,13 +91,13 @@ async def ask(
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every answer that is made anew."""
     calls: list[int] = []
-    make = query.answer_snapshot
+    make = query.start_snapshot
 
     def counted(*arguments: Any) -> Any:
         calls.append(1)
         return make(*arguments)
 
-    monkeypatch.setattr(query, "answer_snapshot", counted)
+    monkeypatch.setattr(query, "start_snapshot", counted)
     return calls
 
 
@@ -149,11 +150,13 @@ async def test_tokens_are_one_recipients_and_never_repeated(
 
 
 async def test_an_answer_that_is_coded_for_some_is_made_for_each(client: Client, made: list[int]) -> None:
-    door = client.server.door  # type: ignore[attr-defined]
-    config = door.sharing.config
+    pipeline = client.server.pipeline  # type: ignore[attr-defined]
+    config = pipeline.state.config
     compression = replace(config.gateway.compression, minimum_files=ADDS)
     gateway = replace(config.gateway, compression=compression)
-    door.sharing = replace(door.sharing, config=replace(config, gateway=gateway), repeats=Repeats())
+    pipeline.state = replace(
+        pipeline.state, config=replace(config, gateway=gateway), answer_cache=AnswerCache()
+    )
     path = f"{PREFIX}/shares/s/schemas/d/tables/t/query"
     for _ in range(2):
         plain = await ask(client)

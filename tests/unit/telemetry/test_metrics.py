@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from run import ROOT
 
-from gateway.limits.admission import Excess
+from gateway.limits.admission import LimitKind
 from gateway.limits.process_memory import resident_bytes
 from gateway.telemetry.metrics import (
     EXCESSES,
@@ -87,7 +87,7 @@ def test_what_alerts_watch_for_an_increase_is_there_from_the_start():
     for outcome in ("accepted", "refused"):
         assert page["delta_gateway_config_reloads_total", (("outcome", outcome),)] == 0
     assert page["delta_gateway_admin_auth_failures_total", ()] == 0
-    assert tuple(Excess) == EXCESSES
+    assert tuple(LimitKind) == EXCESSES
 
 
 def test_names_and_help_follow_the_rules_of_prometheus():

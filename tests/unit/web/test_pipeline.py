@@ -19,7 +19,7 @@ from gateway.access.catalog import Catalog
 from gateway.app import routes
 from gateway.errors import MethodNotAllowed, NoSuchPath
 from gateway.telemetry.audit import AuditLog
-from gateway.web.context import Exchange, Route
+from gateway.web.context import RequestContext, Route
 from gateway.web.response import WholeResponse
 from gateway.web.router import Router
 
@@ -84,7 +84,7 @@ async def test_a_method_that_a_path_does_not_answer_names_those_that_it_does() -
 def test_whatever_the_path_there_is_one_answer(segments: list[str], method: str) -> None:
     path = "/".join([SHARES, *segments])
     found = ROUTER.find(method, path)
-    assert found.route.is_open or found.route.path.count("/") == path.count("/")
+    assert found.route.is_public or found.route.path.count("/") == path.count("/")
 
 
 @pytest.mark.parametrize("value", ["a\r\nSet-Cookie: b", "a\nb", "a\rb", "a\0"])
@@ -206,16 +206,16 @@ async def test_who_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
     assert received.count(b"HTTP/1.1 200") < times
 
 
-async def half_an_answer(exchange: Exchange) -> web.StreamResponse:
+async def half_an_answer(context: RequestContext) -> web.StreamResponse:
     response = web.StreamResponse()
-    await response.prepare(exchange.request)
+    await response.prepare(context.request)
     await response.write(b"half of it\n")
     raise ValueError("a defect")
 
 
 async def test_what_fails_amid_an_answer_is_cut_and_not_followed_by_another(client: Client) -> None:
-    door = client.server.door  # type: ignore[attr-defined]
-    door._router = Router([Route("GET", "/half", half_an_answer, is_open=True)])
+    pipeline = client.server.pipeline  # type: ignore[attr-defined]
+    pipeline._router = Router([Route("GET", "/half", half_an_answer, is_public=True)])
     received = await raw(client, b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")
     assert received.startswith(b"HTTP/1.1 200 OK\r\n")
     assert received.endswith(b"\r\n\r\nb\r\nhalf of it\n\r\n")

@@ -20,7 +20,7 @@ from support.waiting import until
 from tables.large_logs import make_log
 
 from gateway.config import Compression, Config
-from gateway.state import Sharing
+from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.web.content_coding import content_coding
 
@@ -306,11 +306,11 @@ async def test_a_running_stream_ends_with_the_next_chunk_once_its_token_expires(
 async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
     granted: Client, change: str, with_end: bool
 ) -> None:
-    door = granted.server.door
+    pipeline = granted.server.pipeline
     sent = bearer() | {"Accept-Encoding": "identity"} | (ENDING if with_end else {})
     response = await granted.post(f"{TABLE}/whole/query", headers=sent)
     received = await response.content.readany()
-    door.sharing = Sharing.of(changed(door.sharing.config, change), before=door.sharing)
+    pipeline.state = GatewayState.of(changed(pipeline.state.config, change), previous=pipeline.state)
     cut = False
     try:
         received += await response.content.read()

@@ -17,12 +17,12 @@ import gateway
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 from gateway.config import Tracing, loads
-from gateway.state import Sharing, epoch_ms
+from gateway.state import GatewayState, epoch_ms
 from gateway.telemetry.metrics import Metrics
 from gateway.web.context import Route
-from gateway.web.pipeline import Door
-from gateway.web.recorder import Watch
-from gateway.web.request_limits import Guards
+from gateway.web.pipeline import RequestPipeline
+from gateway.web.recorder import RequestRecorder
+from gateway.web.request_limits import RequestLimits
 from gateway.web.response import WholeResponse
 from gateway.web.router import Router
 from gateway.web.tracing import provider, tracing
@@ -36,8 +36,8 @@ async def traced(request):
     exporter = InMemorySpanExporter()
     tracers = provider(Tracing("http://collector.test", sample_ratio=sample_ratio), exporter)
 
-    async def get_share(exchange):
-        if exchange.names["share"] == "broken":
+    async def get_share(context):
+        if context.names["share"] == "broken":
             raise RuntimeError("no")
         return WholeResponse(b"ok")
 
@@ -45,14 +45,14 @@ async def traced(request):
         "version: 1\nhost: 127.0.0.1\nport: 80\nshares: []\n"
         f"gateway: {{anonymous: true, trustedProxies: {trusted}}}\n"
     )
-    door = Door(
-        Router([Route("GET", "/shares/{share}", get_share, is_open=True)]),
-        Sharing.of(config),
-        Guards.of(config),
-        Watch(Metrics(), None, epoch_ms),
-        around=tracing(tracers),
+    pipeline = RequestPipeline(
+        Router([Route("GET", "/shares/{share}", get_share, is_public=True)]),
+        GatewayState.of(config),
+        RequestLimits.of(config),
+        RequestRecorder(Metrics(), None, epoch_ms),
+        middleware=tracing(tracers),
     )
-    client = TestClient(Served(door))
+    client = TestClient(Served(pipeline))
     await client.start_server()
 
     def spans():

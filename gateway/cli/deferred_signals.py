@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
-class HeldSignals:
+class DeferredSignals:
     """The two signals that ask a command to end. Not for nesting."""
 
     def __init__(self) -> None:

@@ -1,0 +1,59 @@
+"""The facts of one request, for its log line, metrics, audit record and quota."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.protocol.capabilities import ResponseFormat
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
+
+    Attributes:
+        table: the full name of the requested table.
+        stale: True when the answer is from a cached snapshot because the storage is down.
+        version, ending_version: of the answer; the latter for a range.
+        format: the response format.
+        files_from: where the files of a snapshot are listed from.
+        ignored_hints: predicates that prune nothing, with the reason; empty when all prune.
+        considered, pruned_by_partition, pruned_by_stats, pruned_by_limit, returned: counts of files.
+        file_bytes: the sizes of the returned files.
+        outcome: why a stream ended early.
+        error_code: of the protocol, for a request that failed.
+
+    """
+
+    table: str | None = None
+    stale: bool | None = None
+    version: int | None = None
+    ending_version: int | None = None
+    format: ResponseFormat | None = None
+    files_from: Literal["memory", "log"] | None = None
+    ignored_hints: Sequence[str] | None = None
+    considered: int | None = None
+    pruned_by_partition: int | None = None
+    pruned_by_stats: int | None = None
+    pruned_by_limit: int | None = None
+    returned: int | None = None
+    file_bytes: int | None = None
+    outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
+    error_code: str | None = None
+
+    def copy(self) -> RequestRecord:
+        """Return an equal record that can be changed."""
+        return RequestRecord(*_values(self))
+
+    def known(self) -> dict[str, Any]:
+        """Return the facts that apply, by name."""
+        return {name: value for name, value in zip(_NAMES, _values(self), strict=True) if value is not None}
+
+
+_NAMES = tuple(field.name for field in fields(RequestRecord))
+_values = attrgetter(*_NAMES)
