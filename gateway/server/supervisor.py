@@ -109,7 +109,7 @@ def without_listening(listener: socket.socket) -> socket.socket:
 def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
     """Bind one socket. The first has the port to itself or fails; the others share it with the first."""
     if not is_first:
-        # Lingering connections of a server that ran alone share their port by the first of these options only.
+        # Lingering connections of an earlier single server share their port by the first option only.
         return _bound(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
     try:
         return _bound(host, port)

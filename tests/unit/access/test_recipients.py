@@ -431,7 +431,8 @@ class Book:
         self.tables.append(self.book.table(CONFIG))
 
     def knows(self, token):
-        return self.tables[-1].find(token_hash(token), now_ms=self.clock())
+        credential = self.tables[-1].find(token_hash(token), now_ms=self.clock())
+        return credential and credential.recipient
 
     @property
     def readable(self):
