@@ -250,10 +250,11 @@ class RecipientDatabase:
         with self._transaction("BEGIN"):
             return self._one(name)
 
-    def history(self, name: str) -> tuple[Change, ...]:
-        """What was done to a recipient, oldest first."""
+    def history(self, name: str | None) -> tuple[Change, ...]:
+        """The changes of a recipient, also of a deleted one, oldest first; None: all changes."""
         rows = self._connection.execute(
-            "SELECT at_ms, actor, action, recipient, detail FROM history WHERE recipient = ? ORDER BY rowid",
+            "SELECT at_ms, actor, action, recipient, detail FROM history"
+            " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY rowid",
             (name,),
         )
         return tuple(
@@ -275,14 +276,14 @@ class RecipientDatabase:
         """A new recipient with its first token.
 
         `allow_absent`: shares may be granted before the configuration has them. `deliver` gets the token
-        before the change counts; when it raises, nothing is changed. `committed` is called when the change
-        counts, before everything that may still fail.
+        before the change counts and after nothing else refuses it; when it raises, nothing is changed.
+        `committed` is called when the change counts, before everything that may still fail.
         """
         check_name(name)
         check_comment(comment)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} stands in the configuration file")
-        with self._change("createRecipient", name, committed) as detail:
+        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
             if self._read(name):
                 raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
             self._connection.execute(
@@ -292,7 +293,6 @@ class RecipientDatabase:
             self._insert_networks(name, networks)
             detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
             issued = self._issue(name, expires_in_seconds, detail)
-            deliver(issued)
             return issued
 
     def rotate(
@@ -310,7 +310,7 @@ class RecipientDatabase:
         """
         if not 0 <= old_expires_in_seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"the old token's remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
-        with self._change("rotateRecipientToken", name, committed) as detail:
+        with self._change("rotateRecipientToken", name, lambda: deliver(issued), committed) as detail:
             record, now_ms = self._one(name), self._now_ms()
             youngest_first = sorted(record.tokens, key=lambda token: token.created_ms, reverse=True)
             live = [token for token in youngest_first if token.live(now_ms)]
@@ -318,7 +318,6 @@ class RecipientDatabase:
                 self._shorten(token.sha256, now_ms + (old_expires_in_seconds * 1000 if rank == 0 else 0))
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
             issued = self._issue(record.name, expires_in_seconds, detail)
-            deliver(issued)
             return issued
 
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
@@ -454,7 +453,11 @@ class RecipientDatabase:
 
     @contextmanager
     def _change(
-        self, action: str, name: str, committed: Callable[[], None] = _nothing
+        self,
+        action: str,
+        name: str,
+        deliver: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = _nothing,
     ) -> Iterator[dict[str, str]]:
         detail: dict[str, str] = {}
         at_ms = self._now_ms()
@@ -466,6 +469,7 @@ class RecipientDatabase:
             )
             change = Change(at_ms, self._actor, action, name, MappingProxyType(detail))
             self._before_change(change)
+            deliver()
         committed()
         self._on_change(change)
 

@@ -15,7 +15,7 @@ import logging
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 from aiohttp import web
@@ -80,12 +80,18 @@ class ReloadResult:
         return self.refused is None and all(worker.refused is None for worker in self.workers)
 
 
+class OpenDatabase(Protocol):
+    """Opens the recipients' database."""
+
+    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
+        """A new connection in an actor's name, for the calling thread. `create`: it may make the database."""
+
+
 @dataclass(frozen=True)
 class Administration:
     """What the admin API works on."""
 
-    open_database: Callable[[str, bool], RecipientDatabase]
-    """A fresh connection in an actor's name, for the calling thread; whether it may create the database."""
+    open_database: OpenDatabase
     endpoint: Callable[[], str]
     """The URL for profiles."""
     metrics_page: Callable[[], bytes]
@@ -200,7 +206,7 @@ async def reload(request: web.Request) -> web.Response:
 async def list_recipients(request: web.Request) -> web.Response:
     """All recipients of the database."""
     try:
-        records = await _with_database(request, RecipientDatabase.list)
+        records = await _with_database(request, RecipientDatabase.list, read_only=True)
     except DatabaseMissing:
         records = ()
     return _json({"recipients": [_told(record) for record in records]})
@@ -215,7 +221,7 @@ async def show_recipient(request: web.Request) -> web.Response:
             "history": [_told_change(change) for change in database.history(name)]
         }
 
-    return _json(await _with_database(request, read))
+    return _json(await _with_database(request, read, read_only=True))
 
 
 async def add_recipient(request: web.Request) -> web.Response:
@@ -310,12 +316,17 @@ async def _changed(
 
 
 async def _with_database(
-    request: web.Request, work: Callable[[RecipientDatabase], T], *, create: bool = False
+    request: web.Request,
+    work: Callable[[RecipientDatabase], T],
+    *,
+    create: bool = False,
+    read_only: bool = False,
 ) -> T:
     open_database = request.app[ADMINISTRATION].open_database
 
     def run() -> T:
-        with closing(open_database(f"admin:{request.remote}", create)) as database:
+        opened = open_database(f"admin:{request.remote}", create=create, read_only=read_only)
+        with closing(opened) as database:
             return work(database)
 
     return await asyncio.to_thread(run)

@@ -128,10 +128,20 @@ def administer(
     metrics: AdminMetrics,
     now_ms: Callable[[], int],
 ) -> Administration:
-    """Make what the admin listener serves."""
+    """Make what the admin listener serves.
 
-    def opened(actor: str, create: bool) -> RecipientDatabase:
-        return open_database(config(), actor, now_ms=now_ms, audit=audit, create=create)
+    An addition makes the database only where there was none so far: one that is away would come back, or be
+    missed, as an empty one.
+    """
+    was_there = config().has_recipients_database or config().recipients_database.exists()
+
+    def opened(actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
+        nonlocal was_there
+        current = config()
+        was_there = was_there or current.recipients_database.exists()
+        if was_there and not current.recipients_database.exists():
+            raise FileNotFoundError("the file is away")
+        return open_database(current, actor, now_ms=now_ms, audit=audit, create=create, read_only=read_only)
 
     return Administration(
         open_database=opened,

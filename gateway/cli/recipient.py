@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.access.recipient_store import (
+    Change,
     DatabaseMissing,
     RecipientDatabase,
     RecipientError,
@@ -35,7 +36,7 @@ from gateway.telemetry.audit import AuditLog
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
-READING = frozenset({"show", "list"})
+READING = frozenset({"show", "list", "history"})
 
 
 class _AnyOrder(argparse.ArgumentParser):
@@ -95,6 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     purge.add_argument("--history-older-than", type=seconds, metavar="365d", help="changes that are so old")
     operation("show", "show one recipient and its history")
+    history = operation(
+        "history", "show all changes, or those of one recipient, also of a deleted one", named=False
+    )
+    history.add_argument("name", nargs="?", metavar="NAME")
     operation("list", "list all recipients", named=False)
 
 
@@ -214,8 +219,22 @@ def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
 def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     _print(database.show(arguments.name))
     for change in database.history(arguments.name):
-        detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
-        sys.stdout.write(f"{_time(change.at_ms)} {change.action} by {change.actor} {detail}".rstrip() + "\n")
+        sys.stdout.write(f"{_time(change.at_ms)} {_told(change)}\n")
+
+
+def _history(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    changes = database.history(arguments.name)
+    if arguments.name is not None and not changes:
+        raise RecipientError(f"the history has no change of a recipient {arguments.name!r}")
+    for change in changes:
+        # A change of no single recipient has no name.
+        name = f"{_printable(change.recipient)} " if change.recipient else ""
+        sys.stdout.write(f"{_time(change.at_ms)} {name}{_told(change)}\n")
+
+
+def _told(change: Change) -> str:
+    detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
+    return f"{change.action} by {change.actor} {detail}".rstrip()
 
 
 def _list(database: RecipientDatabase, _config: Config, _arguments: argparse.Namespace) -> None:
@@ -232,6 +251,7 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
     "purge": _purge,
     "show": _show,
     "list": _list,
+    "history": _history,
 }
 
 
@@ -267,9 +287,9 @@ def _print(record: RecipientRecord) -> None:
     ]
     shares = ", ".join(record.shares) or "none"
     networks = ", ".join(record.networks) or "anywhere"
-    sys.stdout.write(
-        f"{record.name}: shares {shares}; from {networks}; tokens: {'; '.join(lives) or 'none alive'}\n"
-    )
+    comment = f"; comment: {_printable(record.comment)}" if record.comment else ""
+    tokens = "; ".join(lives) or "none alive"
+    sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{comment}\n")
 
 
 def _time(at_ms: int) -> str:

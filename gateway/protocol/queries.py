@@ -196,7 +196,7 @@ class ChangesQuery:
             include_historical_metadata=boolean_parameter(parameters, "includeHistoricalMetadata"),
             include_historical_protocol=boolean_parameter(parameters, "includeHistoricalProtocol"),
             paging=Paging(
-                integer_parameter(parameters, "maxFiles", minimum=1, maximum=MAX_INT32),
+                integer_parameter(parameters, "maxFiles", minimum=1),
                 parameters.get("pageToken") or None,
             ),
         )

@@ -29,12 +29,13 @@ def told():
 
 @pytest.fixture
 def open_database(tmp_path, told):
-    def open_database(actor, create=False):
+    def open_database(actor, *, create=False, read_only=False):
         return RecipientDatabase(
             tmp_path / "recipients.db",
             now_ms=lambda: NOW_MS,
             actor=actor,
             create=create,
+            read_only=read_only,
             known_shares=lambda: ["sales", "logs", "a share", *(f"share{number}" for number in range(30))],
             taken_names=lambda: frozenset({"from-yaml"}),
             on_change=told.append,
@@ -234,6 +235,21 @@ async def test_the_metrics_token_opens_metrics_alone(aiohttp_client, open_databa
     client = await aiohttp_client(create_admin_app(administration(open_database)))
     response = await client.get("/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"})
     assert (response.status, await response.read()) == (200, b"# metrics\n")
+
+
+async def test_reading_opens_the_database_read_only(aiohttp_client, open_database):
+    opened = []
+
+    def recording(actor, *, create=False, read_only=False):
+        opened.append(read_only)
+        return open_database(actor, create=create, read_only=read_only)
+
+    app = create_admin_app(administration(recording))
+    client = await aiohttp_client(app, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert (await client.post("/recipients", json={"name": "alice"})).status == 201
+    for path in ("/recipients", "/recipients/alice"):
+        assert (await client.get(path)).status == 200
+    assert opened == [False, True, True]
 
 
 async def test_two_admins_at_once_lose_no_change(client, open_database):

@@ -194,19 +194,22 @@ def test_a_profile_is_written_where_a_link_points(run, tmp_path, target_exists):
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys, printed, number):
-    """The signal comes as the history is written: after the profile, before the commit."""
+    """The signal comes after the profile and before the commit."""
     profile = tmp_path / "acme.share"
     assert main(["recipient", "add", "acme", "-c", str(config), "--profile", str(profile)]) == 0
     capsys.readouterr()
     code = (
         "import os, sys\n"
-        "from gateway.access import recipient_store as recipients\n"
+        "from gateway.cli.profile_file import PrintedProfile, ProfileFile\n"
         "from gateway.__main__ import main\n"
-        "packed = recipients._pack\n"
-        "def pack(detail):\n"
-        f"    os.kill(os.getpid(), {int(number)})\n"
-        "    return packed(detail)\n"
-        "recipients._pack = pack\n"
+        "def with_signal(kind):\n"
+        "    write = kind.write\n"
+        "    def written(self, profile):\n"
+        "        write(self, profile)\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "    kind.write = written\n"
+        "with_signal(PrintedProfile)\n"
+        "with_signal(ProfileFile)\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     place = [] if printed else ["--profile", str(profile), "--overwrite"]
@@ -307,6 +310,29 @@ def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_let_in
     code, out, _ = run("list")
     assert (code, "expires after the year 9999" in out) == (0, True)
     assert run("show", "acme")[0] == 0
+
+
+def test_the_comment_and_the_history_of_a_deleted_recipient_are_shown(run):
+    run("add", "acme", "--comment", "the first partner")
+    run("add", "other")
+    for operation in (["list"], ["show", "acme"]):
+        assert "never expires; comment: the first partner\n" in run(*operation)[1]
+    run("delete", "acme")
+    assert run("show", "acme")[0] == 1
+    code, out, _ = run("history", "ACME")
+    assert code == 0
+    assert [line.split()[1:3] for line in out.splitlines()] == [
+        ["acme", "createRecipient"],
+        ["acme", "deleteRecipient"],
+    ]
+    run("purge", "--tokens-expired-for", "1d")
+    assert [line.split()[1:3] for line in run("history")[1].splitlines()] == [
+        ["acme", "createRecipient"],
+        ["other", "createRecipient"],
+        ["acme", "deleteRecipient"],
+        ["purgeRecipients", "by"],
+    ]
+    assert run("history", "nobody")[0] == 1
 
 
 def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):

@@ -366,3 +366,10 @@ def test_a_body_may_nest_a_hundred_deep_and_strings_do_not_count(value: bytes, i
     else:
         with pytest.raises(MalformedRequest, match="nested deeper"):
             TableQuery.parse(body)
+
+
+def test_a_page_has_the_same_bounds_in_a_body_and_in_a_query() -> None:
+    for most in (1, 2**31, 2**62):
+        assert TableQuery.parse(b'{"maxFiles": %d}' % most).paging.max_files == most
+        found = ChangesQuery.parse({"startingVersion": "0", "maxFiles": str(most)})
+        assert found.paging.max_files == most

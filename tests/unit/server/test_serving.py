@@ -236,6 +236,7 @@ def test_recipients_are_changed_only_with_their_record_where_the_audit_fails_clo
         refused = gateway.command("add", "bob", "--share", "sales")
         assert refused.returncode == 1
         assert "the audit log cannot be written" in refused.stderr
+        assert not refused.stdout, "a profile of a token that does not count"
         assert json.loads(gateway.admin("GET", "/recipients")[1]) == {"recipients": []}
         # What changes nothing needs no record.
         assert gateway.command("list").returncode == 0
@@ -243,6 +244,21 @@ def test_recipients_are_changed_only_with_their_record_where_the_audit_fails_clo
     gateway.write()
     assert gateway.command("add", "bob", "--share", "sales").returncode == 0
     assert [record["actionName"] for record in gateway.records()] == ["createRecipient"]
+
+
+def test_an_addition_makes_no_empty_database_while_the_file_is_away(tmp_path):
+    gateway = Gateway(tmp_path, recipientsDatabase="r.db")
+    with gateway.running():
+        gateway.until(lambda: gateway.admin("GET", "/healthz")[0] == 200)
+        assert gateway.admin("POST", "/recipients", {"name": "bob"})[0] == 201
+        database = gateway.directory / "r.db"
+        database.rename(gateway.directory / "away.db")
+        for method, path, body in (("POST", "/recipients", {"name": "eve"}), ("GET", "/recipients", None)):
+            status, answer = gateway.admin(method, path, body)
+            assert (status, json.loads(answer)["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
+        assert not database.exists()
+        (gateway.directory / "away.db").rename(database)
+        assert gateway.admin("POST", "/recipients", {"name": "eve"})[0] == 201
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -279,7 +295,7 @@ def test_a_server_without_standard_streams_writes_its_log_into_no_other_file(gat
         cwd=PACKAGE,
     )
     try:
-        gateway.until(lambda: gateway.get("/readyz")[0] == 200, seconds=60)
+        gateway.until(lambda: gateway.get("/readyz")[0] == 200)
         files = [str(Path(f"/proc/{process.pid}/fd/{descriptor}").readlink()) for descriptor in range(3)]
         assert files == ["/dev/null"] * 3
         assert gateway.shares() == (200, ["sales"])
