@@ -131,6 +131,11 @@ def test_the_architecture_page_lists_the_layers_in_their_order() -> None:
     assert listed == [layer.name for layer in LAYERS if layer.name != "__init__"]
 
 
+def test_every_file_that_the_architecture_page_names_is_there() -> None:
+    named = re.findall(r"`((?:gateway|rust|tests|bench|loadtests)/[^`]*)`", page("architecture"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_architecture_page_lists_every_module_of_the_core() -> None:
     crate = section(page("architecture"), "Layers").split("\nRust has")[1]
     listed = [name for row in rows(crate) for name in codes(row[0])]
