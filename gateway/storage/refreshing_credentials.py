@@ -21,6 +21,8 @@ log = logging.getLogger("gateway.storages")
 ASK_AGAIN_SECONDS = 60.0
 """A role that was asked too early gives the same keys again."""
 REFUSED_SECONDS = 5.0
+FILE_SECONDS = 10.0
+"""Keys of a file are read again after this."""
 
 
 class RefreshingCredentials:
@@ -70,9 +72,12 @@ class RefreshingCredentials:
                 raise self._failure(reason) from None
             self._ask_at_seconds = asked_at + REFUSED_SECONDS
             return
-        self._found, self._refused = found, None
+        # Keys that did not change stay the same object: signers and answers made with them stay valid.
+        self._found, self._refused = self._found if found == self._found else found, None
         left_seconds = self._left_seconds(asked_at)
         pause_seconds = max(left_seconds / 2, min(left_seconds, ASK_AGAIN_SECONDS), REFUSED_SECONDS)
+        if found.file is not None:
+            pause_seconds = min(pause_seconds, FILE_SECONDS)
         self._ask_at_seconds = asked_at + pause_seconds
 
     def _left_seconds(self, now_seconds: float) -> float:

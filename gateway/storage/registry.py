@@ -123,7 +123,7 @@ class Storages:
         if location.kind == "file":
             base_url = f"{self._config.public_url}{self._config.prefix}/files"
             return LocalStore(self._native(location, None), base_url, self._url_key)
-        keys = RefreshingCredentials(lambda: self._credentials(entry))
+        keys = RefreshingCredentials(lambda: self._credentials(entry, keys.found))
         return S3Store(self._native(location, entry), entry, self._region(entry), keys)
 
     def _native(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
@@ -143,7 +143,7 @@ class Storages:
         holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
         return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
 
-    def _credentials(self, entry: StorageEntry | None) -> S3Credentials:
+    def _credentials(self, entry: StorageEntry | None, previous: S3Credentials | None) -> S3Credentials:
         if entry and entry.access_key_id and entry.secret_access_key:
             return S3Credentials(
                 entry.access_key_id, entry.secret_access_key, entry.session_token, entry.session_expires
@@ -151,6 +151,9 @@ class Storages:
         found = default_credentials(self._environment)
         if found is not None:
             return found
+        if previous is not None and previous.file is not None:
+            # It is being written, or is away: a role would be another identity.
+            raise CredentialsUnavailable("the shared credentials file has no keys at present")
         role = role_of(self._environment, self._region(entry))
         if role is None:
             raise CredentialsUnavailable(f"no keys were found; supported: {SUPPORTED}", lasting=True)

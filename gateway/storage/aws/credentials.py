@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import configparser
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class S3Credentials:
     secret_access_key: Secret
     session_token: Secret | None = None
     expires: datetime | None = None
+    file: Path | None = None
+    """The shared credentials file that they are from: other programs replace the keys in it."""
 
 
 def default_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
@@ -41,7 +43,8 @@ def default_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
         return found
     path = environment.get("AWS_SHARED_CREDENTIALS_FILE") or _home(environment, "credentials")
     section = _profile(path, environment.get("AWS_PROFILE", "default"))
-    return _from(section, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    found = _from(section, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    return replace(found, file=Path(path)) if found else None
 
 
 def default_region(environment: Mapping[str, str]) -> str:

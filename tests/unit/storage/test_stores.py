@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import orjson
@@ -14,13 +15,13 @@ import pytest
 
 from gateway import _native
 from gateway.access.sealed_tokens import InvalidToken
-from gateway.config import Secret, loads
+from gateway.config import Location, Secret, loads
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.roles import CredentialsUnavailable, role_of
-from gateway.storage.refreshing_credentials import RefreshingCredentials
-from gateway.storage.registry import renew
+from gateway.storage.refreshing_credentials import FILE_SECONDS, RefreshingCredentials
+from gateway.storage.registry import Storages, renew
 from gateway.tables.open_table import OpenTable
 
 HOUR = 3600.0
@@ -66,6 +67,39 @@ def test_keys_are_asked_for_when_half_of_their_time_is_over(
     assert not keys.is_valid
     assert keys.fresh().access_key_id == Secret("key-2")
     assert lender.asked == 2
+
+
+def test_keys_of_the_shared_file_are_read_again_and_stay_the_same_object_where_it_did_not_change(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "credentials"
+    text = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\naws_session_token = t\n"
+    file.write_text(text.format("first"))
+    storages = Storages(
+        loads("version: 1\nshares: []\ngateway: {anonymous: true}"),
+        url_key=b"k" * 32,
+        environment={"AWS_SHARED_CREDENTIALS_FILE": str(file), "AWS_EC2_METADATA_DISABLED": "true"},
+    )
+    keys = storages.store(Location.parse("s3://bucket/table")).keys
+    assert keys is not None
+    now_seconds = EPOCH.timestamp()
+    keys._now_seconds = lambda: now_seconds
+    first = keys.fresh()
+    file.write_text(text.format("second"))
+    assert keys.fresh() is first
+    now_seconds += FILE_SECONDS
+    assert not keys.is_valid
+    second = keys.fresh()
+    assert second.access_key_id == Secret("second")
+    now_seconds += FILE_SECONDS
+    assert keys.fresh() is second
+    # Amid a rewriting the file is empty: no role takes the place of its keys.
+    file.write_text("")
+    now_seconds += FILE_SECONDS
+    assert keys.fresh() is second
+    file.write_text(text.format("third"))
+    now_seconds += FILE_SECONDS
+    assert keys.fresh().access_key_id == Secret("third")
 
 
 def test_keys_that_cannot_be_renewed_are_used_until_they_end(
