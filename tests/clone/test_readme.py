@@ -240,10 +240,11 @@ def test_a_first_share_on_s3(provider: tuple[Shell, int], lines: list[str]) -> N
     "delta-gateway recipient revoke acme",
     "delta-gateway recipient show acme",
     "delta-gateway recipient list",
+    "delta-gateway recipient history acme",
 )
 def test_recipients(provider: tuple[Shell, int], lines: list[str]) -> None:
     shell, _ = provider
-    *changes, show, listing = lines
+    *changes, show, listing, history = lines
     for line in changes:
         shell.run(line)
     profiles = [shlex.split(line)[-1] for line in changes[:2]]
@@ -252,3 +253,4 @@ def test_recipients(provider: tuple[Shell, int], lines: list[str]) -> None:
     shown = shell.run(show)
     assert all(action in shown for action in ("logs", "sales"))
     assert "acme" in shell.run(listing)
+    assert "createRecipient" in shell.run(history)

@@ -1,8 +1,10 @@
 """README and the pages of docs/ against the code: keys, routes, errors, metrics, alerts, layers, the demo."""
 
+import argparse
 import dataclasses
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -18,10 +20,13 @@ from gateway.app import routes
 from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
 from gateway.demo.command import Demo, introduction
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics
+from gateway.telemetry.request_record import RequestRecord
 from gateway.web.error_response import STATUS_OF
 
 README_BYTES = 7 * 1024
 FIRST_SCREEN_LINES = 20
+LOG_FIELDS = ["time_ms", "request", "method", "path", "status", "recipient", "remote", "proxy"]
+LOG_FIELDS += ["duration_ms", "bytes"]
 PREFIX = "{endpoint}"
 TABLES = f"{PREFIX}/shares/{{share}}/schemas/{{schema}}/tables"
 
@@ -111,6 +116,13 @@ def test_the_observability_page_lists_every_metric_with_its_type_and_labels() ->
     }
 
 
+def test_the_observability_page_lists_every_field_of_a_requests_log_line() -> None:
+    table = section(page("observability"), "Logs")
+    listed = [field for row in rows(table) for field in codes(row[0])]
+    recorded = [field.name for field in dataclasses.fields(RequestRecord)]
+    assert sorted(listed) == sorted([*LOG_FIELDS, *recorded])
+
+
 def test_the_observability_page_lists_every_alert() -> None:
     listed = {
         (codes(row[0])[0], row[1]) for row in rows(section(page("observability"), "Dashboard and alerts"))
@@ -151,9 +163,18 @@ def test_every_page_has_one_title(path: Path) -> None:
 
 def test_the_operations_page_lists_every_command() -> None:
     listed = [command for row in rows(section(page("operations"), "Commands")) for command in codes(row[0])]
-    (commands,) = (action for action in parser()._actions if action.dest == "command")
-    assert commands.choices is not None
-    assert sorted(listed) == sorted(f"delta-gateway {command}" for command in commands.choices)
+    assert sorted(listed) == sorted(f"delta-gateway {command}" for command in choices(parser(), "command"))
+
+
+def test_the_recipients_page_lists_every_operation_of_the_command() -> None:
+    listed = [name for row in rows(section(page("recipients"), "Commands")) for name in codes(row[0])]
+    assert sorted(listed) == sorted(choices(choices(parser(), "command")["recipient"], "operation"))
+
+
+def choices(commands: argparse.ArgumentParser, name: str) -> dict[str, argparse.ArgumentParser]:
+    """The subcommands of a parser."""
+    (found,) = (action.choices for action in commands._actions if action.dest == name)
+    return cast("dict[str, argparse.ArgumentParser]", found)
 
 
 def test_the_contributing_page_lists_every_part_of_the_test_command() -> None:
