@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateway.routes import changes, discovery, files, health, query, table
-from gateway.state import GatewayState, epoch_ms
+from gateway.state import GatewayState
+from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
 from gateway.web.context import Route
 from gateway.web.pipeline import RequestPipeline

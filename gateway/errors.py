@@ -99,3 +99,11 @@ class Unavailable(GatewayError):
     def __init__(self, message: str, *, retry_after_seconds: int = DEFAULT_RETRY_AFTER_SECONDS) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class StartFailed(Exception):
+    """Raised when a worker ends with `exit_code` before it serves for the first time."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"a worker ended with code {exit_code} before it was ready")
+        self.exit_code = exit_code

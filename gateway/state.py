@@ -5,7 +5,6 @@ A request takes the value once, at its start, and is answered by it to its end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,11 +17,7 @@ from gateway.protocol.cors import Cors
 from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
 from gateway.tables.registry import Tables
-
-
-def epoch_ms() -> int:
-    """Return the wall clock in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
+from gateway.telemetry.clock import epoch_ms
 
 
 @dataclass(frozen=True, slots=True)

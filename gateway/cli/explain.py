@@ -14,10 +14,11 @@ from gateway.access.catalog import EVERY_SHARE, Recipient
 from gateway.cli.text_table import drawn
 from gateway.config import load
 from gateway.protocol.queries import Hints
-from gateway.state import GatewayState, epoch_ms
+from gateway.state import GatewayState
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
 from gateway.tables.runtime import read_whole
+from gateway.telemetry.clock import epoch_ms
 
 EXAMPLES = 3
 PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.access.database import endpoint, open_audit, open_database
 from gateway.access.recipient_store import (
     Change,
     DatabaseMissing,
@@ -27,12 +28,11 @@ from gateway.access.recipient_store import (
     RecipientRecord,
     profile,
 )
-from gateway.admin.setup import endpoint, open_audit, open_database
 from gateway.cli.durations import life, seconds
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
-from gateway.state import epoch_ms
 from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.clock import epoch_ms
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with

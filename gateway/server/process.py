@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.admin.setup import open_audit, open_credential_store
+from gateway.access.credential_store import CredentialStore
+from gateway.access.database import open_audit
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
@@ -76,8 +77,12 @@ class ServerProcess:
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
         self.tls = server_context(config, secrets.certificate)
-        self.credential_store = open_credential_store(
-            config, self._take, self.metrics, now_ms, must_exist=secrets.has_recipients_database
+        self.credential_store = CredentialStore(
+            config.recipients_database,
+            self._take,
+            self.metrics,
+            now_ms,
+            must_exist=secrets.has_recipients_database,
         )
         self.pipeline = create_app(
             config,

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.access.credential_store import THREAD as RECIPIENTS
+from gateway.access.database import make_database, open_audit
 from gateway.admin.app import ReloadResult, create_admin_app
-from gateway.admin.setup import administer, make_database, open_audit
+from gateway.admin.setup import administer
 from gateway.config import Config, load
 from gateway.limits.drain_rate import DrainRate
 from gateway.server.connections import AppRunner, Runner
@@ -36,8 +37,8 @@ from gateway.server.reload import Reloader, Stamp, stamp
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
-from gateway.state import epoch_ms
 from gateway.storage.calls import CALLS
+from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
 
 if TYPE_CHECKING:

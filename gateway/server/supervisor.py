@@ -28,6 +28,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from gateway.admin.app import WorkerReload
+from gateway.errors import StartFailed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -43,14 +44,6 @@ START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
-
-
-class StartFailed(Exception):
-    """A worker ended before it was ready the first time; `exit_code` is its own."""
-
-    def __init__(self, exit_code: int) -> None:
-        super().__init__(f"a worker ended with code {exit_code} before it was ready")
-        self.exit_code = exit_code
 
 
 class CannotListen(OSError):

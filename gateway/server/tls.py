@@ -7,22 +7,13 @@ as it was.
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import ssl
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
 if TYPE_CHECKING:
     from gateway.config import Config, Ssl
-
-SELF_SIGNED_DAYS = 365
 
 
 def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext | None:
@@ -39,6 +30,9 @@ def listener_context(settings: Ssl | None, host: str, pair: bytes | None = None)
         return None
     context = _server_context()
     if settings.self_signed:
+        # Imported here: loading the library takes longer than a command may.
+        from gateway.server.self_signed import self_signed_pair  # noqa: PLC0415
+
         _load_pair(context, pair or self_signed_pair(host))
     else:
         _load(context, settings)
@@ -92,27 +86,6 @@ def _password(settings: Ssl) -> str:
     return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
 
 
-def self_signed_pair(host: str) -> bytes:
-    """Make a key and a certificate for a host, as PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(days=SELF_SIGNED_DAYS))
-        .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return private + certificate.public_bytes(pem)
-
-
 def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
     # The standard library takes a key from a file alone; this one is its owner's and gone at once.
     with tempfile.TemporaryDirectory() as directory:
@@ -120,10 +93,3 @@ def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
         file.touch(mode=0o600)
         file.write_bytes(pair)
         context.load_cert_chain(file)
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)

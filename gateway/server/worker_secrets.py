@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.access.sealed_tokens import SECRET_BYTES
-from gateway.server.tls import self_signed_pair
+from gateway.server.self_signed import self_signed_pair
 
 if TYPE_CHECKING:
     from gateway.config import Config

@@ -21,7 +21,7 @@ from support.waiting import until
 from tables.large_logs import make_log
 
 from gateway.access.recipient_store import RecipientDatabase
-from gateway.state import epoch_ms
+from gateway.telemetry.clock import epoch_ms
 
 ADDS = 15_000
 

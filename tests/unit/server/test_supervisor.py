@@ -14,7 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.server.supervisor import CannotListen, StartFailed, Supervisor, allow_restart, bind
+from gateway.errors import StartFailed
+from gateway.server.supervisor import CannotListen, Supervisor, allow_restart, bind
 
 HANDED = "a secret that all workers have: " + "x" * 1_000_000
 SERVER = """

@@ -17,7 +17,8 @@ import gateway
 pytest.importorskip("gateway._native", reason="the native module is not built", exc_type=ImportError)
 
 from gateway.config import Tracing, loads
-from gateway.state import GatewayState, epoch_ms
+from gateway.state import GatewayState
+from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
 from gateway.web.context import Route
 from gateway.web.pipeline import RequestPipeline

@@ -1,0 +1,102 @@
+"""Opens the recipients' database and the audit log of a configuration.
+
+Every change of the database is a record of the audit log.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from gateway.access.credential_store import configured_names
+from gateway.access.recipient_store import Change, RecipientDatabase
+from gateway.errors import Unavailable
+from gateway.telemetry.audit import AuditLog, AuditRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.config import Config
+
+log = logging.getLogger("gateway.serving")
+
+AUDIT_SECONDS = 2.0
+"""How long a change waits for its audit record at most."""
+
+
+def open_audit(config: Config) -> AuditLog | None:
+    """Open the audit log, if one is configured. Raises OSError."""
+    settings = config.gateway.audit
+    if settings is None:
+        return None
+    return AuditLog(settings.file, queue_records=settings.queue_records, on_trouble=log.error)
+
+
+def open_database(
+    config: Config,
+    actor: str,
+    *,
+    now_ms: Callable[[], int],
+    audit: AuditLog | None = None,
+    create: bool = True,
+    read_only: bool = False,
+) -> RecipientDatabase:
+    """Open the recipients' database. Raises sqlite3.Error, OSError, RecipientError.
+
+    `create`: create the file where there is none. `read_only`: do not change the file. With `failClosed` a
+    change is in the audit log before it is committed; it raises Unavailable when it cannot be recorded.
+    """
+    settings = config.gateway.audit
+    first = audit if settings is not None and settings.fail_closed else None
+
+    def before(change: Change) -> None:
+        if first and not first.write(change_record(change).line(), timeout_seconds=AUDIT_SECONDS):
+            raise Unavailable("the change is not made: the audit log cannot be written")
+
+    def after(change: Change) -> None:
+        log.info("%s of recipient %s by %s", change.action, change.recipient, change.actor)
+        if audit is not None and first is None:
+            audit.put(change_record(change).line())
+
+    return RecipientDatabase(
+        config.recipients_database,
+        now_ms=now_ms,
+        actor=actor,
+        create=create,
+        read_only=read_only,
+        known_shares=lambda: [share.name for share in config.shares],
+        taken_names=lambda: configured_names(config),
+        before_change=before,
+        on_change=after,
+    )
+
+
+def make_database(config: Config, now_ms: Callable[[], int]) -> None:
+    """Create the recipients' database of a configuration, where it does not exist.
+
+    Call it once for a server, before its workers start: a worker that restarts while the file is missing
+    would create an empty one and reject every recipient. Raises as `open_database`.
+    """
+    if config.has_recipients_database:
+        open_database(config, "server", now_ms=now_ms).close()
+
+
+def change_record(change: Change) -> AuditRecord:
+    """Return the audit record of a change of a recipient."""
+    return AuditRecord(
+        at_ms=change.at_ms,
+        action=change.action,
+        request_id="",
+        recipient=change.recipient or None,
+        source_address=None,
+        user_agent=None,
+        status=200,
+        error_code=None,
+        details={"actor": change.actor, **change.detail},
+        result={},
+    )
+
+
+def endpoint(config: Config) -> str:
+    """Return the endpoint that profiles name."""
+    return f"{config.public_url}{config.prefix}"

@@ -1,0 +1,26 @@
+"""`delta-gateway demo`: shares three small tables and prints how to read them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gateway import demo
+from gateway.cli.serve import serve_file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--once", action="store_true", help="read the own shares, print them and exit")
+    parser.add_argument("--directory", type=Path, help="keep the tables there")
+    parser.add_argument("--port", type=int, default=0, help="the port; a free one when left out")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+
+    def serve(path: Path) -> int:
+        serve_file(path)
+        return 0
+
+    return demo.run(serve, directory=arguments.directory, port=arguments.port, once=arguments.once)

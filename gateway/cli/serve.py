@@ -1,0 +1,30 @@
+"""`delta-gateway serve -c FILE`: serves the shares of a configuration until a signal."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import uvloop
+
+from gateway.server.run import ignore_hang_up, serve
+from gateway.telemetry.log_output import queued_logs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes on one port")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    ignore_hang_up()
+    serve_file(arguments.config, workers=arguments.workers)
+    return 0
+
+
+def serve_file(path: Path, *, workers: int = 1) -> None:
+    """Serve a configuration until a signal. Raises as `server.run.serve`."""
+    with queued_logs():
+        uvloop.run(serve(path, workers=workers))
