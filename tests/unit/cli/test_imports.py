@@ -1,0 +1,68 @@
+"""A command loads the packages that it uses: a count of modules, which no clock of a busy machine blurs."""
+
+import subprocess
+import sys
+
+import pytest
+
+NEVER = {
+    "aiohttp",
+    "matplotlib",
+    "opentelemetry",
+    "polars",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "uvloop",
+}
+NO_TABLES = NEVER | {"cryptography", "gateway._native"}
+PROGRAM = """
+import sys
+from gateway.__main__ import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print(*sys.modules, sep="\\n", file=sys.stderr)
+raise SystemExit(code)
+"""
+
+
+def loaded_by(*words: str) -> set[str]:
+    """The modules of a process that has run one command."""
+    command = [sys.executable, "-P", "-c", PROGRAM, *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    return set(ended.stderr.splitlines())
+
+
+@pytest.fixture
+def configuration(tmp_path):
+    path = tmp_path / "share.yaml"
+    path.write_text(
+        "version: 1\nshares: [{name: s, schemas: []}]\ngateway: {recipientsDatabase: recipients.db}\n"
+    )
+    return str(path)
+
+
+def test_help_loads_no_command():
+    loaded = loaded_by("--help")
+    assert not loaded & (NO_TABLES | {"asyncio", "gateway.config", "yaml"})
+
+
+def test_recipients_are_listed_without_web_server_and_native_code(configuration):
+    loaded_by("recipient", "add", "alice", "-c", configuration, "--share", "s")
+    loaded = loaded_by("recipient", "list", "-c", configuration)
+    assert "gateway.access.recipient_store" in loaded
+    assert not loaded & NO_TABLES
+
+
+def test_a_token_is_made_without_web_server_and_native_code(configuration):
+    assert not loaded_by("token", "alice", "--shares", "s") & (NO_TABLES | {"asyncio"})
+
+
+def test_check_loads_the_native_code_and_no_web_server(configuration):
+    loaded = loaded_by("check", "-c", configuration)
+    assert "gateway._native" in loaded
+    assert not loaded & NEVER
+    assert "cryptography.x509" not in loaded
