@@ -28,8 +28,8 @@ def administer(
 ) -> Administration:
     """Return what the admin API works on.
 
-    An addition creates the database only where there was none before: a missing database may come back, and an
-    empty one in its place would reject every recipient.
+    An addition creates the database only where there was none before: a missing database may come back, and
+    an empty one in its place would reject every recipient.
     """
     was_there = config().has_recipients_database or config().recipients_database.exists()
 

@@ -293,8 +293,8 @@ def test_the_instance_is_not_asked_where_that_is_switched_off() -> None:
     assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None
 
 
-def sharing_of(text: str, before: GatewayState | None = None) -> GatewayState:
-    return GatewayState.of(loads(f"version: 1\n{text}"), previous=before)
+def sharing_of(text: str, previous: GatewayState | None = None) -> GatewayState:
+    return GatewayState.of(loads(f"version: 1\n{text}"), previous=previous)
 
 
 def configuration(storage: str, tables: str = "t") -> str:
@@ -345,9 +345,9 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     lasting = sharing_of(configuration(STORAGE))
     (table,) = lasting.catalog.tables()
     opened = lasting.tables.open(table)
-    assert not opened.access.is_valid
+    assert not opened.url_signers.is_valid
     signers = opened.signers
-    assert opened.access.is_valid
+    assert opened.url_signers.is_valid
     assert opened.signers is signers
     ending = sharing_of(
         configuration(f"{STORAGE}, sessionToken: t, sessionExpires: '{soon}'"), previous=lasting
@@ -391,7 +391,7 @@ async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
             assert "storage-" not in threading.current_thread().name
             return call(opened)
 
-        return await tables.reading(table, of_a_storage_that_is_down)
+        return await tables.read(table, of_a_storage_that_is_down)
 
     async def is_refused(call: Callable[[OpenTable], object]) -> None:
         with pytest.raises(_native.StorageUnavailable):
@@ -400,18 +400,18 @@ async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
     try:
         # Nothing is kept before the first look.
         await is_refused(lambda opened: opened.snapshot())
-        latest = await tables.reading(table, lambda opened: opened.snapshot())
-        await tables.reading(table, lambda opened: (opened.signers, latest.totals()))
+        latest = await tables.read(table, lambda opened: opened.snapshot())
+        await tables.read(table, lambda opened: (opened.signers, latest.totals()))
         version, identity = latest.version, latest.identity
         assert (await stale(lambda opened: opened.snapshot())).identity == identity
         assert (await stale(lambda opened: opened.snapshot(version=version))).identity == identity
         assert (await stale(lambda opened: opened.pinned(identity=identity))).version == version
-        assert (await stale(lambda opened: opened.given(version))).version == version
+        assert (await stale(lambda opened: opened.refreshed(version))).version == version
         assert await stale(lambda opened: opened.signers) is tables.open(table).signers
         await is_refused(lambda opened: opened.snapshot(version=version - 1))
         await is_refused(lambda opened: opened.snapshot(timestamp_ms=1))
         await is_refused(lambda opened: opened.pinned(identity="another"))
-        await is_refused(lambda opened: opened.given(version - 1))
+        await is_refused(lambda opened: opened.refreshed(version - 1))
         await is_refused(lambda opened: opened.version_at_or_after(1))
         start, end = TimeTravel(version=0), TimeTravel()
         await is_refused(lambda opened: opened.changes(start=start, end=end, change_data_feed=True))
