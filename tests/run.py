@@ -33,6 +33,7 @@ import threading
 import time
 import tomllib
 import traceback
+import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -45,6 +46,7 @@ LOCK = ROOT / "uv.lock"
 
 VERSITYGW = "v1.8.0"
 JAVA = range(17, 22)
+ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
 TESTED_CORE = ("opt-level=1", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
 # Of each fuzz target. What hangs or takes more memory is a finding too.
@@ -348,10 +350,15 @@ def quick(arguments: list[str]) -> None:
 
 
 def audit(_: list[str]) -> None:
-    """Known vulnerabilities of the Python packages in uv.lock; asks the package index."""
+    """Known vulnerabilities of the Python packages in uv.lock, by the advisories of pypi.org."""
     python = project_environment()
+    try:
+        urllib.request.urlopen(ADVISORIES, timeout=20).close()
+    except OSError as error:
+        raise Missing(f"the advisories of {ADVISORIES} cannot be reached: {error}") from None
     requirements = CACHE / "project-requirements.txt"
-    run(python / "pip-audit", "--disable-pip", "--require-hashes", "--requirement", requirements)
+    options = ["--strict", "--disable-pip", "--require-hashes", "--progress-spinner=off"]
+    run(python / "pip-audit", *options, "--requirement", requirements)
 
 
 def deny(_: list[str]) -> None:
