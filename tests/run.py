@@ -57,7 +57,7 @@ QUICK_TESTS = [
     f"tests/{name}.py"
     for name in (
         "unit/test_checkout",
-        "unit/config/test_config",
+        "unit/config/test_loader",
         "unit/routes/test_error_rows",
         "unit/test_layers",
         "unit/test_documentation",

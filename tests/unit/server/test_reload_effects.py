@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,122 +12,23 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from aiohttp.test_utils import TestClient
 from run import ROOT
-from support.gateway_app import PREFIX, TOKENS, Clock, Served, bearer
+from support.gateway_app import PREFIX, TOKENS, bearer
 from support.gateway_process import storage
+from support.live_process import HASHES, TABLE, Live, base, put, running_process
 from support.processes import free_port
 from support.versitygw import VersityGw
-from tables.small_tables import FIRST_MS, lay_out
+from tables.small_tables import lay_out
 
 from gateway.access.authentication import token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.reference import keys
 from gateway.server.process import RestartRequired, accepted
-from gateway.server.process import ServerProcess as Process
-from gateway.server.worker_secrets import WorkerSecrets
 
 CONFIGURATION = ROOT / "docs/configuration.md"
-TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
-HASHES = {name: token_hash(token).hex() for name, token in TOKENS.items()}
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
 DEEP = [f"s3://demo/deep/{number}" for number in range(2)]
-
-
-class Live:
-    """A process over a file, and a client of it."""
-
-    def __init__(self, file: Path, settings: dict[str, Any], clock: Clock) -> None:
-        self.file, self.settings, self.clock = file, settings, clock
-        self.kept: dict[str, Any] = {}
-        self.write()
-        config = load(file)
-        self.process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=clock)
-        self.client: TestClient[Any, Any] = TestClient(Served(self.process.pipeline))
-
-    def write(self) -> None:
-        self.file.write_text(yaml.safe_dump(self.settings))
-
-    async def change(self, key: str, value: Any) -> str | None:
-        """Put another value into the file and let the process read it; why it is refused."""
-        put(self.settings, key, value)
-        self.write()
-        return await self.process.reloader.reload()
-
-    @property
-    def state(self) -> Any:
-        return self.process.pipeline.state
-
-    @property
-    def limits(self) -> Any:
-        return self.process.pipeline.limits
-
-    async def answer(self, method: str, path: str, **options: Any) -> Any:
-        options = {"headers": bearer()} | options
-        return await self.client.request(method, path, **options)
-
-    async def status(self, path: str = f"{PREFIX}/shares", **options: Any) -> int:
-        return int((await self.answer("GET", path, **options)).status)
-
-    async def items(self, path: str) -> list[Any]:
-        return list((await (await self.answer("GET", PREFIX + path)).json())["items"])
-
-    async def query(self, headers: Mapping[str, str] | None = None, **body: Any) -> list[Any]:
-        answer = await self.answer(
-            "POST", f"{TABLE}/query", json=body, headers=bearer() | dict(headers or {})
-        )
-        lines = [json.loads(line) for line in (await answer.read()).splitlines()]
-        return [answer.status, *lines]
-
-    async def query_headers(self, headers: Mapping[str, str], **body: Any) -> Any:
-        answer = await self.answer("POST", f"{TABLE}/query", json=body, headers=bearer() | dict(headers))
-        await answer.read()
-        return answer.headers
-
-
-def put(settings: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key, in the first item of each list on the way; None takes it away."""
-    *way, last = key.split(".")
-    for word in way:
-        name = word.removesuffix("[]")
-        settings = settings.setdefault(name, [{}] if word != name else {})
-        if word != name:
-            settings = settings[0]
-    if value is None:
-        settings.pop(last, None)
-    else:
-        settings[last] = value
-
-
-def base(tables: Path) -> dict[str, Any]:
-    tables_of_schema = [{"name": "t", "location": str(tables / "whole"), "historyShared": True, "id": "id-1"}]
-    alice = {"name": "alice", "tokens": [{"sha256": HASHES["alice"]}], "shares": ["*"]}
-    return {
-        "version": 1,
-        "host": "127.0.0.1",
-        "port": 8080,
-        "shares": [
-            {"name": "s", "id": "share-id", "schemas": [{"name": "d", "tables": tables_of_schema}]},
-            {"name": "other"},
-        ],
-        "gateway": {
-            "recipients": [alice],
-            "tokenKeys": [{"id": "k1", "secret": "a secret of the tests"}],
-            "compression": {"minimumFiles": 0},
-        },
-    }
-
-
-@asynccontextmanager
-async def lifespan(file: Path, settings: dict[str, Any]) -> AsyncIterator[Live]:
-    live = Live(file, settings, Clock(FIRST_MS + 86_400_000))
-    async with live.process.lifespan():
-        await live.client.start_server()
-        try:
-            yield live
-        finally:
-            await live.client.close()
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +46,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def live(tmp_path: Path, tables: Path) -> AsyncIterator[Live]:
-    async with lifespan(tmp_path / "gateway.yaml", base(tables)) as started:
+    async with running_process(tmp_path / "gateway.yaml", base(tables)) as started:
         yield started
 
 
@@ -312,7 +212,6 @@ SQL = {"predicateHints": ["x = 1"]}
 TREE = {"jsonPredicateHints": '{"op":"isNull","children":[{"op":"column","name":"x","valueType":"long"}]}'}
 JSON_OFF = {"evaluateJsonPredicateHints": False, "evaluateJsonPredicateHintsV2": False}
 RECIPIENT = "gateway.limits.recipient"
-
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -433,7 +332,7 @@ async def test_a_changed_key_takes_effect_from_the_next_request(
     if key == "gateway.allowedRoots":
         settings["shares"][0]["schemas"][0]["tables"][0]["location"] = str(tables / "clone")
     put(settings, key, located(key, row.before, tables))
-    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
         before = await row.seen(live)
         assert await live.change(key, located(key, row.after, tables)) is None
         assert (before, await row.seen(live)) == row.expected
@@ -506,7 +405,7 @@ async def test_a_changed_storage_takes_effect_from_the_next_request(
     if key == "pathStyle":
         entry["endpoint"] = versitygw.endpoint.replace("127.0.0.1", "localhost")
     put(settings, f"gateway.storages[].{key}", before)
-    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
         seen = [await row.seen(live)]
         assert await live.change(f"gateway.storages[].{key}", after) is None
         seen.append(await row.seen(live))
@@ -594,7 +493,7 @@ async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
 ) -> None:
     settings = base(tables)
     put(settings, RECIPIENT, {"requestsPerSecond": 0.01, "burstRequests": 3, "queueSeconds": 0})
-    async with lifespan(tmp_path / "gateway.yaml", settings) as live:
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
         assert [await live.status() for _ in range(4)] == [200, 200, 200, 429]
         for number in range(3):
             assert await live.change("preSignedUrlTimeoutSeconds", 1000 + number) is None

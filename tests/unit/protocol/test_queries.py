@@ -1,83 +1,15 @@
-"""What requests say: capabilities, bodies, parameters, timestamps."""
+"""Bodies and parameters of requests: what is read, and what is refused in which words."""
 
 import contextlib
-from datetime import UTC, datetime, timedelta, timezone
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import GatewayError, InvalidParameter, MalformedRequest, UnsupportedOperation
-from gateway.protocol.capabilities import Capabilities, file_id_scheme
-from gateway.protocol.parsing import MAX_INT64, parse_timestamp
+from gateway.errors import GatewayError, InvalidParameter, MalformedRequest
+from gateway.protocol.capabilities import Capabilities
 from gateway.protocol.queries import ChangesQuery, Hints, ListQuery, TableQuery, TimeTravel
-from gateway.protocol.response import end_stream_action
-
-PLAIN, MAPPED = (False, ()), (True, ("columnMapping", "deletionVectors"))
-
-
-@pytest.mark.parametrize(
-    ("header", "table", "chosen"),
-    [
-        (None, PLAIN, "parquet"),
-        ("", PLAIN, "parquet"),
-        ("responseformat=delta,parquet", PLAIN, "parquet"),
-        ("ResponseFormat=PARQUET,DELTA;readerfeatures=ColumnMapping,deletionvectors", PLAIN, "parquet"),
-        ("responseformat=delta", PLAIN, "delta"),
-        ("responseformat=parquet", PLAIN, "parquet"),
-        ("responseformat=delta,avro", PLAIN, "delta"),
-        ("responseformat=delta,parquet;readerfeatures=deletionvectors,columnmapping", MAPPED, "delta"),
-        (" responseformat = delta ; readerfeatures = deletionVectors , columnMapping,x ", MAPPED, "delta"),
-        ("asyncquery=true", PLAIN, "parquet"),
-    ],
-)
-def test_the_format_is_chosen_by_client_and_table(
-    header: str | None, table: tuple[bool, tuple[str, ...]], chosen: str
-) -> None:
-    needs_delta_format, features = table
-    capabilities = Capabilities.parse(header)
-    assert (
-        capabilities.negotiate(needs_delta_format=needs_delta_format, client_reader_features=features)
-        == chosen
-    )
-
-
-@pytest.mark.parametrize(
-    ("header", "words"),
-    [
-        (None, "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
-        ("responseformat=parquet", "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
-        ("responseformat=delta", "not announced: columnMapping, deletionVectors"),
-        ("responseformat=delta;readerfeatures=deletionvectors", "not announced: columnMapping;"),
-    ],
-)
-def test_what_the_client_lacks_is_named(header: str | None, words: str) -> None:
-    with pytest.raises(UnsupportedOperation) as caught:
-        Capabilities.parse(header).negotiate(
-            needs_delta_format=True, client_reader_features=["columnMapping", "deletionVectors"]
-        )
-    assert words in str(caught.value)
-
-
-def test_an_unknown_format_alone_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="parquet, delta"):
-        Capabilities.parse("responseformat=avro")
-
-
-@pytest.mark.parametrize(("header", "asked"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
-def test_the_end_stream_action_is_asked_for_by_true(header: str, asked: bool) -> None:
-    assert Capabilities.parse(header).include_end_stream_action is asked
-
-
-@pytest.mark.parametrize(("header", "scheme"), [(None, None), ("Delta", "delta"), (" parquet", "parquet")])
-def test_file_id_schemes(header: str | None, scheme: str | None) -> None:
-    assert file_id_scheme(header) == scheme
-
-
-def test_an_unknown_file_id_scheme_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="parquet, delta"):
-        file_id_scheme("md5")
 
 
 @pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"unknownField": [1], "limitHint": null}'])
@@ -86,6 +18,19 @@ def test_an_empty_body_asks_for_everything(body: bytes) -> None:
     assert not query.at
     assert not query.paging
     assert not query.wants_end_stream_action(Capabilities())
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"maxFiles": 1}, True),
+        ({"pageToken": "x"}, True),
+        ({"refreshToken": "x"}, True),
+        ({"limitHint": 1}, False),
+    ],
+)
+def test_the_last_line_is_sent_when_asked_for(fields: dict[str, object], wanted: bool) -> None:
+    assert TableQuery.parse(orjson.dumps(fields)).wants_end_stream_action(Capabilities()) is wanted
 
 
 def test_sparks_body_is_understood() -> None:
@@ -162,19 +107,6 @@ def test_values_outside_of_what_is_accepted(fields: dict[str, object]) -> None:
         TableQuery.parse(orjson.dumps(fields))
 
 
-@pytest.mark.parametrize(
-    ("fields", "wanted"),
-    [
-        ({"maxFiles": 1}, True),
-        ({"pageToken": "x"}, True),
-        ({"refreshToken": "x"}, True),
-        ({"limitHint": 1}, False),
-    ],
-)
-def test_the_last_line_is_sent_when_asked_for(fields: dict[str, object], wanted: bool) -> None:
-    assert TableQuery.parse(orjson.dumps(fields)).wants_end_stream_action(Capabilities()) is wanted
-
-
 def test_page_size_and_tokens_do_not_change_what_a_page_token_binds() -> None:
     first = TableQuery.parse(b'{"maxFiles": 2, "limitHint": 3, "includeRefreshToken": true}')
     following = TableQuery.parse(b'{"maxFiles": 5, "limitHint": 3, "pageToken": "t"}')
@@ -241,61 +173,6 @@ def test_metadata_takes_one_of_version_and_timestamp() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "same_as"),
-    [
-        ("2022-01-01T00:00:00Z", "2022-01-01T00:00:00+00:00"),
-        ("2022-01-01T00:00:00.5Z", "2022-01-01T00:00:00.500+00:00"),
-        ("2022-01-01T00:00:00.123999Z", "2022-01-01T00:00:00.123+00:00"),
-        ("2022-01-01T02:30:00+02:30", "2022-01-01T00:00:00+00:00"),
-        ("2022-01-01T00:00:00-0100", "2022-01-01T01:00:00+00:00"),
-        ("2022-01-01 00:00:00", "2022-01-01T00:00:00+00:00"),
-        ("2022-1-1 00:00:00.25", "2022-01-01T00:00:00.250+00:00"),
-        ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.999+00:00"),
-        ("2024-01-02T00:00Z", "2024-01-02T00:00:00+00:00"),
-        ("2024-01-02T23:59", "2024-01-02T23:59:00+00:00"),
-        ("2024-01-02 07:30+01", "2024-01-02T06:30:00+00:00"),
-        ("2024-01-02", "2024-01-02T00:00:00+00:00"),
-        ("20240102", "2024-01-02T00:00:00+00:00"),
-        ("20240102T000000Z", "2024-01-02T00:00:00+00:00"),
-        ("20240102T0130Z", "2024-01-02T01:30:00+00:00"),
-        ("20240102T000000.25+0230", "2024-01-01T21:30:00.250+00:00"),
-        ("2024-01-02t00:00:00z", "2024-01-02T00:00:00+00:00"),
-        ("2024-01-02T00:00:00+18:00", "2024-01-01T06:00:00+00:00"),
-    ],
-)
-def test_timestamps_are_read_as_utc(text: str, same_as: str) -> None:
-    assert parse_timestamp(text) == round(datetime.fromisoformat(same_as).timestamp() * 1000)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\u0662\u0660\u0662\u0664-01-02T00:00:00Z",
-        "\uff12\uff10\uff12\uff14\uff10\uff11\uff10\uff12",
-        "2024-01-02T00:00:00+99:99",
-        "2024-01-02T00:00:00+18:01",
-        "2024-01-02T00:00:00-19:00",
-        "2024-01-02T00:00:00+01:60",
-        "2024-01-02T24:00:00Z",
-        "2024-01-02T00:60Z",
-        "2024-02-30",
-        "2024-01-02Z",
-        "2024-01-02T",
-        "2024-01-02T00Z",
-        "20240102 000000",
-        "2024-0102T00:00:00Z",
-        "0001-01-01T00:00:00+00:01",
-        "1704153600",
-    ],
-)
-def test_what_is_no_timestamp_is_refused(text: str) -> None:
-    with pytest.raises((ValueError, OverflowError)):
-        parse_timestamp(text)
-    with pytest.raises(InvalidParameter, match="timestamp is a timestamp in UTC"):
-        TimeTravel.parse({"timestamp": text})
-
-
-@pytest.mark.parametrize(
     ("fraction", "down", "up"),
     [("", 0, 0), (".5", 500, 500), (".123", 123, 123), (".1230000", 123, 123), (".123000001", 123, 124)],
 )
@@ -306,22 +183,6 @@ def test_what_is_finer_than_a_millisecond_rounds_up_where_at_or_after_is_asked(
     assert TimeTravel.parse({"timestamp": text}).timestamp_ms == down
     changes = ChangesQuery.parse({"startingTimestamp": text, "endingTimestamp": text})
     assert (changes.starting_timestamp_ms, changes.ending_timestamp_ms) == (up, down)
-
-
-@given(
-    st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2200, 1, 1)),  # noqa: DTZ001 - zone added below
-    st.integers(-14 * 60, 14 * 60),
-)
-def test_timestamps_agree_with_datetime(moment: datetime, offset_minutes: int) -> None:
-    zoned = moment.replace(tzinfo=timezone(timedelta(minutes=offset_minutes)))
-    expected = (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    assert parse_timestamp(zoned.isoformat()) == expected
-
-
-@given(st.text())
-def test_a_text_is_a_timestamp_or_a_value_error(text: str) -> None:
-    with contextlib.suppress(ValueError, OverflowError):
-        assert isinstance(parse_timestamp(text), int)
 
 
 FIELDS = ("version", "timestamp", "limitHint", "predicateHints", "maxFiles", "pageToken", "refreshToken")
@@ -335,17 +196,6 @@ JSON = st.recursive(
 def test_any_body_is_read_or_refused_in_our_own_words(body: bytes) -> None:
     with contextlib.suppress(GatewayError):
         TableQuery.parse(body)
-
-
-@given(st.text())
-def test_any_capabilities_header_is_read_or_refused(header: str) -> None:
-    with contextlib.suppress(InvalidParameter):
-        Capabilities.parse(header)
-
-
-def test_the_last_line_holds_what_there_is() -> None:
-    line = end_stream_action({"nextPageToken": None, "minUrlExpirationTimestamp": MAX_INT64})
-    assert line == b'{"endStreamAction":{"minUrlExpirationTimestamp":9223372036854775807}}\n'
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The configuration: the reference server's file, ours beside it, and every way in which it can be wrong."""
+"""Configuration files: the reference server's, the keys of this gateway, and every way to be wrong."""
 
 import logging
 from datetime import UTC, datetime
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Config, ConfigError, Location, Secret, load, loads
-from gateway.storage.aws.credentials import default_credentials, default_region
+from gateway.config import Config, ConfigError, Location, load, loads
 
 REFERENCE = """
 # The format version of this config file
@@ -46,7 +45,6 @@ temporaryCredentialValiditySeconds: 3600
 ssl:
   selfSigned: true
 """
-
 MINIMAL = "version: 1\nauthorization: {bearerToken: t}\n"
 TOKEN_A = f"{{sha256: {'a' * 64}}}"
 
@@ -262,53 +260,9 @@ def test_variables_are_replaced_inside_of_scalars_and_can_be_escaped() -> None:
     assert (config.host, config.port, config.endpoint) == ("a.example", 7, "/${x}")
 
 
-def test_a_secret_comes_from_a_file_relative_to_the_configuration(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("from-a-file\n")
-    (tmp_path / "share.yaml").write_text("version: 1\nauthorization: {bearerTokenFile: token}\n")
-    config = load(tmp_path / "share.yaml", {})
-    assert config.authorization is not None
-    assert config.authorization.bearer_token.reveal() == "from-a-file"
-
-
-def test_a_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("x")
-    with pytest.raises(ConfigError, match="given twice, directly and by its file"):
-        loads("version: 1\nauthorization: {bearerToken: a, bearerTokenFile: token}", directory=tmp_path)
-    with pytest.raises(ConfigError, match="expected a readable text file"):
-        loads("version: 1\nauthorization: {bearerTokenFile: absent}", directory=tmp_path)
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml: cannot be read"):
         load(tmp_path / "absent.yaml")
-
-
-SECRETS = """
-version: 1
-authorization: {bearerToken: secret-1-token}
-gateway:
-  storages:
-  - prefix: s3://b
-    accessKeyId: secret-2-key
-    secretAccessKey: secret-3-key
-    sessionToken: secret-4-session
-  tokenKeys: [{id: k1, secret: secret-5-of-token-keys}]
-"""
-
-
-def test_secrets_never_print() -> None:
-    config = loads(SECRETS)
-    for shown in (repr(config), str(config), f"{config}", f"{config.gateway.token_keys[0].secret}"):
-        assert "secret-" not in shown
-    assert config.gateway.storages[0].secret_access_key == Secret("secret-3-key")
-    with pytest.raises(TypeError):
-        Secret("x").__reduce__()
-
-
-def test_errors_about_a_secret_do_not_print_it() -> None:
-    with pytest.raises(ConfigError) as caught:
-        loads(MINIMAL + "gateway:\n  tokenKeys: [{id: k, secret: hush}]")
-    assert "hush" not in str(caught.value)
 
 
 def test_times_without_an_offset_are_utc() -> None:
@@ -323,45 +277,6 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
     assert loads(MINIMAL + "host: ::1\nport: 8").public_url == "http://[::1]:8"
     assert loads(MINIMAL + "port: 8\nssl: {selfSigned: true}").public_url == "https://localhost:8"
     assert loads(MINIMAL + "gateway: {publicUrl: 'https://x.example/'}").public_url == "https://x.example"
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "expected"),
-    [
-        ("s3://b", "s3a://b/t", True),
-        ("s3://b/t", "s3://b/t", True),
-        ("s3://b/t", "s3://b/table", False),
-        ("s3://b", "s3://c", False),
-        ("/a", "/a/b", True),
-        ("/a", "file:///ab", False),
-        ("/", "/a", True),
-    ],
-)
-def test_a_prefix_holds_whole_segments(outer: str, inner: str, expected: bool) -> None:
-    assert Location.parse(outer).contains(Location.parse(inner)) is expected
-
-
-def test_the_default_chain_asks_variables_then_the_shared_file(tmp_path: Path) -> None:
-    (tmp_path / ".aws").mkdir()
-    (tmp_path / ".aws/credentials").write_text(
-        "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"
-        "[other]\naws_access_key_id = c\naws_secret_access_key = d%\naws_session_token = e\n"
-    )
-    (tmp_path / ".aws/config").write_text("[default]\nregion = eu-1\n[profile other]\nregion = eu-2\n")
-    home = {"HOME": str(tmp_path)}
-    found = default_credentials(home)
-    assert found is not None
-    assert found.access_key_id.reveal() == "a"
-    other = default_credentials(home | {"AWS_PROFILE": "other"})
-    assert other is not None
-    assert other.session_token == Secret("e")
-    variables = default_credentials(home | {"AWS_ACCESS_KEY_ID": "v", "AWS_SECRET_ACCESS_KEY": "w"})
-    assert variables is not None
-    assert variables.access_key_id.reveal() == "v"
-    assert default_region(home) == "eu-1"
-    assert default_region(home | {"AWS_PROFILE": "other"}) == "eu-2"
-    assert default_region({"AWS_DEFAULT_REGION": "x"}) == "x"
-    assert default_credentials({"HOME": "/nonexistent"}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""A database of recipients, its clock, and the changes that it reports."""
+
+from __future__ import annotations
+
+import pytest
+from support.gateway_app import Clock
+
+from gateway.access.recipient_store import (
+    RecipientDatabase,
+)
+
+
+@pytest.fixture
+def clock():
+    return Clock(1_700_000_000_000)
+
+
+@pytest.fixture
+def changes():
+    return []
+
+
+@pytest.fixture
+def database(tmp_path, clock, changes):
+    database = RecipientDatabase(
+        tmp_path / "state" / "recipients.db",
+        now_ms=clock,
+        actor="cli:test",
+        taken_names=lambda: frozenset({"from-yaml"}),
+        known_shares=lambda: ["sales", "Logs", "a share", "other share"],
+        on_change=changes.append,
+    )
+    yield database
+    database.close()

@@ -1,0 +1,263 @@
+"""Credentials of the recipients' database as a running server follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from contextlib import closing, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.gateway_app import Clock
+from support.waiting import until
+
+from gateway.access.authentication import token_hash
+from gateway.access.credential_store import POLL_SECONDS, CredentialStore
+from gateway.access.recipient_store import (
+    RecipientDatabase,
+    RecipientError,
+    token_sha256,
+)
+from gateway.access.stored_recipients import RecipientReader
+from gateway.config import loads
+from gateway.config.networks import parse_networks
+from gateway.telemetry.metrics import Metrics
+
+CONFIG = loads("version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true}\n")
+
+
+class Book:
+    """The credentials of a database as a running server follows them."""
+
+    def __init__(self, path, clock):
+        self.metrics = Metrics()
+        self.clock = clock
+        self.tables = []
+        self.book = CredentialStore(path, self.tables.append, self.metrics, clock)
+        self.tables.append(self.book.table(CONFIG))
+
+    def knows(self, token):
+        credential = self.tables[-1].find(token_hash(token), now_ms=self.clock())
+        return credential and credential.recipient
+
+    @property
+    def readable(self):
+        return self.metrics.registry.get_sample_value("delta_gateway_recipients_readable")
+
+    def watching(self):
+        return self.book.watching(lambda: CONFIG)
+
+
+async def test_a_row_that_cannot_be_read_ends_no_watch_and_hides_no_revocation(database, clock, tmp_path):
+    token = database.add("alice", shares=["sales"]).token
+    database.add("bob", shares=["sales"], networks=["192.0.2.7"])
+    book = Book(tmp_path / "state" / "recipients.db", clock)
+    assert book.knows(token) is not None
+    with closing(sqlite3.connect(tmp_path / "state" / "recipients.db", isolation_level=None)) as by_hand:
+        async with book.watching():
+            by_hand.execute("UPDATE networks SET network = 'none'")
+            await until(lambda: book.readable == 0)
+            assert len(book.tables) == 1
+            by_hand.execute("DELETE FROM networks")
+            by_hand.execute("DELETE FROM tokens WHERE recipient = 'alice'")
+            await until(lambda: book.knows(token) is None)
+            assert book.readable == 1
+
+
+async def test_a_database_that_is_put_in_its_place_is_read_with_all_that_it_revokes(
+    database, clock, tmp_path
+):
+    path = tmp_path / "state" / "recipients.db"
+    kept = database.add("alice", shares=["sales"]).token
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(tmp_path / "backup")) as backup:
+        source.backup(backup)
+    added = database.add("bob", shares=["sales"]).token
+    book = Book(path, clock)
+    assert book.knows(kept) is not None
+    assert book.knows(added) is not None
+    async with book.watching():
+        (tmp_path / "backup").rename(path)
+        await until(lambda: book.knows(added) is None)
+        assert book.knows(kept) is not None
+        with closing(RecipientDatabase(path, now_ms=clock)) as restored:
+            assert [record.name for record in restored.list()] == ["alice"]
+            restored.revoke("alice")
+        await until(lambda: book.knows(kept) is None)
+    assert not list(path.parent.glob("*-wal"))
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "no database", "newer"])
+async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
+    database, clock, tmp_path, damage, caplog
+):
+    path = tmp_path / "state" / "recipients.db"
+    token = database.add("alice", shares=["sales"]).token
+    book = Book(path, clock)
+    async with book.watching():
+        assert book.readable == 1
+        path.rename(tmp_path / "kept")
+        if damage == "empty":
+            path.touch()
+        elif damage == "no database":
+            path.write_bytes(b"no database at all" * 1000)
+        elif damage == "newer":
+            with closing(sqlite3.connect(path)) as newer:
+                newer.execute("PRAGMA user_version = 99")
+        await until(lambda: book.readable == 0)
+        assert book.knows(token).name == "alice"
+        assert len(book.tables) == 1
+        (tmp_path / "kept").rename(path)
+        await until(lambda: book.readable == 1)
+        assert book.knows(token).name == "alice"
+    said = [record.message for record in caplog.records if "cannot be read" in record.message]
+    assert len(said) == 1
+    assert path.exists()
+
+
+async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(
+    database, clock, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("gateway.access.credential_store.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.access.stored_recipients.BUSY_SECONDS", 2.0)
+    path = tmp_path / "state" / "recipients.db"
+    token = database.add("alice", shares=["sales"]).token
+    book = Book(path, clock)
+    with closing(sqlite3.connect(path, isolation_level=None)) as locked:
+        async with book.watching():
+            locked.execute("BEGIN EXCLUSIVE")
+            await until(lambda: book.readable == 0)
+            assert book.knows(token).name == "alice"
+            locked.execute("UPDATE tokens SET expires_ms = 0")
+            locked.execute("COMMIT")
+            await until(lambda: book.knows(token) is None)
+            assert book.readable == 1
+
+
+async def test_a_first_recipient_may_be_added_while_the_server_runs(clock, tmp_path):
+    path = tmp_path / "recipients.db"
+    book = Book(path, clock)
+    async with book.watching():
+        with closing(RecipientDatabase(path, now_ms=clock)) as database:
+            token = database.add("alice", shares=["sales"]).token
+        await until(lambda: book.knows(token) is not None)
+
+
+def test_names_that_differ_in_more_than_ascii_case_share_no_tokens(database, clock, tmp_path):
+    one, other = database.add("Émile", shares=["sales"]), database.add("émile", shares=["logs"])
+    book = Book(tmp_path / "state" / "recipients.db", clock)
+    assert (book.knows(one.token).name, book.knows(one.token).shares) == ("Émile", {"sales"})
+    assert (book.knows(other.token).name, book.knows(other.token).shares) == ("émile", {"logs"})
+
+
+MANY = 20_000
+
+
+def many_recipients(path, clock):
+    """As many recipients in a new database, with a token, a share and a network each."""
+    RecipientDatabase(path, now_ms=clock).close()
+    names = [f"recipient-{number:06}" for number in range(MANY)]
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executemany("INSERT INTO recipients VALUES (?, '', 0)", ((name,) for name in names))
+        database.executemany(
+            "INSERT INTO tokens VALUES (?, ?, 0, NULL)", ((token_sha256(name), name) for name in names)
+        )
+        database.executemany("INSERT INTO grants VALUES (?, 'sales')", ((name,) for name in names))
+        database.executemany("INSERT INTO networks VALUES (?, '192.0.2.0/24')", ((name,) for name in names))
+
+
+async def test_a_rotation_among_many_recipients_stalls_no_loop_and_is_seen_soon(clock, tmp_path):
+    path = tmp_path / "recipients.db"
+    many_recipients(path, clock)
+    book = Book(path, clock)
+    assert book.knows("recipient-012345").name == "recipient-012345"
+    database = RecipientDatabase(path, now_ms=clock)
+    taken = []
+    async with book.watching():
+        await asyncio.sleep(2 * POLL_SECONDS)
+        for number in (12345, 0, MANY - 1):
+            name = f"recipient-{number:06}"
+            begun, cpu_seconds = time.monotonic(), time.process_time()
+            token = (await asyncio.to_thread(rotated, path, clock, name)).token
+            worst = 0.0
+            while book.knows(token) is None:
+                before = time.thread_time(), time.monotonic()
+                await asyncio.sleep(0.001)
+                # What this thread itself did on the loop, which other work of the machine does not lengthen.
+                worst = max(worst, time.thread_time() - before[0])
+                assert time.monotonic() - begun < 60
+            assert book.knows(name) is None
+            taken.append((worst, time.process_time() - cpu_seconds))
+    database.close()
+    assert min(worst for worst, _ in taken) < 0.02
+    assert min(seconds for _, seconds in taken) < 0.4
+
+
+def rotated(path, clock, name):
+    with closing(RecipientDatabase(path, now_ms=clock)) as database:
+        return database.rotate(name)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "rotate", "revoke", "grant", "take", "allow", "by hand"]),
+            st.integers(0, 11),
+        ),
+        max_size=25,
+    )
+)
+def test_what_a_server_reads_in_steps_is_what_the_database_holds(tmp_path_factory, steps):
+    clock = Clock(1_700_000_000_000)
+    path = tmp_path_factory.mktemp("db") / "r.db"
+    database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)
+    for step, number in steps:
+        name = f"{'Rr'[number % 2]}{number}"
+        clock.now_ms += 1
+        with suppress(RecipientError):
+            if step == "add":
+                database.add(name, shares=["sales"])
+            elif step == "rotate":
+                database.rotate(name, old_expires_in_seconds=5)
+            elif step == "revoke":
+                database.revoke(name)
+            elif step == "grant":
+                database.grant(name, [f"s{number % 3}"])
+            elif step == "take":
+                database.revoke(name, shares=["sales"])
+            elif step == "allow":
+                database.allow(name, [f"192.0.2.{number}"])
+            else:
+                database._connection.execute("DELETE FROM tokens WHERE recipient = ?", (name,))
+        before = reader.read()
+        assert reader.read() is before
+        assert {
+            (who.name, who.shares, who.networks, frozenset((c.sha256.hex(), c.expires_ms) for c in tokens))
+            for who, tokens in before
+        } == {
+            (
+                record.name,
+                frozenset(record.shares),
+                parse_networks(record.networks),
+                frozenset((token.sha256, token.expires_ms) for token in record.tokens),
+            )
+            for record in database.list()
+        }
+    reader.close()
+    database.close()
+
+
+def test_ranges_are_split_as_they_grow(clock, tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.access.stored_recipients.RANGE_RECIPIENTS", 3)
+    path = tmp_path / "r.db"
+    database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)
+    for number in range(40):
+        database.add(f"r{number * 7919 % 40:02}")
+        names = [recipient.name for recipient, _ in reader.read()]
+        assert names == [record.name for record in database.list()]
+        assert max(len(part.recipients) for part in reader.read().ranges) <= 6
+    assert len(reader.read().ranges) > 6
+    reader.close()
+    database.close()

@@ -1,0 +1,107 @@
+"""Limits over HTTP, where the server is full: who does not fit waits, or is told when to come again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.file_answers import HEADERS, Broken, Files, Whole, query
+from support.gateway_process import PREFIX, RunningGateway, running_gateway, share, table_path
+from support.waiting import until
+from tables.large_logs import make_log
+
+ADDS = 40_000
+TABLE = "s.default.t"
+GIBIBYTE = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> tuple[Path, Files]:
+    root = tmp_path_factory.mktemp("admission") / "table"
+    maker = make_log()
+    found = maker.make_log(root, maker.LogOptions(adds=ADDS, commits=2))
+    return root, Files(found["files"], int(found["digest"], 16))
+
+
+def served(directory: Path, table: tuple[Path, Files], limits: dict[str, Any]):
+    section = {"limits": limits, "drainDelaySeconds": 0, "drainSeconds": 0}
+    return running_gateway(directory, [share("s", {"t": str(table[0])})], section)
+
+
+@asynccontextmanager
+async def held(session: aiohttp.ClientSession, gateway: RunningGateway) -> AsyncIterator[Any]:
+    """A stream that has begun, and whose client does not read on."""
+    url = f"http://127.0.0.1:{gateway.port}{PREFIX}{table_path(TABLE)}/query"
+    async with session.post(url, json={}, headers=HEADERS) as response:
+        assert response.status == 200
+        await response.content.read(1)
+        yield response
+        response.close()
+
+
+async def settled(asked: Awaitable[Whole]) -> Files | str:
+    """The files of a whole answer, or what was said instead."""
+    try:
+        return (await asked).files
+    except Broken as broken:
+        return str(broken)
+
+
+async def refused(gateway: RunningGateway) -> tuple[int, str, int]:
+    answer = await asyncio.to_thread(gateway.query, TABLE)
+    return answer.status, answer.json["errorCode"], int(answer.headers["Retry-After"])
+
+
+FULL = {
+    "memory": (
+        {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE // 2, "queuedStreams": 0},
+        (503, "TEMPORARILY_UNAVAILABLE"),
+    ),
+    "streams of a recipient": (
+        {"recipient": {"concurrentStreams": 2, "queueLength": 0}},
+        (429, "RESOURCE_EXHAUSTED"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("limits", "expected"), FULL.values(), ids=FULL.keys())
+async def test_who_does_not_fit_is_told_when_to_come_again_and_then_fits(table, tmp_path, limits, expected):
+    with served(tmp_path, table, limits) as gateway:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async with held(session, gateway), held(session, gateway):
+                status, code, seconds = await refused(gateway)
+                assert (status, code) == expected
+                assert 1 <= seconds < 7, "Spark gives up after 7 s"
+                # Small answers are not concerned.
+                assert (await asyncio.to_thread(gateway.request, "GET", "/shares")).status == 200
+            await until(lambda: gateway.log.read_text().count('"status":499') == 2)
+            answer = await query(session, f"http://127.0.0.1:{gateway.port}", TABLE)
+        assert answer.files == table[1]
+
+
+async def test_who_waits_gets_the_place_of_one_that_leaves(table, tmp_path):
+    limits = {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE, "queueSeconds": 6}
+    with served(tmp_path, table, limits) as gateway:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async with held(session, gateway):
+                asked = asyncio.ensure_future(query(session, f"http://127.0.0.1:{gateway.port}", TABLE))
+                await asyncio.sleep(0.5)
+                assert not asked.done()
+            assert (await asked).files == table[1]
+
+
+async def test_a_process_that_is_larger_than_its_limit_lets_nobody_new_in_and_lives(table, tmp_path):
+    with served(tmp_path, table, {"memoryBytes": 64 << 20}) as gateway:
+        base = f"http://127.0.0.1:{gateway.port}"
+        async with aiohttp.ClientSession() as session:
+            # With the columns of the table in memory it is too large.
+            answers = [await settled(query(session, base, TABLE)) for _ in range(4)]
+        assert answers[0] == table[1]
+        assert isinstance(answers[-1], str)
+        assert answers[-1].startswith("503")
+        assert (await asyncio.to_thread(gateway.request, "GET", "/shares")).status == 200

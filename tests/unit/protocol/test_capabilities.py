@@ -1,0 +1,81 @@
+"""Capabilities of a client: the response format, reader features, ids of files."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidParameter, UnsupportedOperation
+from gateway.protocol.capabilities import Capabilities, file_id_scheme
+
+PLAIN, MAPPED = (False, ()), (True, ("columnMapping", "deletionVectors"))
+
+
+@pytest.mark.parametrize(
+    ("header", "table", "chosen"),
+    [
+        (None, PLAIN, "parquet"),
+        ("", PLAIN, "parquet"),
+        ("responseformat=delta,parquet", PLAIN, "parquet"),
+        ("ResponseFormat=PARQUET,DELTA;readerfeatures=ColumnMapping,deletionvectors", PLAIN, "parquet"),
+        ("responseformat=delta", PLAIN, "delta"),
+        ("responseformat=parquet", PLAIN, "parquet"),
+        ("responseformat=delta,avro", PLAIN, "delta"),
+        ("responseformat=delta,parquet;readerfeatures=deletionvectors,columnmapping", MAPPED, "delta"),
+        (" responseformat = delta ; readerfeatures = deletionVectors , columnMapping,x ", MAPPED, "delta"),
+        ("asyncquery=true", PLAIN, "parquet"),
+    ],
+)
+def test_the_format_is_chosen_by_client_and_table(
+    header: str | None, table: tuple[bool, tuple[str, ...]], chosen: str
+) -> None:
+    needs_delta_format, features = table
+    capabilities = Capabilities.parse(header)
+    assert (
+        capabilities.negotiate(needs_delta_format=needs_delta_format, client_reader_features=features)
+        == chosen
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (None, "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
+        ("responseformat=parquet", "responseformat=delta;readerfeatures=columnmapping,deletionvectors"),
+        ("responseformat=delta", "not announced: columnMapping, deletionVectors"),
+        ("responseformat=delta;readerfeatures=deletionvectors", "not announced: columnMapping;"),
+    ],
+)
+def test_what_the_client_lacks_is_named(header: str | None, words: str) -> None:
+    with pytest.raises(UnsupportedOperation) as caught:
+        Capabilities.parse(header).negotiate(
+            needs_delta_format=True, client_reader_features=["columnMapping", "deletionVectors"]
+        )
+    assert words in str(caught.value)
+
+
+def test_an_unknown_format_alone_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="parquet, delta"):
+        Capabilities.parse("responseformat=avro")
+
+
+@pytest.mark.parametrize(("header", "asked"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
+def test_the_end_stream_action_is_asked_for_by_true(header: str, asked: bool) -> None:
+    assert Capabilities.parse(header).include_end_stream_action is asked
+
+
+@pytest.mark.parametrize(("header", "scheme"), [(None, None), ("Delta", "delta"), (" parquet", "parquet")])
+def test_file_id_schemes(header: str | None, scheme: str | None) -> None:
+    assert file_id_scheme(header) == scheme
+
+
+def test_an_unknown_file_id_scheme_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="parquet, delta"):
+        file_id_scheme("md5")
+
+
+@given(st.text())
+def test_any_capabilities_header_is_read_or_refused(header: str) -> None:
+    with contextlib.suppress(InvalidParameter):
+        Capabilities.parse(header)

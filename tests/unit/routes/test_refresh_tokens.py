@@ -1,0 +1,139 @@
+"""Refreshed URLs through a real socket: the same files, later ends, and no access that has ended."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from support.gateway_app import Clock, bearer, serve
+from support.history_table import (
+    LIFETIME_SECONDS,
+    TABLE,
+    VERSIONS,
+    Client,
+    commit,
+    configuration,
+    end,
+    ids,
+    query,
+    refused,
+)
+
+from gateway.state import GatewayState
+
+
+async def test_a_refresh_gives_the_same_files_new_urls_and_a_later_expiry(
+    client: Client, root: Path, clock: Clock
+) -> None:
+    _, first = await query(client, {"includeRefreshToken": True})
+    commit(root, VERSIONS)
+    fifteen_minutes_before_expiry_ms = (LIFETIME_SECONDS - 900) * 1000
+    clock.now_ms += fifteen_minutes_before_expiry_ms
+    response, again = await query(client, {"refreshToken": end(first)["refreshToken"]})
+    assert response.headers["Delta-Table-Version"] == "3"
+    assert ids(again) == ids(first)
+    later_ms = end(again)["minUrlExpirationTimestamp"] - end(first)["minUrlExpirationTimestamp"]
+    assert later_ms == fifteen_minutes_before_expiry_ms
+    assert {line["file"]["url"] for line in again[2:-1]}.isdisjoint(
+        line["file"]["url"] for line in first[2:-1]
+    )
+    await query(client, {"refreshToken": end(again)["refreshToken"], "predicateHints": ["x = 1"]})
+    await refused(client, {"refreshToken": end(first)["refreshToken"]}, name="bob")
+    clock.now_ms += 900_000
+    await refused(client, {"refreshToken": end(first)["refreshToken"]})
+
+
+async def test_a_refresh_works_where_history_is_not_shared(root: Path, clock: Clock) -> None:
+    client, _ = await serve(configuration(root, history_shared=False), clock=clock)
+    try:
+        _, first = await query(client, {"includeRefreshToken": True})
+        commit(root, VERSIONS)
+        _, again = await query(client, {"refreshToken": end(first)["refreshToken"]})
+        assert ids(again) == ids(first)
+        await refused(client, {"version": 3})
+    finally:
+        await client.close()
+
+
+async def test_refresh_tokens_that_follow_from_one_another_end_with_the_first(
+    root: Path, clock: Clock
+) -> None:
+    text = configuration(root, history_shared=False, extra="refreshTokenTtlMs: 2000\n")
+    client, _ = await serve(text, clock=clock)
+    try:
+        _, page = await query(client, {"includeRefreshToken": True})
+        first = ids(page)
+        commit(root, VERSIONS)
+        for _ in range(3):
+            clock.now_ms += 600
+            _, page = await query(client, {"refreshToken": end(page)["refreshToken"]})
+            assert ids(page) == first
+        clock.now_ms += 200
+        await refused(client, {"refreshToken": end(page)["refreshToken"]})
+        _, page = await query(client, {"includeRefreshToken": True})
+        clock.now_ms += 1999
+        await query(client, {"refreshToken": end(page)["refreshToken"], "includeRefreshToken": True})
+    finally:
+        await client.close()
+
+
+async def test_a_token_opens_no_version_and_no_history_that_is_shared_no_longer(
+    root: Path, clock: Clock
+) -> None:
+    client, config = await serve(configuration(root), clock=clock)
+    try:
+        _, first = await query(client, {"includeRefreshToken": True})
+        refresh = {"refreshToken": end(first)["refreshToken"]}
+        _, latest = await query(client, {"maxFiles": 2})
+        next_latest = {"maxFiles": 2, "pageToken": end(latest)["nextPageToken"]}
+        _, travelled = await query(client, {"maxFiles": 2, "version": VERSIONS - 1})
+        next_travelled = {
+            "maxFiles": 2,
+            "version": VERSIONS - 1,
+            "pageToken": end(travelled)["nextPageToken"],
+        }
+        commit(root, VERSIONS)
+
+        def share(**changes: Any) -> None:
+            [shared] = config.shares
+            [schema] = shared.schemas
+            tables = (replace(schema.tables[0], **changes), *schema.tables[1:])
+            changed = replace(config, shares=(replace(shared, schemas=(replace(schema, tables=tables),)),))
+            pipeline = client.server.pipeline
+            pipeline.state = GatewayState.of(changed, now_ms=clock, previous=pipeline.state)
+
+        share(start_version=VERSIONS - 1)
+        for body in (refresh, next_latest, next_travelled):
+            await query(client, body)
+        share(history_shared=False)
+        for body in (refresh, next_latest):
+            await query(client, body)
+        await refused(client, next_travelled)
+        share(start_version=VERSIONS)
+        for body in (refresh, next_latest, next_travelled):
+            await refused(client, body)
+        share(history_shared=False, start_version=VERSIONS)
+        for body in (refresh, next_latest, next_travelled):
+            await refused(client, body)
+        share()
+        for body in (refresh, next_latest, next_travelled):
+            await query(client, body)
+    finally:
+        await client.close()
+
+
+async def test_a_refresh_token_of_a_recipient_whose_grant_ended_opens_nothing(
+    root: Path, clock: Clock
+) -> None:
+    client, config = await serve(configuration(root), clock=clock)
+    try:
+        _, first = await query(client, {"includeRefreshToken": True})
+        recipients = tuple(replace(entry, shares=()) for entry in config.gateway.recipients)
+        changed = replace(config, gateway=replace(config.gateway, recipients=recipients))
+        pipeline = client.server.pipeline
+        pipeline.state = GatewayState.of(changed, now_ms=clock, previous=pipeline.state)
+        response = await client.post(
+            f"{TABLE}/query", json={"refreshToken": end(first)["refreshToken"]}, headers=bearer()
+        )
+        assert response.status == 404
+    finally:
+        await client.close()

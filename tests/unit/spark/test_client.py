@@ -1,0 +1,83 @@
+"""The protocol's client of the source, against a server with prepared answers."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from support.scripted_server import HEAD, Answers, file_line, listening
+
+from gateway.spark.read.actions import (
+    UnsupportedTable,
+    parse_file,
+)
+from gateway.spark.read.client import Query
+from gateway.spark.read.transport import HttpError, Transport
+
+
+@pytest.fixture
+def answers() -> Iterator[Answers]:
+    with listening() as mine:
+        yield mine
+
+
+class TestClient:
+    def test_pages_are_followed_with_the_same_query(self, answers: Answers) -> None:
+        answers.say(*HEAD, file_line("a"), {"endStreamAction": {"nextPageToken": "n", "refreshToken": "r"}})
+        answers.say(*HEAD, file_line("b"), {"endStreamAction": {"nextPageToken": ""}})
+        query = Query({"version": 1, "includeRefreshToken": True}, max_files=1)
+        pages = list(answers.client().pages(query))
+        assert [file.id for page in pages for file in page.files] == ["a", "b"]
+        assert pages[0].refresh_token == "r"
+        assert json.loads(answers.asked[1][1]) == {"version": 1, "pageToken": "n", "maxFiles": 1}
+
+    def test_an_error_in_the_last_line_is_an_error(self, answers: Answers) -> None:
+        for _ in range(3):
+            answers.say(*HEAD, {"endStreamAction": {"errorMessage": "lost", "httpStatusErrorCode": 503}})
+        with pytest.raises(HttpError, match="lost"):
+            list(answers.client().pages(Query()))
+
+    def test_an_announced_last_line_that_is_missing_is_asked_for_again(self, answers: Answers) -> None:
+        announced = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
+        answers.say(*HEAD, file_line("a"), **announced)
+        answers.say(*HEAD, file_line("a"), file_line("b"), {"endStreamAction": {}}, **announced)
+        (page,) = answers.client().pages(Query())
+        assert len(page.files) == 2
+
+    def test_a_cut_body_is_asked_for_again(self, answers: Answers) -> None:
+        answers.say(*HEAD, **{"Content-Length": "1000"})
+        answers.say(*HEAD, file_line("a"))
+        (page,) = answers.client().pages(Query())
+        assert len(page.files) == 1
+
+    def test_a_refusal_is_not_repeated(self, answers: Answers) -> None:
+        answers.say({"errorCode": "X", "message": "not yours"}, status=404)
+        with pytest.raises(HttpError, match="not yours") as caught:
+            answers.client().version()
+        assert caught.value.status == 404
+        assert len(answers.asked) == 1
+
+    def test_a_busy_server_is_asked_again(self, answers: Answers) -> None:
+        answers.say(status=429, **{"Retry-After": "1"})
+        answers.say()
+        assert answers.client().version() == 1
+
+    def test_unknown_reader_features_are_refused_by_name(self, answers: Answers) -> None:
+        protocol = {"protocol": {"deltaProtocol": {"minReaderVersion": 3, "readerFeatures": ["warpDrive"]}}}
+        answers.say(protocol, {"metaData": {"deltaMetadata": {"schemaString": "{}"}}})
+        with pytest.raises(UnsupportedTable, match="warpDrive"):
+            list(answers.client().pages(Query()))
+
+    def test_signed_urls_are_not_shown(self, answers: Answers) -> None:
+        answers.say(*HEAD, file_line("a"))
+        (page,) = answers.client().pages(Query())
+        assert "secret" not in repr(page)
+        answers.say(status=403)
+        with pytest.raises(HttpError) as caught:
+            Transport().fetch(f"{answers.url}/f?signature=secret")
+        assert "secret" not in str(caught.value)
+
+
+def test_a_removed_file_of_unknown_size_is_refused_with_its_reason() -> None:
+    line = {"file": {"id": "f", "deltaSingleAction": {"remove": {"path": "http://h/f", "dataChange": True}}}}
+    with pytest.raises(UnsupportedTable, match="does not say the size"):
+        parse_file(line)

@@ -1,0 +1,85 @@
+"""Options of the source: what is read, and what is refused in which words."""
+
+import pytest
+
+from gateway.spark.read.client import TableName
+from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.profile import Profile, ProfileError
+
+
+class TestOptions:
+    PROFILE = '{"endpoint": "http://h/p/", "bearerToken": "secret"}'
+
+    def test_names_are_taken_in_any_case(self) -> None:
+        options = ReadOptions.parse(
+            {"PROFILE": self.PROFILE, "path": "sh.are.schema.table", "VERSIONASOF": "3", "columns": "a, b"}
+        )
+        assert options.table == TableName("sh.are", "schema", "table")
+        assert (options.version_as_of, options.columns) == (3, ("a", "b"))
+
+    def test_the_token_is_not_shown(self) -> None:
+        options = ReadOptions.parse({"profile": self.PROFILE, "path": "a.b.c"})
+        assert "secret" not in repr(options)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"path": "a.b.c"},
+            {"profile": PROFILE, "path": "a.b"},
+            {"profile": PROFILE, "path": "a.b.c", "versionAsOf": "new"},
+            {
+                "profile": PROFILE,
+                "path": "a.b.c",
+                "versionAsOf": "1",
+                "timestampAsOf": "2024-01-01T00:00:00Z",
+            },
+            {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "yes"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,id"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,ID"},
+            {"profile": PROFILE, "path": "a.b.c", "columns": "id,,n"},
+            {"profile": PROFILE, "path": "a.b.c", "versionAsof1": "1"},
+            {"profile": PROFILE, "path": "a.b.c", "maxFilesPerPage": "0"},
+            {"profile": PROFILE, "path": "a.b.c", "startingVersion": "3", "endingVersion": "2"},
+            {"profile": PROFILE, "path": "a.b.c", "startingVersion": "3", "startingTimestamp": "2024-01-01"},
+            {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "versionAsOf": "2"},
+            {"profile": PROFILE, "path": "a.b.c", "readChangeFeed": "true", "predicateHints": "a = 1"},
+            {"profile": PROFILE, "path": "other#a.b.c"},
+        ],
+    )
+    def test_wrong_options_say_so(self, wrong: dict[str, str]) -> None:
+        with pytest.raises(ValueError, match=r".+"):
+            ReadOptions.parse(wrong)
+
+    @pytest.mark.parametrize(
+        ("given", "batch", "stream"),
+        [
+            ({}, None, None),
+            ({"startingVersion": "1"}, "startingVersion needs readChangeFeed", None),
+            ({"endingVersion": "1"}, "endingVersion needs readChangeFeed", None),
+            ({"readChangeFeed": "true"}, "readChangeFeed needs startingVersion", None),
+            ({"maxFilesPerTrigger": "1"}, "maxFilesPerTrigger is of streams", None),
+            ({"ignoreDeletes": "true"}, "ignoreDeletes is of streams", None),
+            ({"versionAsOf": "1"}, None, "versionAsOf is of batch reads"),
+            ({"predicateHints": "a = 1"}, None, "predicateHints is of batch reads"),
+            ({"expectedVersion": "1"}, None, "expectedVersion is of batch reads"),
+            (
+                {"endingTimestamp": "2024-01-01T00:00:00Z"},
+                "needs readChangeFeed",
+                "endingTimestamp is of batch",
+            ),
+        ],
+    )
+    def test_options_without_effect_say_so(
+        self, given: dict[str, str], batch: str | None, stream: str | None
+    ) -> None:
+        options = ReadOptions.parse({"profile": self.PROFILE, "path": "a.b.c", **given})
+        for check, said in ((options.check_batch, batch), (options.check_stream, stream)):
+            if said is None:
+                check()
+                continue
+            with pytest.raises(ValueError, match=said):
+                check()
+
+    def test_a_profile_without_a_token_says_so(self) -> None:
+        with pytest.raises(ProfileError, match="bearerToken"):
+            Profile.load('{"endpoint": "x"}')

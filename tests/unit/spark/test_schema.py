@@ -1,0 +1,86 @@
+"""Partition values by the type of their column."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+
+from gateway.spark.read.actions import (
+    UnsupportedTable,
+)
+from gateway.spark.read.schema import partition_scalar
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("5", t.ByteType(), 5),
+        ("-1.50", t.DecimalType(5, 2), Decimal("-1.50")),
+        ("NaN", t.StringType(), "NaN"),
+        ("", t.StringType(), None),
+        (None, t.LongType(), None),
+        ("true", t.BooleanType(), True),
+        ("2024-02-29", t.DateType(), dt.date(2024, 2, 29)),
+        (
+            "2024-01-01 01:02:03.5",
+            t.TimestampType(),
+            dt.datetime(2024, 1, 1, 1, 2, 3, 500_000, dt.UTC),
+        ),
+        (
+            "2024-01-01T01:02:03.000000Z",
+            t.TimestampType(),
+            dt.datetime(2024, 1, 1, 1, 2, 3, tzinfo=dt.UTC),
+        ),
+        ("2024-01-01 01:02:03", t.TimestampNTZType(), dt.datetime.fromisoformat("2024-01-01 01:02:03")),
+        ("\u0001x", t.BinaryType(), b"\x01x"),
+    ],
+)
+def test_partition_values_are_typed(text: str | None, kind: t.DataType, value: Any) -> None:
+    assert partition_scalar(text, kind).as_py() == value
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "utc"),
+    [
+        ("2024-07-01 12:00:00", "America/Los_Angeles", "2024-07-01T19:00:00+00:00"),
+        ("2024-01-01 12:00:00", "America/Los_Angeles", "2024-01-01T20:00:00+00:00"),
+        ("2024-07-01 12:00:00", "+05:30", "2024-07-01T06:30:00+00:00"),
+        ("2024-07-01 12:00:00", "GMT-3", "2024-07-01T15:00:00+00:00"),
+        ("2024-07-01T12:00:00.000000Z", "America/Los_Angeles", "2024-07-01T12:00:00+00:00"),
+        ("2024-07-01 12:00:00+02:00", "America/Los_Angeles", "2024-07-01T10:00:00+00:00"),
+        # In the hour that summer time leaves out, and in the one that comes twice, as Java takes them.
+        ("2024-03-10 02:30:00", "America/Los_Angeles", "2024-03-10T10:30:00+00:00"),
+        ("2024-11-03 01:30:00", "America/Los_Angeles", "2024-11-03T08:30:00+00:00"),
+    ],
+)
+def test_a_partition_time_without_a_zone_is_of_the_sessions(text: str, zone: str, utc: str) -> None:
+    assert partition_scalar(text, t.TimestampType(), zone).as_py() == dt.datetime.fromisoformat(utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number"),
+    [
+        ("+10000-01-01", t.DateType(), 2932897),
+        ("10000-01-01", t.DateType(), 2932897),
+        ("-0001-12-31", t.DateType(), -719529),
+        ("+10000-01-01 00:00:00", t.TimestampType(), 2932897 * 86_400_000_000),
+        ("+294247-01-10 04:00:54.775807", t.TimestampNTZType(), 2**63 - 1),
+    ],
+)
+def test_partition_values_of_years_that_python_does_not_know(
+    text: str, kind: t.DataType, number: int
+) -> None:
+    scalar = partition_scalar(text, kind)
+    assert pa.array([scalar]).view(
+        pa.int32() if isinstance(kind, t.DateType) else pa.int64()
+    ).to_pylist() == [number]
+
+
+@pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "soon", "2024-1-1 25:00:00"])
+def test_a_partition_value_that_is_none_says_so_without_its_text(text: str) -> None:
+    with pytest.raises(UnsupportedTable) as refused:
+        partition_scalar(text, t.TimestampType())
+    assert text not in str(refused.value)

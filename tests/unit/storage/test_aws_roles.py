@@ -1,0 +1,137 @@
+"""Roles of AWS over HTTP: their credentials, when these end, and errors without the answer's text."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import orjson
+import pytest
+
+from gateway.config import Secret
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.roles import CredentialsUnavailable, role_of
+
+LENT = {
+    "AccessKeyId": "lent-key",
+    "SecretAccessKey": "lent-secret",
+    "Token": "lent-token",
+    "Expiration": "2026-01-01T06:00:00Z",
+}
+STS = """<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+<AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>lent-key</AccessKeyId>
+<SecretAccessKey>lent-secret</SecretAccessKey><SessionToken>lent-token</SessionToken>
+<Expiration>2026-01-01T06:00:00Z</Expiration></Credentials></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
+
+
+class Lending(BaseHTTPRequestHandler):
+    """The services that lend roles, as their users see them."""
+
+    def do_PUT(self) -> None:
+        known = self.headers["X-aws-ec2-metadata-token-ttl-seconds"] and self.path == "/latest/api/token"
+        self.answer(200 if known else 400, b"session")
+
+    def do_GET(self) -> None:
+        path, instance = self.path, "/latest/meta-data/iam/security-credentials/"
+        if path.startswith(instance) and self.headers["X-aws-ec2-metadata-token"] != "session":
+            self.answer(401, b"")
+        elif path == instance:
+            self.answer(200, b"the-role\n")
+        elif path == f"{instance}the-role" or (
+            path == "/container" and self.headers["Authorization"] == "pass"
+        ):
+            self.answer(200, orjson.dumps(LENT))
+        else:
+            self.answer(403, orjson.dumps(LENT))
+
+    def do_POST(self) -> None:
+        form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+        known = form["RoleArn"] == ["arn:aws:iam::1:role/r"] and form["WebIdentityToken"] == ["identity"]
+        known = known and form["Action"] == ["AssumeRoleWithWebIdentity"]
+        self.answer(200 if known else 403, STS.encode())
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def lending(handler: type[BaseHTTPRequestHandler] = Lending) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[str]:
+    with lending() as url:
+        yield url
+
+
+@pytest.fixture
+def environments(service: str, tmp_path) -> dict[str, dict[str, str]]:
+    (tmp_path / "identity").write_text("identity\n")
+    (tmp_path / "pass").write_text("pass\n")
+    return {
+        "web identity": {
+            "AWS_WEB_IDENTITY_TOKEN_FILE": str(tmp_path / "identity"),
+            "AWS_ROLE_ARN": "arn:aws:iam::1:role/r",
+            "AWS_ENDPOINT_URL_STS": service,
+        },
+        "container": {
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{service}/container",
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(tmp_path / "pass"),
+        },
+        "instance": {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service},
+    }
+
+
+@pytest.mark.parametrize("kind", ["web identity", "container", "instance"])
+def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> None:
+    role = role_of(environments[kind], "us-east-1")
+    assert role is not None
+    assert role.name == kind
+    found = role.assume()
+    assert found == S3Credentials(
+        Secret("lent-key"), Secret("lent-secret"), Secret("lent-token"), datetime(2026, 1, 1, 6, tzinfo=UTC)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("web identity", {"AWS_ROLE_ARN": "another"}, "the token service answers 403"),
+        ("web identity", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere"}, "AWS_WEB_IDENTITY_TOKEN_FILE names"),
+        ("container", {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": ""}, "credentials service answers 403"),
+        ("container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "file:///etc/passwd"}, "is no URL"),
+        ("instance", {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "cannot be reached"),
+    ],
+)
+def test_a_role_that_is_refused_says_by_whom_and_nothing_of_the_answer(
+    environments, kind: str, change: dict[str, str], reason: str
+) -> None:
+    role = role_of(environments[kind] | change, "us-east-1")
+    assert role is not None
+    with pytest.raises(CredentialsUnavailable, match=reason) as refused:
+        role.assume()
+    assert "lent" not in str(refused.value)
+
+
+def test_the_instance_is_not_asked_where_that_is_switched_off() -> None:
+    assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None

@@ -1,0 +1,128 @@
+"""Credentials that are renewed in time, by one thread, and used until they end."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway import _native
+from gateway.config import Secret
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.roles import CredentialsUnavailable
+from gateway.storage.refreshing_credentials import RefreshingCredentials
+
+HOUR = 3600.0
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Lender:
+    """Lends keys for an hour, by a clock that the test turns."""
+
+    def __init__(self) -> None:
+        self.now_seconds = EPOCH.timestamp()
+        self.asked = 0
+        self.lends = True
+        self.lasting = False
+
+    def ask(self) -> S3Credentials:
+        self.asked += 1
+        if not self.lends:
+            raise CredentialsUnavailable("the service is away", lasting=self.lasting)
+        expires = datetime.fromtimestamp(self.now_seconds + HOUR, UTC)
+        return S3Credentials(Secret(f"key-{self.asked}"), Secret("s"), Secret("t"), expires)
+
+
+@pytest.fixture
+def lender() -> Lender:
+    return Lender()
+
+
+@pytest.fixture
+def keys(lender: Lender) -> RefreshingCredentials:
+    return RefreshingCredentials(lender.ask, now_seconds=lambda: lender.now_seconds)
+
+
+def test_keys_are_asked_for_when_half_of_their_time_is_over(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
+    assert not keys.is_valid
+    first = keys.fresh()
+    lender.now_seconds += HOUR / 2 - 1
+    assert keys.is_valid
+    assert keys.fresh() is first
+    lender.now_seconds += 2
+    assert not keys.is_valid
+    assert keys.fresh().access_key_id == Secret("key-2")
+    assert lender.asked == 2
+
+
+def test_keys_that_cannot_be_renewed_are_used_until_they_end(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
+    first = keys.fresh()
+    lender.lends = False
+    lender.now_seconds += HOUR / 2 + 1
+    assert keys.fresh() is first
+    assert keys.is_valid, "the service is not asked again by every request"
+    lender.now_seconds += HOUR / 2
+    with pytest.raises(_native.StorageUnavailable) as refused:
+        keys.fresh()
+    assert refused.value.detail == "the service is away"
+    asked = lender.asked
+    with pytest.raises(_native.StorageUnavailable):
+        keys.fresh()
+    assert lender.asked == asked, "a service that refused is left alone for a moment"
+    lender.lends = True
+    lender.now_seconds += 10
+    assert keys.fresh() is not first
+
+
+def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
+    lender.lends, lender.lasting = False, True
+    with pytest.raises(_native.StorageDenied):
+        keys.fresh()
+
+
+def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
+    keys: RefreshingCredentials, lender: Lender
+) -> None:
+    first = keys.fresh()
+    lender.now_seconds -= 10 * HOUR
+    assert keys.fresh() is first
+    lender.now_seconds += 20 * HOUR
+    assert keys.fresh() is not first
+    assert lender.asked == 2
+
+
+def test_keys_that_have_ended_are_asked_for_at_a_calm_pace(lender: Lender) -> None:
+    ended = S3Credentials(Secret("a"), Secret("b"), Secret("t"), EPOCH - timedelta(hours=1))
+
+    def ask() -> S3Credentials:
+        lender.asked += 1
+        return ended
+
+    keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
+    for _ in range(10):
+        assert keys.fresh() is ended
+        lender.now_seconds += 1
+    assert lender.asked == 2
+
+
+def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> None:
+    gate, found = threading.Barrier(16), []
+
+    def ask() -> None:
+        gate.wait()
+        found.append(keys.fresh())
+
+    threads = [threading.Thread(target=ask) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+    assert lender.asked == 1

@@ -1,0 +1,179 @@
+"""Stores of a configuration: what a reload keeps, and signers that follow the credentials."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gateway import _native
+from gateway.access.sealed_tokens import InvalidToken
+from gateway.config import Location, Secret, loads
+from gateway.protocol.queries import TimeTravel
+from gateway.state import GatewayState
+from gateway.storage.refreshing_credentials import FILE_SECONDS
+from gateway.storage.registry import Storages, renew
+from gateway.tables.open_table import OpenTable
+
+
+def test_keys_of_the_shared_file_are_read_again_and_stay_the_same_object_where_it_did_not_change(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "credentials"
+    text = "[default]\naws_access_key_id = {}\naws_secret_access_key = s\naws_session_token = t\n"
+    file.write_text(text.format("first"))
+    storages = Storages(
+        loads("version: 1\nshares: []\ngateway: {anonymous: true}"),
+        url_key=b"k" * 32,
+        environment={"AWS_SHARED_CREDENTIALS_FILE": str(file), "AWS_EC2_METADATA_DISABLED": "true"},
+    )
+    keys = storages.store(Location.parse("s3://bucket/table")).keys
+    assert keys is not None
+    now_seconds = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    keys._now_seconds = lambda: now_seconds
+    first = keys.fresh()
+    file.write_text(text.format("second"))
+    assert keys.fresh() is first
+    now_seconds += FILE_SECONDS
+    assert not keys.is_valid
+    second = keys.fresh()
+    assert second.access_key_id == Secret("second")
+    now_seconds += FILE_SECONDS
+    assert keys.fresh() is second
+    # Amid a rewriting the file is empty: no role takes the place of its keys.
+    file.write_text("")
+    now_seconds += FILE_SECONDS
+    assert keys.fresh() is second
+    file.write_text(text.format("third"))
+    now_seconds += FILE_SECONDS
+    assert keys.fresh().access_key_id == Secret("third")
+
+
+def sharing_of(text: str, previous: GatewayState | None = None) -> GatewayState:
+    return GatewayState.of(loads(f"version: 1\n{text}"), previous=previous)
+
+
+def configuration(storage: str, tables: str = "t") -> str:
+    entries = ", ".join(
+        f"{{name: {name}, location: 's3://bucket/{name}'}}" for name in tables.split(",") if name
+    )
+    return (
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\n"
+        f"gateway: {{anonymous: true, storages: [{{prefix: 's3://bucket/', {storage}}}]}}\n"
+    )
+
+
+def native_table(state: GatewayState) -> _native.Table:
+    (table,) = state.catalog.tables()
+    return state.tables.open(table).table
+
+
+STORAGE = "endpoint: 'http://127.0.0.1:1', pathStyle: true, accessKeyId: a, secretAccessKey: b"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_kept"),
+    [
+        (("", ""), True),
+        (("secretAccessKey: b", "secretAccessKey: c"), True),
+        (("endpoint", "publicEndpoint: 'https://d.example.com', endpoint"), True),
+        (("127.0.0.1:1", "127.0.0.1:2"), False),
+        (("endpoint", "region: elsewhere, endpoint"), False),
+    ],
+    ids=["nothing", "keys", "the host of URLs", "the store", "the region"],
+)
+def test_a_reload_keeps_tables_that_are_read_as_before(change: tuple[str, str], is_kept: bool) -> None:
+    first = sharing_of(configuration(STORAGE))
+    known = native_table(first)
+    after = sharing_of(configuration(STORAGE.replace(*change)), previous=first)
+    assert (native_table(after) is known) == is_kept
+
+
+def test_a_table_that_is_shared_no_more_is_let_go() -> None:
+    first = sharing_of(configuration(STORAGE))
+    known = native_table(first)
+    without = sharing_of(configuration(STORAGE, tables=""), previous=first)
+    assert native_table(sharing_of(configuration(STORAGE), previous=without)) is not known
+
+
+def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
+    soon = (datetime.now(UTC) + timedelta(minutes=20)).isoformat()
+    lasting = sharing_of(configuration(STORAGE))
+    (table,) = lasting.catalog.tables()
+    opened = lasting.tables.open(table)
+    assert not opened.url_signers.is_valid
+    signers = opened.signers
+    assert opened.url_signers.is_valid
+    assert opened.signers is signers
+    ending = sharing_of(
+        configuration(f"{STORAGE}, sessionToken: t, sessionExpires: '{soon}'"), previous=lasting
+    )
+    again = ending.tables.open(table)
+    assert again.table is opened.table
+    assert again.signers is not signers
+    storages = ending.tables.storages
+    assert [prefix for prefix, _ in storages.expiries()] == ["s3://bucket/"]
+    assert storages.due() == []
+    storages.store(table.location).keys._ask_at_seconds = 0
+    assert storages.due() == [storages.store(table.location)]
+    renew(storages.due())
+    assert storages.due() == []
+
+
+def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -> None:
+    keyed = sharing_of("gateway: {anonymous: true, tokenKeys: [{id: a, secret: a secret for the tests}]}\n")
+    keyless = sharing_of("gateway: {anonymous: true}\n", previous=keyed)
+    again = sharing_of("gateway: {anonymous: true}\n", previous=keyless)
+    old, made = (state.sealer.seal("list", "alice", {"n": 1}, expires_ms=2000) for state in (keyed, keyless))
+    with pytest.raises(InvalidToken):
+        keyless.sealer.open("list", "alice", old, now_ms=1000)
+    assert again.sealer.open("list", "alice", made, now_ms=1000) == {"n": 1}
+
+
+async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
+    text = (
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{demo_tables}/orders', "
+        "historyShared: true}]}]}]\n"
+        "gateway: {anonymous: true, storageFaults: {staleSeconds: 60, failures: 1000}}\n"
+    )
+    state = sharing_of(text)
+    tables = state.tables
+    (table,) = state.catalog.tables()
+
+    async def stale(call: Callable[[OpenTable], object]) -> object:
+        def of_a_storage_that_is_down(opened: OpenTable) -> object:
+            if not opened.stale:
+                raise _native.StorageUnavailable("it does not answer")
+            assert "storage-" not in threading.current_thread().name
+            return call(opened)
+
+        return await tables.read(table, of_a_storage_that_is_down)
+
+    async def is_refused(call: Callable[[OpenTable], object]) -> None:
+        with pytest.raises(_native.StorageUnavailable):
+            await stale(call)
+
+    try:
+        # Nothing is kept before the first look.
+        await is_refused(lambda opened: opened.snapshot())
+        latest = await tables.read(table, lambda opened: opened.snapshot())
+        await tables.read(table, lambda opened: (opened.signers, latest.totals()))
+        version, identity = latest.version, latest.identity
+        assert (await stale(lambda opened: opened.snapshot())).identity == identity
+        assert (await stale(lambda opened: opened.snapshot(version=version))).identity == identity
+        assert (await stale(lambda opened: opened.pinned(identity=identity))).version == version
+        assert (await stale(lambda opened: opened.refreshed(version))).version == version
+        assert await stale(lambda opened: opened.signers) is tables.open(table).signers
+        await is_refused(lambda opened: opened.snapshot(version=version - 1))
+        await is_refused(lambda opened: opened.snapshot(timestamp_ms=1))
+        await is_refused(lambda opened: opened.pinned(identity="another"))
+        await is_refused(lambda opened: opened.refreshed(version - 1))
+        await is_refused(lambda opened: opened.version_at_or_after(1))
+        start, end = TimeTravel(version=0), TimeTravel()
+        await is_refused(lambda opened: opened.changes(start=start, end=end, change_data_feed=True))
+        await is_refused(lambda opened: opened.native)
+    finally:
+        tables.close()
