@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from gateway.report.plots import Plot
 from gateway.report.units import COUNT, MISSING, NUMBER, Unit
 
+_LONG = 24
+"""A text of more characters is wrapped."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -61,21 +64,19 @@ class Table:
         return self.total_rows is not None and self.total_rows > len(self.rows)
 
     @property
-    def numeric(self) -> list[bool]:
-        """For each column whether it holds numbers, which are aligned to the right."""
+    def heads(self) -> list[CellText]:
+        """The names of the columns; `number` aligns a column to the right, `long` wraps its texts."""
         return [
-            column.unit is not None or _is_numeric([row[index] for row in self.rows])
+            CellText(column.name, "", _column_class(column, [row[index] for row in self.rows]))
             for index, column in enumerate(self.columns)
         ]
 
     @property
     def texts(self) -> list[list[CellText]]:
         """All rows as text."""
+        kinds = [(column.unit, head.css_class) for column, head in zip(self.columns, self.heads, strict=True)]
         ordered = sorted(self.rows, key=lambda row: not is_failure(row))
-        return [
-            [cell_text(cell, column.unit) for cell, column in zip(row, self.columns, strict=True)]
-            for row in ordered
-        ]
+        return [[cell_text(cell, *kind) for cell, kind in zip(row, kinds, strict=True)] for row in ordered]
 
 
 @dataclass(frozen=True)
@@ -149,24 +150,31 @@ def is_failure(row: Sequence[Cell]) -> bool:
     return any(isinstance(cell, Verdict) and not cell.good for cell in row)
 
 
-def cell_text(cell: Cell, unit: Unit | None = None) -> CellText:
-    """A cell as text, and the key that sorts it."""
+def cell_text(cell: Cell, unit: Unit | None = None, css_class: str = "") -> CellText:
+    """A cell as text, with the key that sorts it; `css_class` is that of its column."""
     if isinstance(cell, Verdict):
-        return CellText(cell.text, cell.text, "good" if cell.good else "bad")
+        verdict = "good" if cell.good else "bad"
+        return CellText(cell.text, cell.text, f"{css_class} {verdict}".strip())
     if isinstance(cell, Quantity):
-        return _number(cell.value, cell.unit)
+        return _number(cell.value, cell.unit, css_class)
     if cell is None:
-        return CellText(MISSING, "")
+        return CellText(MISSING, "", css_class)
     if isinstance(cell, bool):
-        return CellText("yes" if cell else "no", str(int(cell)))
+        return CellText("yes" if cell else "no", str(int(cell)), css_class)
     if isinstance(cell, int | float):
-        return _number(cell, unit or (COUNT if isinstance(cell, int) else NUMBER))
-    return CellText(cell, cell)
+        return _number(cell, unit or (COUNT if isinstance(cell, int) else NUMBER), css_class)
+    return CellText(cell, cell, css_class)
 
 
-def _number(value: float | None, unit: Unit) -> CellText:
+def _number(value: float | None, unit: Unit, css_class: str) -> CellText:
     text = unit.text(value)
-    return CellText(text, "" if text == MISSING else repr(value))
+    return CellText(text, "" if text == MISSING else repr(value), css_class)
+
+
+def _column_class(column: Column, cells: Sequence[Cell]) -> str:
+    if column.unit is not None or _is_numeric(cells):
+        return "number"
+    return "long" if any(isinstance(cell, str) and len(cell) > _LONG for cell in cells) else ""
 
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.report import svg
 from gateway.report.text import shortened
-from gateway.report.units import NUMBER, SECONDS, Unit, log_ticks, ticks
+from gateway.report.units import DAYS, NUMBER, SECONDS, Unit, day_ticks, log_ticks, ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -137,7 +137,7 @@ class LinePlot:
         if self.limit is not None:
             ys.append(self.limit)
         x_ticks, y_ticks = self._ticks(xs, self.x_unit), self._ticks(ys, self.y_unit)
-        if not self.logarithmic and max(xs) > x_ticks[1]:
+        if not self.logarithmic and len(x_ticks) > 1 and max(xs) > x_ticks[1]:
             # The line ends where the plot does, which may be between two ticks.
             x_ticks = [tick for tick in x_ticks if tick <= max(xs)]
         return self._figure(series, x_ticks, y_ticks, salt)
@@ -150,6 +150,8 @@ class LinePlot:
     def _ticks(self, values: list[float], unit: Unit) -> list[float]:
         if self.logarithmic:
             return log_ticks(min(values), max(values))
+        if unit is DAYS:
+            return day_ticks(min(values), max(values))
         return ticks(min(0.0, *values), max(values), sexagesimal=unit is SECONDS)
 
     def _texts(self, marks: list[float], unit: Unit) -> list[str]:
@@ -159,7 +161,7 @@ class LinePlot:
         self, series: list[list[Point]], x_ticks: list[float], y_ticks: list[float], salt: str
     ) -> str:
         x_texts, y_texts = self._texts(x_ticks, self.x_unit), self._texts(y_ticks, self.y_unit)
-        left = _CHARACTER * max(map(len, y_texts)) + 10
+        left = 10 + _CHARACTER * max(*map(len, y_texts), len(x_texts[0]) / 2)
         with svg.drawing(WIDTH, _LINES_HEIGHT, salt) as figure:
             axes = _axes(figure, left, x_texts[-1], _LINES_HEIGHT)
             if self.logarithmic:

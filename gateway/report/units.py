@@ -4,6 +4,7 @@ In: numbers in the base unit (bytes, seconds, cores). Out: text such as `1.25 GB
 number (None, NaN, infinity) is a dash.
 """
 
+import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,21 @@ class Unit:
         return reached[-1] if reached else self.scales[0]
 
 
+@dataclass(frozen=True)
+class DayUnit(Unit):
+    """Days, as `datetime.date.toordinal` counts them."""
+
+    def text(self, value: float | None) -> str:
+        """The date."""
+        if value is None or not math.isfinite(value):
+            return MISSING
+        return dt.date.fromordinal(min(max(int(value), 1), dt.date.max.toordinal())).isoformat()
+
+    def tick_texts(self, ticks: Sequence[float]) -> list[str]:
+        """The dates of an axis."""
+        return [self.text(tick) for tick in ticks]
+
+
 def rounded(value: float, figures: int = FIGURES) -> float:
     """A number to significant figures; 0, NaN and infinity stay."""
     return float(f"{value:.{figures - 1}e}")
@@ -97,11 +113,18 @@ def ticks(low: float, high: float, *, most: int = 6, sexagesimal: bool = False) 
     if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST_SPAN):
         # One point or equal values: the axis begins at zero, or spans one unit where all are zero.
         low, high = min(low, 0.0), max(high, 0.0)
-        high = high if high > low else low + 1.0
+        high = high if high - low > _SMALLEST_SPAN else low + 1.0
     step = _step((high - low) / max(most - 2, 1), sexagesimal=sexagesimal)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     # A decimal's text and back: multiples of 0.1 stay 0.3 and do not become 0.30000000000000004.
     return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
+
+
+def day_ticks(first: float, last: float) -> list[float]:
+    """Two to five days, as `datetime.date.toordinal` counts them, from the first one on."""
+    step = max(math.ceil((last - first) / 3), 1)
+    steps = max(math.ceil((last - first) / step), 1)
+    return [first + index * step for index in range(steps + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -160,3 +183,4 @@ PERCENT = Unit("percent", (Scale(1, "%"),))
 RATIO = Unit("ratio", (Scale(1, "\N{MULTIPLICATION SIGN}"),))
 PER_SECOND = Unit("per second", (Scale(1, "/s"), Scale(1e6, " M/s")))
 NUMBER = Unit("number", (Scale(1, ""),))
+DAYS = DayUnit("days", (Scale(1, ""),))

@@ -55,13 +55,17 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
             return 1
         from pyspark.errors import PySparkException  # noqa: PLC0415
 
+        from gateway.report.page import ReportUnavailable, check_libraries  # noqa: PLC0415
         from gateway.spark.session import SparkUnavailable, check_jars  # noqa: PLC0415
 
         try:
             check_jars(arguments.jars, _connector_jar(arguments))
-        except ValueError as error:
+            if getattr(arguments, "html", None) is not None:
+                # The work may take hours: a page that cannot be written fails before it.
+                check_libraries()
+        except (ReportUnavailable, ValueError) as error:
             sys.stderr.write(f"delta-gateway: {error}\n")
-            return 2
+            return 1 if isinstance(error, ReportUnavailable) else 2
         try:
             return run(arguments)
         except (OSError, ValueError, SparkUnavailable) as error:
@@ -114,7 +118,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from gateway.spark.read.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
-    from gateway.spark.verify import report as verify_report  # noqa: PLC0415
+    from gateway.spark.verify import page, report  # noqa: PLC0415
     from gateway.spark.verify.tables import VerifyOptions, verify  # noqa: PLC0415
 
     targets = load_targets(arguments.config, arguments.table)
@@ -131,11 +135,11 @@ def _verify(arguments: argparse.Namespace) -> int:
     spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=_connector_jar(arguments))
     results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)))
     if arguments.junit:
-        arguments.junit.write_text(verify_report.junit(results), encoding="utf-8")
+        arguments.junit.write_text(report.junit(results), encoding="utf-8")
     if arguments.html:
-        arguments.html.write_text(verify_report.html(results, run_at), encoding="utf-8")
+        arguments.html.write_text(page.html(results, run_at), encoding="utf-8")
     if arguments.results:
-        verify_report.append_results(spark, results, arguments.results, run_at)
+        report.append_results(spark, results, arguments.results, run_at)
     wrong = [result.table for result in results if not result.equal]
     _say(f"{len(results) - len(wrong)} of {len(results)} tables are equal")
     return 1 if wrong else 0
@@ -193,7 +197,7 @@ def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _fleet(arguments: argparse.Namespace) -> int:
-    from gateway.spark.operations import fleet, fleet_report  # noqa: PLC0415
+    from gateway.spark.operations import fleet, fleet_page  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
 
@@ -201,7 +205,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     spark = delta_session("delta-gateway fleet", jars=arguments.jars)
     tables = fleet.survey(spark, targets)
     if arguments.html:
-        page = fleet_report.html(tables, dt.datetime.now(dt.UTC))
+        page = fleet_page.html(tables, dt.datetime.now(dt.UTC))
         arguments.html.write_text(page, encoding="utf-8")
     for table in tables:
         if table.error is not None:
@@ -219,7 +223,7 @@ def _usage_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _usage(arguments: argparse.Namespace) -> int:
-    from gateway.spark.operations import usage, usage_report  # noqa: PLC0415
+    from gateway.spark.operations import usage, usage_page  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
 
     spark = delta_session("delta-gateway usage", jars=arguments.jars)
@@ -227,7 +231,7 @@ def _usage(arguments: argparse.Namespace) -> int:
     if arguments.tables:
         usage.upsert_usage(tables, arguments.tables)
     if arguments.html:
-        page = usage_report.html(tables, dt.datetime.now(dt.UTC))
+        page = usage_page.html(tables, dt.datetime.now(dt.UTC))
         arguments.html.write_text(page, encoding="utf-8")
     for row in tables.daily.collect():
         _say(

@@ -1,4 +1,4 @@
-"""What verify found: as a page, as JUnit XML, as rows of a Delta table.
+"""The results of verify as JUnit XML and as rows of a Delta table.
 
 Comes in: `TableResult`s. Goes out: text, or rows appended to a table. Nothing is decided here.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from gateway.spark.report import Cell, Verdict, bars, heading, page, paragraph, preformatted, table
 from gateway.spark.verify.tables import Check, TableResult
 
 RESULT_SCHEMA = (
@@ -75,77 +74,6 @@ def junit(results: Sequence[TableResult]) -> str:
         suite.set("errors", str(len(suite.findall("testcase/error"))))
         suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
-    """The page: summary, per table, plots, and every difference."""
-    wrong = [result for result in results if not result.equal]
-    rows = sum(result.rows for result in results)
-    summary = (
-        f"{len(results)} tables, {rows:,} rows: all equal."
-        if not wrong
-        else f"{len(wrong)} of {len(results)} tables differ or could not be read."
-    )
-    parts = [
-        paragraph(summary, good=not wrong),
-        paragraph(f"Run at {run_at:%Y-%m-%d %H:%M} UTC."),
-        table(
-            ["table", "version", "outcome", "rows", "bytes", "files", "seconds", "checks"],
-            [_line(result) for result in results],
-        ),
-        *(part for result in wrong for part in _findings(result)),
-        *_skipped(results),
-        *_remarks(results),
-        bars("Rows", [(result.table, result.rows) for result in results]),
-        bars("Bytes", [(result.table, result.bytes) for result in results], "B"),
-        bars("Time", [(result.table, result.seconds) for result in results], "s"),
-    ]
-    return page("Shares against their tables", *parts)
-
-
-def _line(result: TableResult) -> list[Cell]:
-    verdict = "failed" if result.error else "equal" if result.equal else "different"
-    passed = sum(check.passed for check in result.checks)
-    return [
-        result.table,
-        "" if result.version is None else str(result.version),
-        Verdict(verdict, result.equal),
-        result.rows,
-        result.bytes,
-        result.files,
-        round(result.seconds, 2),
-        f"{passed} of {len(result.checks)}",
-    ]
-
-
-def _findings(result: TableResult) -> list[str]:
-    parts = [heading(result.table)]
-    if result.error is not None:
-        parts.append(preformatted([result.error]))
-    for check in result.checks:
-        if check.differences:
-            parts += [paragraph(check.name), preformatted(check.differences)]
-    return parts
-
-
-def _skipped(results: Sequence[TableResult]) -> list[str]:
-    rows = [
-        [result.table, check.name, check.skipped]
-        for result in results
-        for check in result.checks
-        if check.skipped is not None
-    ]
-    return [heading("Not compared"), table(["table", "check", "why"], rows)] if rows else []
-
-
-def _remarks(results: Sequence[TableResult]) -> list[str]:
-    rows = [
-        [result.table, check.name, check.remark]
-        for result in results
-        for check in result.checks
-        if check.remark is not None
-    ]
-    return [heading("Seen besides"), table(["table", "check", "what"], rows)] if rows else []
 
 
 def _xml_text(text: str) -> str:

@@ -1,13 +1,16 @@
 """The audit log, as the gateway writes it, summed up."""
 
+import datetime as dt
 import gzip
 from pathlib import Path
 from typing import Any
 
+import html5lib
 import pytest
 
 from gateway.spark import cli
 from gateway.spark.operations.usage import read_audit, upsert_usage, usage
+from gateway.spark.operations.usage_page import html
 from gateway.telemetry.audit import Action, AuditRecord
 
 DAY_MS = 86_400_000
@@ -185,7 +188,26 @@ def test_tables_without_source_files_are_refused(kept: Kept) -> None:
 
 
 def test_the_command_writes_a_page(spark: Any, log: str, tmp_path: Path) -> None:
-    page = tmp_path / "usage.html"
-    assert cli.main(["usage", log, "--html", str(page)]) == 0
-    assert "s.d.orders" in page.read_text()
-    assert "17 files addressed (1.2 kB)" in page.read_text()
+    path = tmp_path / "usage.html"
+    assert cli.main(["usage", log, "--html", str(path)]) == 0
+    page = path.read_text(encoding="utf-8")
+    html5lib.HTMLParser(strict=True).parse(page)
+    assert "17 files addressed (1.2 kB)" in page
+    assert page.index("check the recipient&#39;s token") < page.index("<svg")
+    assert page.index("s.d.orders") < page.index("Requests by day")
+
+
+def test_a_page_of_no_lines_and_of_hostile_names_is_valid(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "hostile").write_bytes(
+        b"".join(
+            record(recipient=name, table=name, returned=1, considered=3, fileBytes=7)
+            for name in ("<script>alert(1)</script>", "x" * 255, "\u05e9\u05dc\u05d5\u05dd", "nul\x00")
+        )
+    )
+    for name in ("empty", "hostile"):
+        tables = usage(read_audit(spark, [str(tmp_path / name)]))
+        page = html(tables, dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+        html5lib.HTMLParser(strict=True).parse(page)
+        assert page.count("<script") == 1
+        assert ("No values." in page) == (name == "empty")

@@ -18,7 +18,8 @@ from gateway.spark.operations.generate import generate
 from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify import tables as verifying
-from gateway.spark.verify.report import html, junit, result_rows
+from gateway.spark.verify.page import html
+from gateway.spark.verify.report import junit, result_rows
 from gateway.spark.verify.tables import (
     CONNECTOR_FORMAT,
     TableResult,

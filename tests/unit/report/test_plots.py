@@ -1,5 +1,6 @@
 """Plots hold every value with a unit, follow the colours of the page and are the same text each time."""
 
+import datetime as dt
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -9,7 +10,7 @@ import matplotlib as mpl
 import pytest
 
 from gateway.report.plots import MOST_BARS, BarPlot, LinePlot, Plot, StackPlot
-from gateway.report.units import BYTES, CORES, COUNT, SECONDS
+from gateway.report.units import BYTES, CORES, COUNT, DAYS, SECONDS
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -96,6 +97,13 @@ def test_an_axis_has_ticks_that_differ(points: Sequence[tuple[float, float]], lo
 def test_a_small_load_has_an_axis_of_more_than_zero() -> None:
     svg = LinePlot("CPU", {"cpu": [(0, 0.01), (1, 0.012)]}, CORES).svg()
     assert texts(svg)[-4:] == ["0", "0.005 cores", "0.010 cores", "0.015 cores"]
+
+
+@pytest.mark.parametrize("days", [1, 2, 400])
+def test_days_stand_under_the_line(days: int) -> None:
+    first = dt.date(2026, 1, 30).toordinal()
+    svg = LinePlot("t", {"a": [(first + day, day) for day in range(days)]}, COUNT, DAYS).svg()
+    assert "2026-01-30" in texts(svg)
 
 
 def test_a_stack_shows_its_parts_and_their_sum() -> None:

@@ -1,5 +1,6 @@
 """Numbers are written with three figures and a unit, and the ticks of an axis can be told apart."""
 
+import datetime as dt
 import math
 
 import pytest
@@ -10,12 +11,14 @@ from gateway.report.units import (
     BYTES,
     CORES,
     COUNT,
+    DAYS,
     NUMBER,
     PER_SECOND,
     PERCENT,
     RATIO,
     SECONDS,
     Unit,
+    day_ticks,
     log_ticks,
     rounded,
     significant,
@@ -127,6 +130,24 @@ def test_ticks_are_few_and_their_labels_differ(one: float, other: float, unit: U
     assert found[0] <= min(one, other) + slack
     assert found[-1] >= max(one, other) - slack
     assert len(set(unit.tick_texts(found))) == len(found)
+
+
+def test_days_are_dates_and_at_least_two() -> None:
+    first = dt.date(2026, 1, 30).toordinal()
+    assert DAYS.tick_texts(day_ticks(first, first)) == ["2026-01-30", "2026-01-31"]
+    assert DAYS.tick_texts(day_ticks(first, first + 9)) == [
+        "2026-01-30", "2026-02-02", "2026-02-05", "2026-02-08",
+    ]  # fmt: skip
+    assert DAYS.text(None) == DAYS.text(math.nan) == "\N{EN DASH}"
+    assert DAYS.text(1e12) == "9999-12-31"
+
+
+@given(st.integers(1, 3_000_000), st.integers(0, 5000))
+def test_ticks_of_days_cover_them(first: int, span: int) -> None:
+    found = day_ticks(first, first + span)
+    assert 2 <= len(found) <= 5
+    assert found[0] == first
+    assert found[-1] >= first + span
 
 
 def test_the_labels_of_an_axis_have_one_scale() -> None:

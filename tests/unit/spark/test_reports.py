@@ -2,11 +2,16 @@
 
 import datetime as dt
 import xml.etree.ElementTree as ET
-from html.parser import HTMLParser
-from typing import Any
+from pathlib import Path
 
-from gateway.spark import report
-from gateway.spark.verify.report import html, junit, result_rows
+import html5lib
+import pytest
+
+from gateway.spark import cli
+from gateway.spark.operations.fleet import TableHealth
+from gateway.spark.operations.fleet_page import html as fleet_html
+from gateway.spark.verify.page import html
+from gateway.spark.verify.report import junit, result_rows
 from gateway.spark.verify.tables import Check, TableResult
 
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
@@ -28,36 +33,16 @@ FAILED = TableResult("s.d.broken", error="the table <is> not there")
 RESULTS = [EQUAL, DIFFERENT, FAILED]
 
 
-class Balanced(HTMLParser):
-    """Collects text; every opened element must be closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
 def read_page(page: str) -> str:
-    parser = Balanced()
-    parser.feed(page)
-    assert not parser.open
-    return " ".join(parser.text)
+    """The text of a page that is valid HTML."""
+    tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    return " ".join(tree.find("body").itertext())
 
 
 def test_the_page_tells_every_difference_and_escapes_it() -> None:
     text = read_page(html(RESULTS, RUN_AT))
     assert "2 of 3 tables differ" in text
-    assert '{"a":"<b>\x01&"}' in text
+    assert '{"a":"<b>\N{SYMBOL FOR START OF HEADING}&"}' in text
     assert "the table <is> not there" in text
     assert "not shared with history" in text
     assert "2026-01-02 03:04 UTC" in text
@@ -94,12 +79,64 @@ def test_result_rows_name_every_outcome() -> None:
     ]
 
 
-def test_plots_are_scaled_to_the_largest() -> None:
-    plot = report.bars("Rows", [("small", 5.0), ("large", 10.0), ("none", 0.0)])
-    read_page(plot)
-    assert plot.index("large") < plot.index("small")
-    assert report.bars("Rows", []) == ""
+HOSTILE = [
+    "s.d.<script>alert(1)</script>",
+    "s.d." + "x" * 251,
+    "s.d.\u05e9\u05dc\u05d5\u05dd",
+    "s.d.\x00\ud800",
+]
 
 
-def test_numbers_for_people() -> None:
-    assert [report.human(n) for n in (0, 999, 1234567, 5e12)] == ["0", "999", "1.23 M", "5 T"]
+def test_a_page_of_verify_names_what_differs_and_what_to_do_before_the_tables() -> None:
+    page = html(RESULTS, RUN_AT)
+    first_table = page.index("<table")
+    for said in ("rows: different", "cannot be read", "--table &#39;s.d.wrong&#39; --shown-rows 100"):
+        assert page.index(said) < first_table
+    assert page.index("s.d.broken", first_table) < page.index("s.d.fine", first_table)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_of_a_table_is_only_text(name: str) -> None:
+    check = Check(name, 1.0, (name,), remark=name)
+    verified = TableResult(name, 1, 1, 1, 1, 1.0, [check, Check(name, 0.0, skipped=name)], error=name)
+    health = TableHealth(name, checkpoint=name, reader_features=(name,), needs_delta_format=True)
+    pages = [html([verified], RUN_AT), fleet_html([health, TableHealth(name, error=name)], RUN_AT)]
+    for page in pages:
+        page.encode()
+        read_page(page)
+        assert page.count("<script") == 1
+
+
+def test_pages_of_no_table_and_of_thousands_are_valid() -> None:
+    assert "0 tables, 0 rows: all equal." in read_page(html([], RUN_AT))
+    assert "0 tables, 0 files" in read_page(fleet_html([], RUN_AT))
+    many = [TableHealth(f"s.d.{index}", files=index, small_files=index) for index in range(2000)]
+    page = fleet_html(many, RUN_AT)
+    assert "2,000 tables, 1,999,000 files" in page
+    assert "The largest 20 of 2,000." in page
+    assert page.count("<bdi>s.d.1999</bdi>") == 2
+
+
+def test_the_page_of_a_fleet_begins_with_unreadable_tables_and_then_advice() -> None:
+    sound = TableHealth(
+        "s.d.small", version=12, files=3000, bytes=1_234_567, small_files=3000, days_since_commit=1.5,
+        listing_seconds=0.0123456,
+    )  # fmt: skip
+    unknown = TableHealth("s.d.unknown", days_since_commit=None)
+    page = fleet_html([sound, unknown, TableHealth("s.d.gone", error="NotFound: <no> table")], RUN_AT)
+    text = read_page(page)
+    assert "1 tables that cannot be read" in text
+    assert (
+        text.index("NotFound: <no> table") < text.index("OPTIMIZE would leave about") < text.index("12.3 ms")
+    )
+    assert "1.23 MB" in text
+    assert "36 h" in text
+
+
+def test_a_command_with_a_page_fails_at_once_without_the_libraries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gateway.report.page._LIBRARIES", ("jinja2", "no_such_library"))
+    command = ["usage", str(tmp_path / "none.jsonl"), "--html", str(tmp_path / "usage.html")]
+    assert cli.main(command) == 1
+    assert "no_such_library: pip install 'delta-sharing-gateway[spark]'" in capsys.readouterr().err

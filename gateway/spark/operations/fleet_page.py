@@ -1,0 +1,89 @@
+"""The survey of a fleet as a page: tables that cannot be read, then advice, then every table, then plots.
+
+Comes in: `TableHealth`s. Goes out: HTML text.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+
+from gateway.report.page import Page
+from gateway.report.parts import Cell, Column, Finding, Findings, Plots, Quantity, Section, Table, Verdict
+from gateway.report.plots import BarPlot
+from gateway.report.units import BYTES, COUNT, SECONDS
+from gateway.spark.operations.fleet import Advice, TableHealth, advise
+
+_DAY_SECONDS = 86_400
+_UNREADABLE = "check the table's location in the configuration and this process's access to its storage."
+_COLUMNS = [
+    Column("table"),
+    Column("state"),
+    Column("version"),
+    Column("files", COUNT),
+    Column("bytes", BYTES),
+    Column("small files", COUNT),
+    Column("without statistics", COUNT),
+    Column("with deletion vectors", COUNT),
+    Column("tombstones", COUNT),
+    Column("checkpoint"),
+    Column("commits since", COUNT),
+    Column("last commit", SECONDS),
+    Column("listing", SECONDS),
+    Column("reader features"),
+]
+
+
+def html(tables: Sequence[TableHealth], run_at: dt.datetime) -> str:
+    """The page."""
+    broken = [one for one in tables if one.error is not None]
+    sound = [one for one in tables if one.error is None]
+    advice = advise(tables)
+    files = sum(one.files for one in sound)
+    summary = (
+        f"{len(tables):,} tables, {files:,} files: {len(advice):,} pieces of advice, "
+        f"{len(broken):,} tables that cannot be read."
+    )
+    unreadable = [Finding(one.table, "cannot be read", _UNREADABLE, [one.error or ""]) for one in broken]
+    sections = [
+        *([Section("Tables that cannot be read", [Findings(unreadable)])] if broken else []),
+        Section("Advice, the most useful first", [_advice(advice)]),
+        Section("Tables", [Table(_COLUMNS, [_line(one) for one in tables])]),
+        Section("Sizes", [Plots(_plots(sound))]),
+    ]
+    return Page("The fleet of shared tables", summary, not broken, sections, run_at).html()
+
+
+def _advice(advice: Sequence[Advice]) -> Table:
+    columns = [Column("table"), Column("action"), Column("reason")]
+    return Table(columns, [[one.table, one.action, one.reason] for one in advice])
+
+
+def _plots(sound: Sequence[TableHealth]) -> list[BarPlot]:
+    small = [(one.table, one.small_files) for one in sound if one.small_files]
+    return [
+        BarPlot("Files", [(one.table, one.files) for one in sound], COUNT),
+        BarPlot("Small files", small, COUNT),
+        BarPlot("Time to list", [(one.table, one.listing_seconds) for one in sound], SECONDS),
+        BarPlot("Memory of a client's plan", [(one.table, one.client_memory_bytes) for one in sound], BYTES),
+    ]
+
+
+def _line(one: TableHealth) -> list[Cell]:
+    if one.error is not None:
+        return [one.table, Verdict("cannot be read", good=False), *([None] * (len(_COLUMNS) - 2))]
+    days = one.days_since_commit
+    return [
+        one.table,
+        Verdict("read", good=True),
+        str(one.version),
+        one.files,
+        one.bytes,
+        one.small_files,
+        one.files_without_stats,
+        one.files_with_vectors,
+        one.tombstones,
+        one.checkpoint,
+        one.commits_since_checkpoint,
+        Quantity(None if days is None else days * _DAY_SECONDS, SECONDS),
+        one.listing_seconds,
+        ", ".join(one.reader_features),
+    ]
