@@ -75,6 +75,11 @@ class CredentialStore:
         self._stored = self._thread.submit(self._read).result()
         metrics.recipients_readable.set(1)
 
+    @property
+    def had_database(self) -> bool:
+        """Whether the database was there at any time."""
+        return self._was_there
+
     def table(self, config: Config) -> CredentialTable:
         """The table of a configuration and of what is known of the database. Takes a while for many."""
         return self._table(config, self._stored)

@@ -23,21 +23,19 @@ def administer(
     audit: AuditLog | None,
     metrics_page: Callable[[], bytes],
     reload: Callable[[], Awaitable[ReloadResult]],
+    had_database: Callable[[], bool],
     metrics: AdminMetrics,
     now_ms: Callable[[], int],
 ) -> Administration:
     """Return what the admin API works on.
 
-    An addition creates the database only where there was none before: a missing database may come back, and
-    an empty one in its place would reject every recipient.
+    An addition creates the database only where `had_database` says that there was none before: a missing
+    database may come back, and an empty one in its place would reject every recipient.
     """
-    was_there = config().has_recipients_database or config().recipients_database.exists()
 
     def opened(actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
-        nonlocal was_there
         current = config()
-        was_there = was_there or current.recipients_database.exists()
-        if was_there and not current.recipients_database.exists():
+        if had_database() and not current.recipients_database.exists():
             raise FileNotFoundError("the file is missing")
         return open_database(current, actor, now_ms=now_ms, audit=audit, create=create, read_only=read_only)
 

@@ -63,7 +63,13 @@ def loads(
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
     config: Config = reader.section(Config, node, "")
-    config = replace(config, secret_files=tuple(reader.secret_files), directory=directory, text=text)
+    config = replace(
+        config,
+        secret_files=tuple(reader.secret_files),
+        secret_stamp=tuple(reader.secret_files.values()),
+        directory=directory,
+        text=text,
+    )
     if needs_readers and not config.readers:
         raise ConfigError(
             file,

@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from gateway.config.errors import ConfigError, Invalid
+from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
 
@@ -60,14 +61,14 @@ class Reader:
         file: the file's name, for messages.
         directory: what relative file names are relative to.
         environment: the variables that `${NAME}` may name.
-        secret_files: those that were read, for whoever watches them.
+        secret_files: those that were read, in their state before that.
 
     """
 
     file: str
     directory: Path
     environment: Mapping[str, str]
-    secret_files: list[Path] = dataclasses.field(default_factory=list)
+    secret_files: dict[Path, FileStamp | None] = dataclasses.field(default_factory=dict)
 
     def section(self, kind: type, node: yaml.Node, key: str) -> Any:
         """Read a map as the dataclass `kind`."""
@@ -131,7 +132,8 @@ class Reader:
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
         path = self.directory / self._text(node, key)
-        self.secret_files.append(path)
+        # From before the reading: a change during it is noticed.
+        self.secret_files[path] = file_stamp(path)
         try:
             return Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
+from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
 from gateway.config.networks import parse_networks
 from gateway.config.operation import (
@@ -366,6 +367,7 @@ class Config:
         temporary_credential_validity_seconds: accepted without effect.
         gateway: keys that the reference server does not have.
         secret_files: the files that secrets were read from; not a key.
+        secret_stamp: states of these files before they were read; not a key.
         directory: directory of the file; file names in it are relative to this. Not a key.
         text: text of the file; not a key.
 
@@ -392,6 +394,8 @@ class Config:
     gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
     """The files that secrets were read from; no key, but found on the way."""
+    secret_stamp: Stamp = dataclasses.field(default=(), metadata={"found": True}, repr=False, compare=False)
+    """Their states before they were read."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
     """Where the file is: names of files in it are relative to this."""
     text: str = dataclasses.field(default="", metadata={"found": True}, repr=False, compare=False)

@@ -19,8 +19,9 @@ from gateway.access.database import open_audit
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
+from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.process_memory import bound_heaps, resident_bytes
-from gateway.server.reload import Reloader, Stamp
+from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
 from gateway.storage.registry import Storages
@@ -64,7 +65,8 @@ class ServerProcess:
         read: Stamp = (),
     ) -> None:
         """`read`: the stamp of the file from before the configuration was read."""
-        self._read = read
+        # The certificates are read below: a change from here on is noticed.
+        self._read = (*read, *config.secret_stamp, *stamp(files_of(config.ssl))) if read else ()
         self._path = path
         self._workers = workers
         self._now_ms = now_ms
@@ -106,7 +108,7 @@ class ServerProcess:
 
     def files(self) -> list[Path]:
         """What a change of which is a change of the configuration."""
-        return [self._path, *files_of(self.config.ssl), *self.config.secret_files]
+        return [self._path, *self.config.secret_files, *files_of(self.config.ssl)]
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:

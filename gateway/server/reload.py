@@ -13,6 +13,8 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from gateway.config.file_stamps import Stamp, stamp
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
@@ -22,21 +24,6 @@ log = logging.getLogger("gateway.reload")
 POLL_SECONDS = 0.5
 
 T = TypeVar("T")
-Stamp = tuple[tuple[int, ...] | None, ...]
-
-
-def stamp(paths: Sequence[Path]) -> Stamp:
-    """What tells one state of the files from another; a missing file is a state too."""
-    return tuple(_stamp(path) for path in paths)
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    # Copies that keep the time of modification, in place or from another file system, change the others.
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 class Reloader(Generic[T]):
@@ -48,10 +35,15 @@ class Reloader(Generic[T]):
         load: Callable[[], T],
         apply: Callable[[T], Awaitable[None]],
         *,
+        what: str = "configuration",
         outcome: Callable[[bool], None] = lambda _ok: None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """`load` runs in a thread and may raise anything; `paths` is called again after each reading."""
+        """`load` runs in a thread and may raise anything; `paths` is called again after each reading.
+
+        `what` is read, in the words of the log.
+        """
+        self._what = what
         self._paths = paths
         self._load = load
         self._apply = apply
@@ -105,9 +97,9 @@ class Reloader(Generic[T]):
                 loaded = await asyncio.to_thread(self._load)
                 await self._apply(loaded)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the old state stays
-                log.error("the changed configuration is refused, the old one goes on: %s", error)  # noqa: TRY400
+                log.error("the changed %s is refused, the old one goes on: %s", self._what, error)  # noqa: TRY400
                 self._outcome(False)
                 return str(error) or type(error).__name__
-            log.info("the configuration was read anew")
+            log.info("the %s was read anew", self._what)
             self._outcome(True)
             return None

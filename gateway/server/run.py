@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,16 +30,23 @@ from gateway.access.database import make_database, open_audit
 from gateway.admin.app import ReloadResult, create_admin_app
 from gateway.admin.setup import administer
 from gateway.config import Config, load
+from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.drain_rate import DrainRate
 from gateway.server.connections import AppRunner, Runner
 from gateway.server.process import ServerProcess, accepted, config_of_worker
-from gateway.server.reload import Reloader, Stamp, stamp
+from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS
 from gateway.telemetry.clock import epoch_ms
-from gateway.telemetry.metrics import AdminMetrics, SupervisorMetrics, forget_worker, workers_page
+from gateway.telemetry.metrics import (
+    AdminMetrics,
+    SupervisorMetrics,
+    forget_worker,
+    outcome_of,
+    workers_page,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -115,6 +122,7 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
         audit=process.audit,
         page=process.metrics.page,
         reload=reload,
+        had_database=lambda: process.credential_store.had_database,
         metrics=AdminMetrics(process.metrics.registry),
     )
     async with process.lifespan(), _hang_up(process.reloader.ask), administration:
@@ -158,12 +166,17 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             forget_worker(shared, process_id)
 
         secrets = WorkerSecrets.made(config)
+        database_seen = asyncio.Event()
+        if secrets.has_recipients_database:
+            database_seen.set()
         supervisor = Supervisor(
             # -P: only the installed package is found, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             listeners,
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
-            secrets=lambda: replace(secrets, config_text=latest[0].text).pack(),
+            secrets=lambda: replace(
+                secrets, config_text=latest[0].text, has_recipients_database=database_seen.is_set()
+            ).pack(),
             on_restart=restarted,
         )
 
@@ -183,6 +196,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         await supervisor.start()
         try:
             async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as lives:
+                await lives.enter_async_context(_noticing(config.recipients_database, database_seen.set))
                 await lives.enter_async_context(
                     _administration(
                         config,
@@ -191,6 +205,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
                         audit=audit,
                         page=page,
                         reload=reload,
+                        had_database=database_seen.is_set,
                         metrics=metrics.admin,
                     )
                 )
@@ -269,6 +284,7 @@ async def _administration(
     audit: AuditLog | None,
     page: Callable[[], bytes],
     reload: Callable[[], Awaitable[ReloadResult]],
+    had_database: Callable[[], bool],
     metrics: AdminMetrics,
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, for as long as the context lives."""
@@ -277,22 +293,32 @@ async def _administration(
         yield
         return
     administration = administer(
-        admin, config, audit=audit, metrics_page=page, reload=reload, metrics=metrics, now_ms=epoch_ms
+        admin,
+        config,
+        audit=audit,
+        metrics_page=page,
+        reload=reload,
+        had_database=had_database,
+        metrics=metrics,
+        now_ms=epoch_ms,
     )
+    read = stamp(files_of(admin.ssl))
     tls = listener_context(admin.ssl, admin.host)
     runner = AppRunner(create_admin_app(administration), access_log=None)
     await runner.setup()
     try:
         allow_restart(listener)
         await web.SockSite(runner, listener, ssl_context=tls).start()
-        async with _renewing(tls, admin.ssl):
+        async with _renewing(tls, admin.ssl, read, metrics):
             yield
     finally:
         await runner.cleanup()
 
 
 @asynccontextmanager
-async def _renewing(context: SSLContext | None, settings: Ssl | None) -> AsyncIterator[None]:
+async def _renewing(
+    context: SSLContext | None, settings: Ssl | None, read: Stamp, metrics: AdminMetrics
+) -> AsyncIterator[None]:
     """Read the certificates of the admin listener again when their files change."""
     if context is None or settings is None:
         yield
@@ -301,8 +327,34 @@ async def _renewing(context: SSLContext | None, settings: Ssl | None) -> AsyncIt
     async def take(settings: Ssl) -> None:
         await asyncio.to_thread(renew, context, settings)
 
-    async with Reloader(lambda: files_of(settings), lambda: settings, take).watching():
+    reloader = Reloader(
+        lambda: files_of(settings),
+        lambda: settings,
+        take,
+        what="certificate of the admin listener",
+        outcome=lambda accepted: metrics.certificate_reloads.labels(outcome_of(accepted)).inc(),
+    )
+    async with reloader.watching(read):
         yield
+
+
+@asynccontextmanager
+async def _noticing(database: Path, noticed: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `noticed` once the recipients' database is there, for as long as the context lives."""
+
+    async def look() -> None:
+        # In a thread: the file may lie on a mount that hangs.
+        while not await asyncio.to_thread(database.exists):  # noqa: ASYNC110 - files tell no event
+            await asyncio.sleep(POLL_SECONDS)
+        noticed()
+
+    task = asyncio.ensure_future(look())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def _stop_signals() -> asyncio.Event:

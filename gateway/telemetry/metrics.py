@@ -220,6 +220,11 @@ class Metrics:
         return Gauge(f"{PREFIX}_{name}", told, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
+def outcome_of(accepted: bool) -> str:
+    """The value of the label `outcome` for a reload."""
+    return "accepted" if accepted else "refused"
+
+
 class AdminMetrics:
     """What the process that serves the admin listener adds to its page."""
 
@@ -229,6 +234,14 @@ class AdminMetrics:
             "Requests of the admin listener without a valid token.",
             registry=registry,
         )
+        self.certificate_reloads = Counter(
+            f"{PREFIX}_admin_certificate_reloads",
+            "Certificates of the admin listener that were read again.",
+            ["outcome"],
+            registry=registry,
+        )
+        for outcome in ("accepted", "refused"):
+            self.certificate_reloads.labels(outcome)
 
 
 class SupervisorMetrics:

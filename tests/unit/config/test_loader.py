@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import Config, ConfigError, Location, load, loads
+from gateway.config.file_stamps import stamp
 
 REFERENCE = """
 # The format version of this config file
@@ -315,3 +316,16 @@ def test_a_configuration_is_frozen() -> None:
     config: Config = loads(MINIMAL)
     with pytest.raises(AttributeError):
         config.port = 1  # type: ignore[misc]
+
+
+def test_a_secret_file_is_kept_with_its_state_from_before_it_was_read(tmp_path: Path) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("first")
+    (tmp_path / "c.yaml").write_text(
+        "version: 1\nshares: []\nauthorization: {bearerTokenFile: key}\ngateway: {anonymous: true}\n"
+    )
+    config = load(tmp_path / "c.yaml")
+    assert config.secret_files == (secret,)
+    assert config.secret_stamp == stamp([secret])
+    secret.write_text("second one")
+    assert config.secret_stamp != stamp([secret])

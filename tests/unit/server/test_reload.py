@@ -12,7 +12,8 @@ import threading
 import pytest
 from support.waiting import until
 
-from gateway.server.reload import Reloader, stamp
+from gateway.config.file_stamps import stamp
+from gateway.server.reload import Reloader
 
 
 @pytest.fixture

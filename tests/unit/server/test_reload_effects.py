@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,6 +24,7 @@ from tables.small_tables import lay_out
 from gateway.access.authentication import token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
+from gateway.config.file_stamps import stamp
 from gateway.config.reference import keys
 from gateway.server.process import RestartRequired, accepted
 
@@ -539,3 +541,21 @@ def test_the_page_says_when_each_key_takes_effect() -> None:
     }
     assert told == {row: str(effect) for row, effect in EFFECTS.items() if effect is not Effect.AT_ONCE}
     assert f"| every other key | {Effect.AT_ONCE} |" in table
+
+
+async def test_a_secret_that_changes_between_its_reading_and_the_watch_is_read_again(tmp_path: Path) -> None:
+    file, secret = tmp_path / "gateway.yaml", tmp_path / "token"
+    secret.write_text("first")
+    file.write_text("version: 1\nshares: []\nauthorization: {bearerTokenFile: token}\n")
+    read = stamp([file])
+    config = load(file)
+    secret.write_text("second one")
+    process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=Clock(0), read=read)
+
+    def opens(token: str) -> bool:
+        return process.pipeline.state.credentials.find(token_hash(token), now_ms=0) is not None
+
+    async with process.lifespan(), asyncio.timeout(20):
+        assert opens("first")
+        while not opens("second one"):
+            await asyncio.sleep(0.05)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -169,15 +170,24 @@ def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path
         assert gateway.shares()[0] == 200
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_out(tmp_path, named):
+@pytest.mark.parametrize(("named", "later"), [(True, False), (False, False), (False, True)])
+def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_out(tmp_path, named, later):
     gateway = Gateway(tmp_path, **({"recipientsDatabase": "recipients.db"} if named else {}))
     place, away = tmp_path / "recipients.db", tmp_path / "away"
-    added = gateway.command("add", "bob", "--share", "logs", "--profile", str(tmp_path / "bob.share"))
-    assert added.returncode == 0, added.stderr
-    token = json.loads((tmp_path / "bob.share").read_text())["bearerToken"]
+
+    def add():
+        added = gateway.command("add", "bob", "--share", "logs", "--profile", str(tmp_path / "bob.share"))
+        assert added.returncode == 0, added.stderr
+        return json.loads((tmp_path / "bob.share").read_text())["bearerToken"]
+
+    token = None if later else add()
     with gateway.running(workers=2):
         gateway.until(lambda: "serving by 2 workers" in gateway.log())
+        if later:
+            token = add()
+            gateway.until(lambda: all(gateway.shares(token)[0] == 200 for _ in range(20)))
+            # The supervisor looks for the file twice a second.
+            time.sleep(2)
         victims = children(gateway.process.pid)
         place.rename(away)
         os.kill(victims[0], signal.SIGKILL)

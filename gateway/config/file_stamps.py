@@ -1,0 +1,27 @@
+"""States of files: whether one was replaced or changed since it was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FileStamp = tuple[int, ...]
+Stamp = tuple[FileStamp | None, ...]
+
+
+def stamp(paths: Iterable[Path]) -> Stamp:
+    """The states of files."""
+    return tuple(file_stamp(path) for path in paths)
+
+
+def file_stamp(path: Path) -> FileStamp | None:
+    """The state of a file; None where it is missing, which is a state, too."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    # Copies that keep the time of modification, in place or from another file system, change the others.
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
