@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from run import ROOT
-from support.gateway_app import PREFIX, TOKENS, bearer
+from support.gateway_app import PREFIX, TOKENS, Clock, bearer
 from support.gateway_process import storage
 from support.live_process import HASHES, TABLE, Live, base, put, running_process
 from support.processes import free_port
@@ -26,7 +26,8 @@ from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp
 from gateway.config.reference import keys
-from gateway.server.process import RestartRequired, accepted
+from gateway.server.process import RestartRequired, ServerProcess, accepted
+from gateway.server.worker_secrets import WorkerSecrets
 
 CONFIGURATION = ROOT / "docs/configuration.md"
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
@@ -550,7 +551,7 @@ async def test_a_secret_that_changes_between_its_reading_and_the_watch_is_read_a
     read = stamp([file])
     config = load(file)
     secret.write_text("second one")
-    process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=Clock(0), read=read)
+    process = ServerProcess(file, config, WorkerSecrets.made(config), workers=1, now_ms=Clock(0), read=read)
 
     def opens(token: str) -> bool:
         return process.pipeline.state.credentials.find(token_hash(token), now_ms=0) is not None
