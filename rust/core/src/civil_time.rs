@@ -156,8 +156,8 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// The reverse of [`days_since_epoch`]: year, month and day.
-fn date_of(days: i64) -> (i64, i64, i64) {
+/// Year, month and day of a day since 1970-01-01 in the proleptic Gregorian calendar.
+pub(crate) fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

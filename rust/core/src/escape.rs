@@ -42,6 +42,24 @@ pub(crate) fn append_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
+/// As [`append_string`], to a `String`.
+pub(crate) fn push_string(text: &str, out: &mut String) {
+    out.push('"');
+    let (mut plain, mut at) = (0, 0);
+    while let Some(run) = text.as_bytes()[at..].iter().position(|byte| NEEDS_A_LOOK[usize::from(*byte)]) {
+        at += run;
+        let (escape, taken) = escape_of(&text.as_bytes()[at..]);
+        if let Some(escape) = escape {
+            out.push_str(&text[plain..at]);
+            out.push_str(escape);
+            plain = at + taken;
+        }
+        at += taken;
+    }
+    out.push_str(&text[plain..]);
+    out.push('"');
+}
+
 /// Appends JSON as it stands in a log, so that it breaks no line of any client. Besides blanks between its tokens it has
 /// such characters inside strings alone, where an escape stands for them.
 pub(crate) fn append_json(json: &str, out: &mut Vec<u8>) {
@@ -99,33 +117,35 @@ fn append_any(text: &[u8], mut at: usize, end: usize, out: &mut Vec<u8>) -> usiz
     at
 }
 
-/// Appends the escaped form of what stands at the beginning of `text`; gives the number of bytes it took.
+/// Appends the escaped form of the first character of `text`, or its first byte; returns the number of bytes it
+/// took.
 fn append_escape(text: &[u8], out: &mut Vec<u8>) -> usize {
-    match *text {
-        [b'"', ..] => out.extend_from_slice(b"\\\""),
-        [b'\\', ..] => out.extend_from_slice(b"\\\\"),
-        [b'\n', ..] => out.extend_from_slice(b"\\n"),
-        [b'\r', ..] => out.extend_from_slice(b"\\r"),
-        [b'\t', ..] => out.extend_from_slice(b"\\t"),
-        [0x08, ..] => out.extend_from_slice(b"\\b"),
-        [0x0c, ..] => out.extend_from_slice(b"\\f"),
-        [byte, ..] if byte < 0x20 => {
-            const DIGITS: &[u8; 16] = b"0123456789abcdef";
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        [first, second, ..] if [first, second] == NEXT_LINE => {
-            out.extend_from_slice(b"\\u0085");
-            return 2;
-        }
-        [first, second, third @ (0xa8 | 0xa9), ..] if [first, second] == SEPARATOR => {
-            out.extend_from_slice(if third == 0xa8 { b"\\u2028" } else { b"\\u2029" });
-            return 3;
-        }
-        [byte, ..] => out.push(byte),
-        [] => {}
+    let (escape, taken) = escape_of(text);
+    match escape {
+        Some(escape) => out.extend_from_slice(escape.as_bytes()),
+        None => out.extend_from_slice(&text[..taken]),
     }
-    1
+    taken
+}
+
+/// The escape of the first character of `text`, `None` where it needs none, and the number of bytes it stands for.
+fn escape_of(text: &[u8]) -> (Option<&'static str>, usize) {
+    #[rustfmt::skip]
+    const CONTROL: [&str; 32] = [
+        "\\u0000", "\\u0001", "\\u0002", "\\u0003", "\\u0004", "\\u0005", "\\u0006", "\\u0007",
+        "\\b", "\\t", "\\n", "\\u000b", "\\f", "\\r", "\\u000e", "\\u000f",
+        "\\u0010", "\\u0011", "\\u0012", "\\u0013", "\\u0014", "\\u0015", "\\u0016", "\\u0017",
+        "\\u0018", "\\u0019", "\\u001a", "\\u001b", "\\u001c", "\\u001d", "\\u001e", "\\u001f",
+    ];
+    match *text {
+        [b'"', ..] => (Some("\\\""), 1),
+        [b'\\', ..] => (Some("\\\\"), 1),
+        [byte @ 0..0x20, ..] => (Some(CONTROL[usize::from(byte)]), 1),
+        [first, second, ..] if [first, second] == NEXT_LINE => (Some("\\u0085"), 2),
+        [first, second, 0xa8, ..] if [first, second] == SEPARATOR => (Some("\\u2028"), 3),
+        [first, second, 0xa9, ..] if [first, second] == SEPARATOR => (Some("\\u2029"), 3),
+        _ => (None, text.len().min(1)),
+    }
 }
 
 const NEEDS_A_LOOK: [bool; 256] = {
@@ -243,6 +263,9 @@ mod tests {
         }
         portable.push(b'"');
         assert_eq!(out, portable, "both ways escape alike");
+        let mut pushed = String::new();
+        push_string(text, &mut pushed);
+        assert_eq!(pushed.as_bytes(), out, "strings and bytes are escaped alike");
         String::from_utf8(out).unwrap()
     }
 

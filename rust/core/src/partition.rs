@@ -7,13 +7,13 @@
 
 mod timestamps;
 
-use std::fmt::Write as _;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
 use crate::actions::{PartitionColumn, PartitionTuple};
+use crate::escape::push_string;
 
 pub(crate) use timestamps::PartitionTimestamps;
 
@@ -46,7 +46,7 @@ impl PartitionInterner {
             .enumerate()
             .map(|(column, name)| {
                 let mut prefix = String::from(if column == 0 { "{" } else { "," });
-                push_json_string(&mut prefix, name);
+                push_string(name, &mut prefix);
                 prefix.push(':');
                 prefix.into_boxed_str()
             })
@@ -122,7 +122,7 @@ impl PartitionInterner {
         for (prefix, value) in self.json_prefixes.iter().zip(values) {
             json.push_str(prefix);
             match value {
-                Some(value) => push_json_string(&mut json, value),
+                Some(value) => push_string(value, &mut json),
                 None => json.push_str("null"),
             }
         }
@@ -224,10 +224,10 @@ fn json_of_entries<'v>(entries: impl Iterator<Item = (&'v str, Option<&'v str>)>
         if place > 0 {
             json.push(',');
         }
-        push_json_string(&mut json, key);
+        push_string(key, &mut json);
         json.push(':');
         match value {
-            Some(value) => push_json_string(&mut json, value),
+            Some(value) => push_string(value, &mut json),
             None => json.push_str("null"),
         }
     }
@@ -285,39 +285,6 @@ impl PlaceIndex {
             slot = (slot + 1) & mask;
         }
         self.slots[slot] = (place, hash);
-    }
-}
-
-/// Appends `value` as a JSON string. Beside what JSON asks for, U+0085, U+2028 and U+2029 are escaped: clients
-/// that split lines as Unicode does would cut an answer there.
-pub(crate) fn push_json_string(out: &mut String, value: &str) {
-    out.push('"');
-    let mut rest = value;
-    while let Some(at) = rest.find(needs_escape) {
-        out.push_str(&rest[..at]);
-        let mut chars = rest[at..].chars();
-        if let Some(found) = chars.next() {
-            push_escape(out, found);
-        }
-        rest = chars.as_str();
-    }
-    out.push_str(rest);
-    out.push('"');
-}
-
-fn needs_escape(c: char) -> bool {
-    matches!(c, '\0'..='\u{1f}' | '"' | '\\' | '\u{7f}' | '\u{85}' | '\u{2028}' | '\u{2029}')
-}
-
-fn push_escape(out: &mut String, c: char) {
-    match c {
-        '"' => out.push_str("\\\""),
-        '\\' => out.push_str("\\\\"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        // Writing to a String cannot fail.
-        _ => _ = write!(out, "\\u{:04x}", u32::from(c)),
     }
 }
 

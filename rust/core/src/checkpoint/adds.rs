@@ -15,7 +15,8 @@ use super::kept_rows::Taken;
 use super::parquet::typed_column::TypedColumn;
 use super::parquet::typed_stats;
 use crate::actions::{DeletionVectorDescriptor, FileBatch, PartitionColumn, SourceId, Stats};
-use crate::partition::{PartitionInterner, push_json_string};
+use crate::escape::push_string;
+use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
 /// Builds the batch of the adds among the kept rows. `taken` has the places of `batch`'s rows in the file.
@@ -124,10 +125,10 @@ impl<'a> Adds<'a> {
             let mut text = String::new();
             for entry in entries[0] as usize..entries[1] as usize {
                 text.push(if text.is_empty() { '{' } else { ',' });
-                push_json_string(&mut text, keys.value(entry));
+                push_string(keys.value(entry), &mut text);
                 text.push(':');
                 if values.is_valid(entry) {
-                    push_json_string(&mut text, values.value(entry));
+                    push_string(values.value(entry), &mut text);
                 } else {
                     text.push_str("null");
                 }

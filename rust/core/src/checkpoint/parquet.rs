@@ -8,5 +8,6 @@ mod page_guard;
 mod page_meter;
 mod prefix_coded;
 pub(super) mod row_group_bounds;
+mod thrift;
 pub(super) mod typed_column;
 pub(super) mod typed_stats;

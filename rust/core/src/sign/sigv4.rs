@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use super::template::{DigestText, NO_SIGNATURE, PathText, UrlTemplate};
+use crate::civil_time;
 use crate::hash::{Engine, HmacKey, SHA256_INITIAL};
 use crate::percent;
 use crate::{Error, Result};
@@ -231,27 +232,13 @@ fn fits_into_host(bucket: &str, host: &str, scheme: &str) -> bool {
 
 /// `20130524T000000Z`
 fn utc_basic(seconds: i64) -> Result<String> {
-    let (year, month, day) = civil_date(seconds.div_euclid(86_400));
+    let (year, month, day) = civil_time::date_of(seconds.div_euclid(86_400));
     let second_of_day = seconds.rem_euclid(86_400);
     let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
     if !(0..=9999).contains(&year) {
         return Err(Error::InvalidArgument("the clock is outside of the years 0 to 9999".to_owned()));
     }
     Ok(format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"))
-}
-
-/// The proleptic Gregorian date of a day since 1970-01-01, counted in years that begin in March.
-fn civil_date(day: i64) -> (i64, i64, i64) {
-    const DAYS_IN_400_YEARS: i64 = 146_097;
-    let since_0000_03_01 = day + 719_468;
-    let era = since_0000_03_01.div_euclid(DAYS_IN_400_YEARS);
-    let day_of_era = since_0000_03_01.rem_euclid(DAYS_IN_400_YEARS);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day_of_month)
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::reader::ChunkReader;
 
+use super::thrift::Thrift;
+
 /// Spark stops at far fewer levels.
 const MAX_SCHEMA_DEPTH: usize = 200;
 
@@ -38,11 +40,11 @@ fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
 fn schema_depth(footer: &[u8]) -> Option<usize> {
     const SCHEMA: i64 = 2;
     const NUM_CHILDREN: i64 = 5;
-    let mut thrift = Thrift { rest: footer };
+    let mut thrift = Thrift::new(footer);
     let mut id = 0;
     while let Some(kind) = thrift.field(&mut id)? {
         if (id, kind) != (SCHEMA, Thrift::LIST) {
-            thrift.skip(kind, MAX_SKIPPED_DEPTH)?;
+            thrift.skip(kind)?;
             continue;
         }
         let (elements, element_kind) = thrift.list()?;
@@ -58,7 +60,7 @@ fn schema_depth(footer: &[u8]) -> Option<usize> {
                 if (id, kind) == (NUM_CHILDREN, Thrift::I32) {
                     children = thrift.zigzag()?;
                 } else {
-                    thrift.skip(kind, MAX_SKIPPED_DEPTH)?;
+                    thrift.skip(kind)?;
                 }
             }
             while open.last() == Some(&0) {
@@ -75,106 +77,6 @@ fn schema_depth(footer: &[u8]) -> Option<usize> {
         return Some(depth);
     }
     None
-}
-
-/// Unknown fields nest less than this.
-const MAX_SKIPPED_DEPTH: usize = 32;
-
-/// Thrift's compact protocol. `None` is a broken or cut one.
-struct Thrift<'a> {
-    rest: &'a [u8],
-}
-
-impl Thrift<'_> {
-    const I32: u8 = 5;
-    const LIST: u8 = 9;
-    const STRUCT: u8 = 12;
-
-    /// The type of the next field of a struct, whose id is put into `id`; the inner `None` is the struct's end.
-    #[allow(clippy::option_option)] // broken, ended, or a field
-    fn field(&mut self, id: &mut i64) -> Option<Option<u8>> {
-        let header = self.byte()?;
-        if header == 0 {
-            return Some(None);
-        }
-        *id = match header >> 4 {
-            0 => self.zigzag()?,
-            delta => id.checked_add(i64::from(delta))?,
-        };
-        Some(Some(header & 0xf))
-    }
-
-    /// The length and the type of the elements.
-    fn list(&mut self) -> Option<(u64, u8)> {
-        let header = self.byte()?;
-        let length = if header >> 4 == 15 { self.varint()? } else { u64::from(header >> 4) };
-        Some((length, header & 0xf))
-    }
-
-    fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
-        match kind {
-            // Booleans are in the field's header.
-            1 | 2 => {}
-            3 => _ = self.byte()?,
-            4..=6 => _ = self.varint()?,
-            7 => self.rest = self.rest.get(8..)?,
-            8 => {
-                let length = usize::try_from(self.varint()?).ok()?;
-                self.rest = self.rest.get(length..)?;
-            }
-            9 | 10 => {
-                let (length, kind) = self.list()?;
-                for _ in 0..length {
-                    self.skip_element(kind, depth)?;
-                }
-            }
-            11 => {
-                let length = self.varint()?;
-                let kinds = if length > 0 { self.byte()? } else { 0 };
-                for _ in 0..length {
-                    self.skip_element(kinds >> 4, depth)?;
-                    self.skip_element(kinds & 0xf, depth)?;
-                }
-            }
-            12 => {
-                let mut id = 0;
-                while let Some(kind) = self.field(&mut id)? {
-                    self.skip(kind, depth)?;
-                }
-            }
-            _ => return None,
-        }
-        Some(())
-    }
-
-    /// In a list a boolean is a byte.
-    fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if matches!(kind, 1 | 2) { self.byte().map(|_| ()) } else { self.skip(kind, depth) }
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        let (first, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(*first)
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn zigzag(&mut self) -> Option<i64> {
-        let value = self.varint()?;
-        Some((value >> 1) as i64 ^ -((value & 1) as i64))
-    }
 }
 
 #[cfg(test)]

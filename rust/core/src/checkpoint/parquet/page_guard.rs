@@ -7,6 +7,8 @@ use std::io::Read;
 
 use parquet::basic::Compression;
 
+use super::thrift::Thrift;
+
 /// What a page may decompress to. Writers close a page at 1 MiB or 20,000 rows, but look only every 100 rows:
 /// a wide table's statistics of 1 MiB a file make honest pages of 100 MiB.
 const MAX_PAGE_BYTES: usize = 256 << 20;
@@ -17,16 +19,34 @@ pub(crate) const TOO_LARGE: &str = "a page is too large";
 /// It begins with three required i32: its type and the sizes of the body, uncompressed and compressed. Every
 /// writer's thrift puts the fields in order.
 pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
-    let mut fields = Fields { rest: header };
-    let (Some(_type), Some(uncompressed), Some(compressed)) = (fields.int(), fields.int(), fields.int())
-    else {
+    let (mut thrift, mut id) = (Thrift::new(header), 0);
+    let mut next_i32 = || thrift.next_i32(&mut id);
+    let (Some(_type), Some(uncompressed), Some(compressed)) = (next_i32(), next_i32(), next_i32()) else {
         return Err("a page header is malformed");
     };
     let fits = |size: i64| usize::try_from(size).is_ok_and(|size| size <= MAX_PAGE_BYTES);
     if !fits(uncompressed) || !fits(compressed) {
         return Err(TOO_LARGE);
     }
-    Ok(fields.levels_of_v2().and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
+    Ok(levels_of_v2(&mut thrift, id).and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
+}
+
+/// The lengths of both kinds of levels, if the next field but for a checksum is `data_page_header_v2`.
+fn levels_of_v2(thrift: &mut Thrift<'_>, mut id: i64) -> Option<i64> {
+    const CHECKSUM: (i64, u8) = (4, Thrift::I32);
+    const DATA_PAGE_HEADER_V2: (i64, u8) = (8, Thrift::STRUCT);
+    let mut kind = thrift.field(&mut id)??;
+    if (id, kind) == CHECKSUM {
+        thrift.zigzag()?;
+        kind = thrift.field(&mut id)??;
+    }
+    if (id, kind) != DATA_PAGE_HEADER_V2 {
+        return None;
+    }
+    let mut id = 0;
+    let mut next_i32 = || thrift.next_i32(&mut id);
+    let [_values, _nulls, _rows, _encoding] = [next_i32()?, next_i32()?, next_i32()?, next_i32()?];
+    next_i32()?.checked_add(next_i32()?)
 }
 
 /// Whether a page's compressed bytes stay under the ceiling. Bytes that are none of the codec's do.
@@ -60,49 +80,6 @@ fn stays_under_the_ceiling(mut inflated: impl Read) -> bool {
 fn is_lz4_frame(body: &[u8]) -> bool {
     body.first_chunk()
         .is_some_and(|magic| matches!(u32::from_le_bytes(*magic), 0x184d_2204 | 0x184d_2a50..=0x184d_2a5f))
-}
-
-/// Fields of thrift's compact protocol, each with the next id.
-struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-impl Fields<'_> {
-    /// The next field, if it has the next id and is an i32 (or an enum).
-    fn int(&mut self) -> Option<i64> {
-        self.rest = self.rest.strip_prefix(&[0x15])?;
-        self.varint()
-    }
-
-    fn varint(&mut self) -> Option<i64> {
-        let mut value = 0_u64;
-        for (position, byte) in self.rest.iter().take(5).enumerate() {
-            value |= u64::from(byte & 0x7f) << (7 * position);
-            if byte & 0x80 == 0 {
-                self.rest = self.rest.get(position + 1..)?;
-                return Some((value >> 1) as i64 ^ -((value & 1) as i64));
-            }
-        }
-        None
-    }
-
-    /// The lengths of both kinds of levels, if `data_page_header_v2` is what comes next.
-    fn levels_of_v2(&mut self) -> Option<i64> {
-        const STRUCT: u8 = 0xc;
-        let mut id = 3;
-        if self.rest.first() == Some(&0x15) {
-            // The checksum.
-            self.int()?;
-            id = 4;
-        }
-        let (field, rest) = self.rest.split_first()?;
-        if (id + (field >> 4), field & 0xf) != (8, STRUCT) {
-            return None;
-        }
-        self.rest = rest;
-        let [_values, _nulls, _rows, _encoding] = [self.int()?, self.int()?, self.int()?, self.int()?];
-        Some(self.int()? + self.int()?)
-    }
 }
 
 #[cfg(test)]

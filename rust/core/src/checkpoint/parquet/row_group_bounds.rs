@@ -12,7 +12,7 @@ use parquet::file::reader::ChunkReader;
 
 use super::file::{ParquetFile, null_count, without_panic};
 use super::typed_column::TypedColumn;
-use crate::partition::push_json_string;
+use crate::escape::push_string;
 
 /// Bounds that hold for every file of a row group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl Tree {
             if json.len() > 1 {
                 json.push(',');
             }
-            push_json_string(&mut json, name);
+            push_string(name, &mut json);
             json.push(':');
             match member {
                 Member::Value(value) => json.push_str(value),

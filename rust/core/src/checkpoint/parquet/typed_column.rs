@@ -17,7 +17,8 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::partition::push_json_string;
+use crate::civil_time;
+use crate::escape::push_string;
 
 /// A leaf column of one of the types that partition columns and statistics have.
 pub(crate) enum TypedColumn<'a> {
@@ -96,8 +97,8 @@ impl<'a> TypedColumn<'a> {
             Self::Millis { values, is_utc } => {
                 push_json_timestamp(out, values.value(row).saturating_mul(1000), *is_utc);
             }
-            Self::Text(values) => push_json_string(out, values.value(row)),
-            Self::Binary(values) => push_json_string(out, &String::from_utf8_lossy(values.value(row))),
+            Self::Text(values) => push_string(values.value(row), out),
+            Self::Binary(values) => push_string(&String::from_utf8_lossy(values.value(row)), out),
             Self::Float(values) if values.value(row).is_finite() => {
                 _ = write!(out, "{:?}", values.value(row));
             }
@@ -159,7 +160,7 @@ fn push_decimal(out: &mut String, unscaled: i128, scale: i8) {
 }
 
 fn push_date(out: &mut String, days: i64) {
-    let (year, month, day) = civil_from_days(days);
+    let (year, month, day) = civil_time::date_of(days);
     _ = if (0..=9999).contains(&year) {
         write!(out, "{year:04}-{month:02}-{day:02}")
     } else {
@@ -202,16 +203,3 @@ fn push_date_time(out: &mut String, micros: i64, separator: char) {
 }
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
-
-/// The proleptic Gregorian date of a day since 1970-01-01: years begin in March, so that the leap day ends one.
-fn civil_from_days(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, StringViewArray, StructArray};
 use arrow_buffer::NullBuffer;
 
 use super::typed_column::TypedColumn;
-use crate::partition::push_json_string;
+use crate::escape::push_string;
 
 /// The stats of every row: its text where there is one, else what its typed columns say.
 ///
@@ -49,7 +49,7 @@ impl<'a> Node<'a> {
     fn of_struct(columns: &'a StructArray) -> Self {
         let members = columns.fields().iter().zip(columns.columns()).filter_map(|(field, column)| {
             let mut key = String::new();
-            push_json_string(&mut key, field.name());
+            push_string(field.name(), &mut key);
             key.push(':');
             // Statistics have no lists, maps or other types; a column that is one says nothing to a reader.
             let node = match column.as_struct_opt() {
