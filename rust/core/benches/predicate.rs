@@ -139,21 +139,21 @@ fn main() {
     let schema = StructType::parse(SCHEMA, ColumnMapping::None).unwrap();
     let batches = batches();
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
-    let mut is_missed = false;
+    let mut record_miss = false;
     println!("{:<12} {:>10} {:>10} {:>9} {:>9}", "predicate", "first, ms", "warm, ms", "bar, ms", "files");
     for case in CASES.iter().filter(|case| words.iter().all(|word| case.name.contains(word))) {
         let hints = Hints { sql: vec![case.sql.to_owned()], json: None };
         let (predicate, problems) = Predicate::bind(&hints, &schema, &["day".to_owned()]);
         assert_eq!(problems, []);
-        let caches: Vec<StatsCache> = batches.iter().map(|_| StatsCache::kept()).collect();
+        let caches: Vec<StatsCache> = batches.iter().map(|_| StatsCache::cached()).collect();
         let expected = (0..FILES).filter(|file| (case.left)(*file)).count();
         let first = run(&predicate, &batches, &caches, expected);
         // The least: what else goes on in the machine can only add to it.
         let warm = (0..RUNS).map(|_| run(&predicate, &batches, &caches, expected)).fold(f64::MAX, f64::min);
         println!("{:<12} {first:>10.2} {warm:>10.2} {:>9.1} {expected:>9}", case.name, case.bar);
-        is_missed |= warm > case.bar;
+        record_miss |= warm > case.bar;
     }
-    std::process::exit(i32::from(is_missed));
+    std::process::exit(i32::from(record_miss));
 }
 
 /// Milliseconds to choose among all files.

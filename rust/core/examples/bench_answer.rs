@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deltalog::column_cache::HotCache;
+use deltalog::column_cache::ColumnCache;
 use deltalog::ndjson::ResponseFormat;
 use deltalog::pool::Pool;
 use deltalog::query::{self, FilesRequest, LineOptions};
@@ -60,7 +60,7 @@ fn main() {
 
 impl Bench {
     fn report(&self, what: &str, cache_bytes: usize, portable: bool, format: ResponseFormat) {
-        let hot = Arc::new(HotCache::new(cache_bytes));
+        let hot = Arc::new(ColumnCache::new(cache_bytes));
         let table = Arc::new(Table::new(Storage::local(), self.root.clone(), Arc::clone(&hot)));
         let signers = signers(portable);
         let mut made = |_| {
@@ -106,7 +106,7 @@ impl Bench {
         loop {
             match stream.take().unwrap() {
                 Next::Chunk(chunk) => bytes += chunk.bytes().len() as u64,
-                Next::NotYet => std::thread::sleep(Duration::from_micros(100)),
+                Next::Pending => std::thread::sleep(Duration::from_micros(100)),
                 Next::Done => return (stream.summary().written.files, bytes),
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltalog::actions::{PartitionTuple, Totals};
-use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Place, ReadOptions, Span};
+use deltalog::checkpoint::{Checkpoint, IsDead, Needs, Position, ReadOptions, Span};
 use deltalog::partition::PartitionInterner;
 use deltalog::segment::{CheckpointFiles, CheckpointKind};
 use deltalog::stop::Stop;
@@ -67,7 +67,7 @@ fn one_day(checkpoint: &Checkpoint, needs: Needs) {
 /// What a page token costs that goes on near the end of the last part.
 fn last_page(checkpoint: &Checkpoint, needs: Needs) {
     let rows = checkpoint.totals(None, 1, &Stop::default()).unwrap().files / u64::from(checkpoint.parts());
-    let start = Place { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };
+    let start = Position { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };
     let options = ReadOptions { needs, span: Some(Span { start, end: None }), ..ReadOptions::default() };
     let (found, cpu) = measured(|| read(checkpoint, options));
     println!(

@@ -3,7 +3,7 @@
 //! `Protocol` and `Metadata` are single values. File actions come by the hundred thousand, so they are
 //! columns: a [`FileBatch`] holds the adds of a piece of one log file, whether that is a commit or a row
 //! group of a checkpoint, and everything after the log (replay, predicates, signing, lines) works on batches
-//! and on [`Rows`] chosen from them.
+//! and on [`RowIndices`] chosen from them.
 
 mod stats;
 
@@ -343,7 +343,7 @@ impl FileBatch {
 }
 
 /// Files chosen from a batch: ascending indexes into its columns.
-pub type Rows = Vec<u32>;
+pub type RowIndices = Vec<u32>;
 
 /// How many files, and their size together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

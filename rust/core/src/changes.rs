@@ -18,12 +18,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::actions::{Metadata, Protocol};
-use crate::column_cache::Part;
+use crate::column_cache::Allocation;
 use crate::error::{Error, Result};
 use crate::history::monotonic;
 use crate::log_path::commit_name;
 use crate::segment::Listing;
-use crate::snapshot::{At, Base, Snapshot};
+use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::storage::{LogFileEntry, Storage};
 
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
@@ -95,8 +95,8 @@ impl Changes {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
         // Nobody reads the checkpoint of a range's head.
-        let known = known.map(|snapshot| Base { snapshot, is_hot: true });
-        let head = Snapshot::load(storage, root, At::Version(starting_version), known)?;
+        let known = known.map(|snapshot| Base { snapshot, is_cached: true });
+        let head = Snapshot::load(storage, root, TimeTravel::Version(starting_version), known)?;
         let listing = Listing::read(storage, root, starting_version)?;
         let latest = listing.latest().ok_or(Error::TableNotFound)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
@@ -117,18 +117,20 @@ impl Changes {
     }
 
     /// All that it holds in memory, as far as it grows with the log.
-    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Part> {
+    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Allocation> {
         let commits = self.commits.iter().map(|commit| size_of::<RangeCommit>() + commit.file.name.len());
         let kept = self.kept.values().map(Bytes::len);
         let mut parts = self.head.parts();
         if !Arc::ptr_eq(&self.heading, &self.head) {
             parts.extend(self.heading.parts());
         }
-        parts.push(Part::shared(self, size_of::<Self>() + kept.sum::<usize>()));
-        parts.push(Part::shared(&self.commits, commits.sum()));
+        parts.push(Allocation::shared(self, size_of::<Self>() + kept.sum::<usize>()));
+        parts.push(Allocation::shared(&self.commits, commits.sum()));
         if let Some(survey) = &self.survey {
-            parts.push(Part::shared(&survey.changed, survey.changed.len() * survey::ENTRY_BYTES));
-            parts.extend(survey.metadata().map(|metadata| Part::shared(metadata, metadata.memory_bytes())));
+            parts.push(Allocation::shared(&survey.changed, survey.changed.len() * survey::ENTRY_BYTES));
+            parts.extend(
+                survey.metadata().map(|metadata| Allocation::shared(metadata, metadata.memory_bytes())),
+            );
         }
         parts
     }
@@ -214,7 +216,7 @@ impl Changes {
             return Ok(in_force);
         }
         // From the checkpoint next to it and not from the start of the range, which may be far away.
-        let snapshot = Snapshot::load(&self.storage, &self.root, At::Version(version), None)?;
+        let snapshot = Snapshot::load(&self.storage, &self.root, TimeTravel::Version(version), None)?;
         Ok(InForce::at(&snapshot))
     }
 

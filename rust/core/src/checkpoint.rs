@@ -88,7 +88,7 @@ impl fmt::Debug for ReadOptions {
 
 /// A place in a checkpoint: a row of a part. Ordered as the checkpoint's files are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The part's index in the checkpoint.
     pub part: u32,
     /// The row in it.
@@ -99,9 +99,9 @@ pub struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first row.
-    pub start: Place,
+    pub start: Position,
     /// Behind the last row; `None` is the end of the checkpoint.
-    pub end: Option<Place>,
+    pub end: Option<Position>,
 }
 
 impl Span {

@@ -9,7 +9,7 @@ pub(crate) const FARTHEST_ZONE_MICROS: i128 = 18 * 3_600_000_000;
 
 /// A date, and perhaps a time and a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub(crate) struct CivilTime {
     /// Days since the epoch, as written.
     pub(crate) day: i64,
     /// Microseconds since the epoch, rounded down; in UTC if `zoned`, else by the wall clock.
@@ -23,12 +23,12 @@ pub(crate) struct Moment {
 }
 
 /// `[+-]y..-[m]m-[d]d`, then perhaps `T` or a blank and `[h]h:[m]m[:[s]s[.f..]]`, then perhaps a zone.
-pub(crate) fn parse(text: &str) -> Option<Moment> {
+pub(crate) fn parse(text: &str) -> Option<CivilTime> {
     let mut rest = Text(text.trim().as_bytes());
     let day = date(&mut rest)?;
     let midnight = i128::from(day) * DAY_MICROS;
     if rest.0.is_empty() {
-        return Some(Moment { day, micros: midnight, rounded: false, zoned: false, timed: false });
+        return Some(CivilTime { day, micros: midnight, rounded: false, zoned: false, timed: false });
     }
     if !rest.take(b'T') && !rest.take(b' ') && !rest.take(b't') {
         return None;
@@ -36,12 +36,12 @@ pub(crate) fn parse(text: &str) -> Option<Moment> {
     let (time, rounded) = time(&mut rest)?;
     let offset = zone(&mut rest)?;
     let micros = midnight + time - offset.unwrap_or(0);
-    Some(Moment { day, micros, rounded, zoned: offset.is_some(), timed: true })
+    Some(CivilTime { day, micros, rounded, zoned: offset.is_some(), timed: true })
 }
 
 /// A timestamp as `yyyy-MM-dd HH:mm:ss[.SSSSSS]`, in UTC where it names a zone. `None` for what is no timestamp, and for
 /// one that this form cannot hold.
-pub(crate) fn spelled(text: &str) -> Option<String> {
+pub(crate) fn normalized(text: &str) -> Option<String> {
     const SECOND: i128 = 1_000_000;
     let moment = parse(text).filter(|moment| !moment.rounded)?;
     let (year, month, day) = date_of(i64::try_from(moment.micros.div_euclid(DAY_MICROS)).ok()?);

@@ -12,11 +12,11 @@ mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use batch::{HotBatch, HotColumns};
-pub use builder::HotBuilder;
-pub use key::{Decoding, HotKey};
-pub(crate) use state::Part;
-use state::{Entry, Kept, Kin, Slot, State, keep_within_budget};
+pub use batch::{CachedBatch, CachedColumns};
+pub use builder::ColumnsBuilder;
+pub use key::{ColumnsKey, Decoding};
+pub(crate) use state::Allocation;
+use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
 
 /// The budget of a process that sets no other.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
@@ -24,16 +24,16 @@ pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 /// The first partial scan of a table may be its last; with the second one its columns pay.
 const MISSES_TO_BUILD: u32 = 2;
 /// Tables whose misses are counted.
-const REMEMBERED_MISSES: usize = 4096;
+const COUNTED_MISSES: usize = 4096;
 
 /// The columns of all tables of a process, and the snapshots and ranges that later requests come back to, within one
 /// budget of bytes. What was not used for longest leaves first, whichever of them it is.
 #[derive(Debug)]
-pub struct HotCache {
+pub struct ColumnCache {
     state: Mutex<State>,
 }
 
-impl HotCache {
+impl ColumnCache {
     /// A cache that holds at most `budget_bytes`; zero keeps nothing.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
@@ -42,28 +42,28 @@ impl HotCache {
 
     /// The columns, if they are there. Marks them as used.
     #[must_use]
-    pub fn get(&self, key: &HotKey) -> Option<Arc<HotColumns>> {
+    pub fn get(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
         let mut state = self.lock();
         let now = state.tick();
         let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
         let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
-        state.used(before, now);
+        state.mark_used(before, now);
         Some(columns)
     }
 
     /// The right to build the columns of about `files` files, unless they are there, being built, or known not to
     /// fit. Without their number the columns only get what nobody else has.
     #[must_use]
-    pub fn build(self: &Arc<Self>, key: &HotKey, files: Option<u64>) -> Option<HotBuilder> {
+    pub fn claim_build(self: &Arc<Self>, key: &ColumnsKey, files: Option<u64>) -> Option<ColumnsBuilder> {
         let mut state = self.lock();
         if !state.may_build(key, files) {
             return None;
         }
         state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
-        Some(HotBuilder {
+        Some(ColumnsBuilder {
             cache: Arc::clone(self),
             key: key.clone(),
-            columns: HotColumns::default(),
+            columns: CachedColumns::default(),
             files,
             files_pushed: 0,
             bytes: 0,
@@ -74,12 +74,12 @@ impl HotCache {
     /// Counts a scan that had to read the log though it needs a part of it only. True when the columns have been
     /// missed often enough for a scan of their own to build them.
     #[must_use]
-    pub fn is_missed(&self, key: &HotKey, files: Option<u64>) -> bool {
+    pub fn record_miss(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
         let mut state = self.lock();
         if !state.may_build(key, files) {
             return false;
         }
-        if state.missed.len() >= REMEMBERED_MISSES {
+        if state.missed.len() >= COUNTED_MISSES {
             state.missed.clear();
         }
         let missed = state.missed.entry(key.clone()).or_default();
@@ -89,7 +89,7 @@ impl HotCache {
 
     /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget. Columns
     /// that are larger than the whole budget by now leave alone, and are too large from then on.
-    pub fn recount(&self, key: &HotKey) {
+    pub fn update_size(&self, key: &ColumnsKey) {
         let columns = match self.lock().slots.get(key) {
             Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
             _ => return,
@@ -109,7 +109,7 @@ impl HotCache {
 
     /// Keeps something of a table for later requests, and returns the number to find it by. `None` where it does not
     /// fit: then nothing else leaves for it.
-    pub(crate) fn keep(&self, table: u64, item: Kin, parts: Vec<Part>) -> Option<u64> {
+    pub(crate) fn keep(&self, table: u64, item: Item, parts: Vec<Allocation>) -> Option<u64> {
         let mut state = self.lock();
         let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
         if bytes > state.budget_bytes {
@@ -123,8 +123,8 @@ impl HotCache {
                 state.used_bytes += part.bytes;
             }
         }
-        state.kept.insert(number, Kept { table, item, parts, last_used: number });
-        state.uses.insert(number, Entry::Kept(number));
+        state.kept.insert(number, Retained { table, item, parts, last_used: number });
+        state.uses.insert(number, Entry::Retained(number));
         keep_within_budget(state);
         Some(number)
     }
@@ -135,37 +135,37 @@ impl HotCache {
         let now = state.tick();
         let Some(kept) = state.kept.get_mut(&number) else { return false };
         let before = std::mem::replace(&mut kept.last_used, now);
-        state.used(before, now);
+        state.mark_used(before, now);
         true
     }
 
     /// Keeps it no more.
     pub(crate) fn release(&self, number: u64) {
-        let left = self.lock().remove(&Entry::Kept(number));
-        drop(left);
+        let evicted = self.lock().remove(&Entry::Retained(number));
+        drop(evicted);
     }
 
     /// Drops the columns of a table, and what is known of their size.
     pub fn forget_columns(&self, table: u64) {
-        let left = self.lock().forget_columns(table);
-        drop(left);
+        let evicted = self.lock().forget_columns(table);
+        drop(evicted);
     }
 
     /// Drops all that is there of a table.
     pub fn forget(&self, table: u64) {
         let mut state = self.lock();
-        let mut left = state.forget_columns(table);
+        let mut evicted = state.forget_columns(table);
         let kept: Vec<u64> =
             state.kept.iter().filter(|(_, kept)| kept.table == table).map(|(number, _)| *number).collect();
-        left.extend(kept.into_iter().filter_map(|number| state.remove(&Entry::Kept(number))));
+        evicted.extend(kept.into_iter().filter_map(|number| state.remove(&Entry::Retained(number))));
         drop(state);
-        drop(left);
+        drop(evicted);
     }
 
     /// Drops what was not used for longest until at most `bytes` are held. Scans that walk columns go on.
     pub fn shrink(&self, bytes: usize) {
-        let left = self.lock().shrink(bytes);
-        drop(left);
+        let evicted = self.lock().shrink(bytes);
+        drop(evicted);
     }
 
     /// Changes the budget.

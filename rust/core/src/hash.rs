@@ -5,8 +5,8 @@
 //! another by the `sha2` and `md-5` crates. Every engine gives the same digests for messages of any lengths;
 //! wide ones are quick when the messages of a group have about the same number of blocks.
 
-mod ending;
 mod hmac_key;
+mod shared_suffix;
 
 use md5::block_api::compress as md5_compress;
 use sha2::block_api::compress256;
@@ -17,8 +17,8 @@ use crate::simd::Lanes;
 pub(crate) use crate::hash_block::{
     BLOCK_BYTES, Block, MD5_INITIAL, SHA256_INITIAL, Sha256State, blocks, pad_md5, pad_sha256,
 };
-pub(crate) use ending::Ending;
 pub(crate) use hmac_key::{HmacKey, outer_block};
+pub(crate) use shared_suffix::SharedSuffix;
 
 /// How many messages are hashed together at most.
 pub(crate) const GROUP: usize = 16;
@@ -57,15 +57,15 @@ impl Engine {
 
     /// Hashes padded `messages` on from `initial`; the digest of `messages[i]` goes to `digests[i]`.
     pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
-        self.sha256_ending_alike(initial, messages, &Ending::default(), digests);
+        self.sha256_with_suffix(initial, messages, &SharedSuffix::default(), digests);
     }
 
     /// As [`Self::sha256`], of messages that go on with the blocks of `ending`. Quick when they are equally long.
-    pub(crate) fn sha256_ending_alike(
+    pub(crate) fn sha256_with_suffix(
         self,
         initial: &Sha256State,
         messages: &[&[Block]],
-        ending: &Ending,
+        suffix: &SharedSuffix,
         digests: &mut [[u8; 32]],
     ) {
         match self {
@@ -73,11 +73,11 @@ impl Engine {
             Self::Wide(lanes)
                 if messages.len() >= SHA256_PAYS_FROM
                     && lanes.beat_sha_instructions()
-                    && (ending.is_empty() || are_equally_long(messages)) =>
+                    && (suffix.is_empty() || are_equally_long(messages)) =>
             {
-                lanes.sha256(initial, messages, ending.schedules(), digests);
+                lanes.sha256(initial, messages, suffix.schedules(), digests);
             }
-            _ => sha256_portably(initial, messages, ending, digests),
+            _ => sha256_portably(initial, messages, suffix, digests),
         }
     }
 
@@ -96,24 +96,29 @@ fn are_equally_long(messages: &[&[Block]]) -> bool {
     messages.windows(2).all(|pair| pair[0].len() == pair[1].len())
 }
 
-fn sha256_portably(initial: &Sha256State, messages: &[&[Block]], ending: &Ending, digests: &mut [[u8; 32]]) {
+fn sha256_portably(
+    initial: &Sha256State,
+    messages: &[&[Block]],
+    suffix: &SharedSuffix,
+    digests: &mut [[u8; 32]],
+) {
     #[cfg(target_arch = "x86_64")]
-    if crate::simd::sha256_by_instructions(initial, messages, ending.schedules(), digests) {
+    if crate::simd::sha256_by_instructions(initial, messages, suffix.schedules(), digests) {
         return;
     }
-    sha256_one_by_one(initial, messages, ending, digests);
+    sha256_one_by_one(initial, messages, suffix, digests);
 }
 
 fn sha256_one_by_one(
     initial: &Sha256State,
     messages: &[&[Block]],
-    ending: &Ending,
+    suffix: &SharedSuffix,
     digests: &mut [[u8; 32]],
 ) {
     for (message, digest) in messages.iter().zip(digests) {
         let mut state = *initial;
         compress256(&mut state, message);
-        compress256(&mut state, ending.blocks());
+        compress256(&mut state, suffix.blocks());
         *digest = big_endian(&state);
     }
 }
@@ -208,7 +213,12 @@ mod tests {
         padded
             .map(|message| {
                 let mut digest = [[0; 32]];
-                sha256_one_by_one(&SHA256_INITIAL, &[blocks(&message)], &Ending::default(), &mut digest);
+                sha256_one_by_one(
+                    &SHA256_INITIAL,
+                    &[blocks(&message)],
+                    &SharedSuffix::default(),
+                    &mut digest,
+                );
                 digest[0]
             })
             .collect()
@@ -250,24 +260,24 @@ mod tests {
             heads in prop::collection::vec(prop::collection::vec(any::<u8>(), 3 * BLOCK_BYTES), 0..=GROUP),
             own_blocks in prop::collection::vec(0usize..=3, GROUP),
             are_equally_long in any::<bool>(),
-            ending in prop::collection::vec(any::<u8>(), 0..200),
+            suffix in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let own_blocks = |index: usize| own_blocks[if are_equally_long { 0 } else { index }];
             let own: Vec<&[Block]> =
                 heads.iter().enumerate().map(|(index, head)| &blocks(head)[..own_blocks(index)]).collect();
             for engine in engines() {
                 // The padding tells the length, so only messages of equal length can end alike as a whole.
-                let mut padded = ending.clone();
+                let mut padded = suffix.clone();
                 pad_sha256(&mut padded, own_blocks(0) * BLOCK_BYTES);
                 let mut digests = vec![[0; 32]; own.len()];
-                engine.sha256_ending_alike(&SHA256_INITIAL, &own, &Ending::of(blocks(&padded)), &mut digests);
+                engine.sha256_with_suffix(&SHA256_INITIAL, &own, &SharedSuffix::of(blocks(&padded)), &mut digests);
                 for (digest, own) in digests.iter().zip(&own) {
                     let mut state = SHA256_INITIAL;
                     compress256(&mut state, own);
                     compress256(&mut state, blocks(&padded));
                     prop_assert_eq!(digest, &big_endian(&state));
                     if are_equally_long {
-                        let whole = [own.as_flattened(), &ending].concat();
+                        let whole = [own.as_flattened(), &suffix].concat();
                         prop_assert_eq!(&digest[..], &sha2::Sha256::digest(whole)[..]);
                     }
                 }

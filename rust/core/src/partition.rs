@@ -87,9 +87,9 @@ impl PartitionInterner {
 
     fn intern(&mut self, values: &[Option<&str>], logged_json: Option<&str>) -> u32 {
         let hash = self.hash(values, logged_json);
-        let is_same = |place: usize| is_same_tuple(&self.dictionary[place], values, logged_json);
-        if let Some(place) = self.index.find(hash, is_same) {
-            return place;
+        let is_same = |position: usize| is_same_tuple(&self.dictionary[position], values, logged_json);
+        if let Some(position) = self.index.find(hash, is_same) {
+            return position;
         }
         let tuple = PartitionTuple {
             logged_json: logged_json.map(|json| json.as_bytes().into()),
@@ -98,10 +98,10 @@ impl PartitionInterner {
         self.bytes += tuple.json.len()
             + logged_json.map_or(0, str::len)
             + tuple.values.iter().flatten().map(|value| value.len()).sum::<usize>();
-        let place = self.dictionary.len() as u32;
+        let position = self.dictionary.len() as u32;
         Arc::make_mut(&mut self.dictionary).push(Arc::new(tuple));
-        self.index.insert(hash, place);
-        place
+        self.index.insert(hash, position);
+        position
     }
 
     fn hash(&self, values: &[Option<&str>], logged_json: Option<&str>) -> u64 {
@@ -220,8 +220,8 @@ fn place_entries<'v>(
 
 fn json_of_entries<'v>(entries: impl Iterator<Item = (&'v str, Option<&'v str>)>) -> String {
     let mut json = String::from("{");
-    for (place, (key, value)) in entries.enumerate() {
-        if place > 0 {
+    for (position, (key, value)) in entries.enumerate() {
+        if position > 0 {
             json.push(',');
         }
         push_string(key, &mut json);
@@ -254,37 +254,37 @@ impl PlaceIndex {
         let mask = self.slots.len().checked_sub(1)?;
         let mut slot = hash as usize & mask;
         loop {
-            let (place, found) = self.slots[slot];
-            if place == 0 {
+            let (position, found) = self.slots[slot];
+            if position == 0 {
                 return None;
             }
-            if found == hash && is_match(place as usize - 1) {
-                return Some(place - 1);
+            if found == hash && is_match(position as usize - 1) {
+                return Some(position - 1);
             }
             slot = (slot + 1) & mask;
         }
     }
 
-    fn insert(&mut self, hash: u64, place: u32) {
+    fn insert(&mut self, hash: u64, position: u32) {
         if self.slots.len() < 2 * (self.filled + 1) {
             let doubled = vec![(0, 0); (2 * self.slots.len()).max(16)];
-            for (place, hash) in std::mem::replace(&mut self.slots, doubled) {
-                if place != 0 {
-                    self.put(hash, place);
+            for (position, hash) in std::mem::replace(&mut self.slots, doubled) {
+                if position != 0 {
+                    self.put(hash, position);
                 }
             }
         }
-        self.put(hash, place + 1);
+        self.put(hash, position + 1);
         self.filled += 1;
     }
 
-    fn put(&mut self, hash: u64, place: u32) {
+    fn put(&mut self, hash: u64, position: u32) {
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         while self.slots[slot].0 != 0 {
             slot = (slot + 1) & mask;
         }
-        self.slots[slot] = (place, hash);
+        self.slots[slot] = (position, hash);
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
         let column = column.finish();
         assert_eq!(
             json_of(&column, 0),
-            "{\"a\\\"b\":\"\\u0001\\n\\t\\r\\\\\\\"/\\u0085\\u2028\\u2029é\\u007f😀\"}"
+            "{\"a\\\"b\":\"\\u0001\\n\\t\\r\\\\\\\"/\\u0085\\u2028\\u2029é\u{7f}😀\"}"
         );
     }
 

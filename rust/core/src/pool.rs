@@ -3,7 +3,7 @@
 //! A [`Task`] is a stream cut into short steps (one chunk of an answer). Runnable tasks wait in one first-in
 //! first-out queue and go to its end after every step, so a full listing of a million files and a query of
 //! twenty take turns chunk by chunk. A task that has nothing to do leaves the queue and costs nothing. A step
-//! that waits for storage does so inside of [`waiting`], and its place among the threads is another's meanwhile:
+//! that waits for storage does so inside of [`block_in_place`], and its place among the threads is another's meanwhile:
 //! a store that hangs holds up its own streams alone. Where the machine has more to do than processors, these
 //! threads come after the rest of the process: whoever takes chunks and answers small requests is never behind
 //! those who make more of them.
@@ -17,7 +17,7 @@ use std::thread;
 use crate::{Error, Result};
 
 /// Threads that may wait for storage beside those that run; each holds a stack and a stream.
-const MAX_WAITING: usize = 256;
+const MAX_BLOCKED: usize = 256;
 
 /// Threads kept for the next wait. Those above end when they have nothing to do.
 const SPARE_THREADS: usize = 8;
@@ -27,7 +27,7 @@ const SPARE_THREADS: usize = 8;
 #[cfg(target_os = "linux")]
 const NICER: i32 = 5;
 
-/// Work cut into steps. A step must not block for long on anything outside of [`waiting`].
+/// Work cut into steps. A step must not block for long on anything outside of [`block_in_place`].
 pub(crate) trait Task: Send + Sync {
     /// Does one step. Puts itself back with [`Pool::submit`] when there is more to do.
     fn step(self: Arc<Self>, pool: &Pool);
@@ -77,19 +77,19 @@ thread_local! {
 }
 
 /// Waits for storage. On a thread of a pool another step runs meanwhile in its place.
-pub(crate) fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+pub(crate) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     match RUNNING.take() {
         None => wait(),
         Some(shared) => {
-            let _back = Waiting::begin(shared);
+            let _back = Blocked::begin(shared);
             wait()
         }
     }
 }
 
-struct Waiting(Arc<Shared>);
+struct Blocked(Arc<Shared>);
 
-impl Waiting {
+impl Blocked {
     fn begin(shared: Arc<Shared>) -> Self {
         let mut queue = shared.lock();
         queue.running -= 1;
@@ -99,7 +99,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Blocked {
     fn drop(&mut self) {
         // One more than `threads` may run for the rest of this step: to wait again for a place would cost more.
         self.0.lock().running += 1;
@@ -176,7 +176,7 @@ impl Shared {
         }
         if queue.idle > 0 {
             self.runnable.notify_one();
-        } else if queue.workers < self.threads + MAX_WAITING {
+        } else if queue.workers < self.threads + MAX_BLOCKED {
             // Where the system gives no more threads, the task waits for one that comes back.
             drop(self.start_worker(queue));
         }
@@ -292,7 +292,7 @@ mod tests {
     impl Task for Stuck {
         fn step(self: Arc<Self>, _: &Pool) {
             self.begun.lock().unwrap().send(()).unwrap();
-            waiting(|| waiting(|| self.go_on.lock().unwrap().recv().unwrap()));
+            block_in_place(|| block_in_place(|| self.go_on.lock().unwrap().recv().unwrap()));
         }
     }
 
@@ -328,8 +328,8 @@ mod tests {
 
     impl Task for Measured {
         fn step(self: Arc<Self>, _: &Pool) {
-            waiting(|| thread::sleep(std::time::Duration::from_micros(50)));
-            drop(waiting(thread::current));
+            block_in_place(|| thread::sleep(std::time::Duration::from_micros(50)));
+            drop(block_in_place(thread::current));
             self.left.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -366,7 +366,7 @@ mod tests {
 
     impl Task for Defect {
         fn step(self: Arc<Self>, _: &Pool) {
-            waiting(|| panic!("a defect"));
+            block_in_place(|| panic!("a defect"));
         }
     }
 
@@ -399,7 +399,7 @@ mod tests {
             fn step(self: Arc<Self>, _: &Pool) {
                 let own = rustix::process::getpriority_process(None).unwrap();
                 // While this one waits another thread is begun by it.
-                waiting(|| self.0.lock().unwrap().send(own).unwrap());
+                block_in_place(|| self.0.lock().unwrap().send(own).unwrap());
             }
         }
         let own = rustix::process::getpriority_process(None).unwrap();

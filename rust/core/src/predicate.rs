@@ -32,7 +32,7 @@ use bind::{Binder, Bound, BoundColumn};
 use expression::Expression;
 use plan::{MAY, MUST, Plan};
 
-use crate::actions::{FileBatch, Metadata, PartitionTuple, Rows};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, RowIndices};
 use crate::schema::StructType;
 
 /// What a query asks to be filtered by.
@@ -223,10 +223,10 @@ impl Predicate {
         &self,
         batch: &FileBatch,
         stats: &StatsCache,
-        candidates: Rows,
+        candidates: RowIndices,
         partitions: &mut PartitionVerdicts,
         counts: &mut PruneCounts,
-    ) -> Rows {
+    ) -> RowIndices {
         counts.considered += candidates.len() as u64;
         select(&self.whole, &self.columns, batch, stats, candidates, partitions, counts)
     }
@@ -257,7 +257,7 @@ impl Predicate {
         stats: &StatsCache,
         rows: &[u32],
         partitions: &mut PartitionVerdicts,
-    ) -> Rows {
+    ) -> RowIndices {
         let mut counts = PruneCounts::default();
         select(&conjunct.plan, &self.columns, batch, stats, rows.to_vec(), partitions, &mut counts)
     }
@@ -268,16 +268,16 @@ fn select(
     columns: &[BoundColumn],
     batch: &FileBatch,
     stats: &StatsCache,
-    mut rows: Rows,
+    mut rows: RowIndices,
     partitions: &mut PartitionVerdicts,
     counts: &mut PruneCounts,
-) -> Rows {
+) -> RowIndices {
     let before = rows.len();
     match plan.root {
         plan::Node::Constant(verdict) if verdict & MAY != 0 => return rows,
         plan::Node::Constant(_) => {
             counts.by_stats += before as u64;
-            return Rows::new();
+            return RowIndices::new();
         }
         _ => {}
     }

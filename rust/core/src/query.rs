@@ -11,7 +11,7 @@ mod memory_tests;
 
 use std::sync::Arc;
 
-use self::changes::{ChangeLines, ChangeOptions, ChangePlace};
+use self::changes::{ChangeCursor, ChangeLines, ChangeOptions};
 use self::files::FileLines;
 use crate::Result;
 use crate::changes::Changes;
@@ -20,7 +20,7 @@ use crate::ndjson::{
 };
 use crate::pool::Pool;
 use crate::predicate::{Hints, Predicate};
-use crate::scan::{Place, Scan, ScanOptions};
+use crate::scan::{Cursor, Scan, ScanOptions};
 use crate::sign::SignerSet;
 use crate::snapshot::Snapshot;
 use crate::stop::Stop;
@@ -67,7 +67,7 @@ pub struct FilesRequest {
     /// Files of a page.
     pub max_files: Option<u64>,
     /// Where the page before has ended.
-    pub after: Option<Place>,
+    pub after: Option<Cursor>,
     /// Whether lines name the version and its timestamp.
     pub with_version: bool,
     /// When the work before the stream ends early.
@@ -114,7 +114,7 @@ fn append_metadata_of(
 pub fn changes(
     table: &Table,
     changes: &Changes,
-    from: Option<ChangePlace>,
+    from: Option<ChangeCursor>,
     mut options: ChangeOptions,
     signers: &SignerSet,
     lines: LineOptions,
@@ -132,7 +132,7 @@ pub fn changes(
         append_protocol(lines.format, heading.protocol(), None, &mut head);
     }
     append_metadata_of(table, heading, lines.format, with_version, true, stop, &mut head)?;
-    let from = from.unwrap_or(ChangePlace { version: changes.starting_version(), skip: 0 });
+    let from = from.unwrap_or(ChangeCursor { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     let batches = match lines.format {
         // Its lines have no place for what is not known.
@@ -164,7 +164,7 @@ pub fn files(
     let head =
         header(table, snapshot, lines.format, request.with_version, lines.history_shared, &request.stop);
     let head = head.map_err(|error| match request.after {
-        Some(_) => snapshot.why_lost(error),
+        Some(_) => snapshot.explain_missing(error),
         None => error,
     })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
@@ -176,10 +176,10 @@ pub fn files(
         delta_fields: lines.format == ResponseFormat::Delta,
     };
     let is_whole = options.reads_all();
-    let mut scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    let mut scan = Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options)?;
     scan.prepare(pool);
     if !is_whole {
-        table.fill_if_missed(snapshot, pool)?;
+        table.build_columns_if_missed(snapshot, pool)?;
     }
     let mut writer = lines.writer(signers)?;
     if lines.format == ResponseFormat::Parquet {

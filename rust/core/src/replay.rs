@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 
-use crate::actions::{DeletionVectorDescriptor, FileBatch, Rows};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices};
 use crate::commit::Columns;
 use crate::log_path::normal_path;
 
@@ -95,7 +95,7 @@ impl ReplaySet {
 
     /// The files of a batch that nothing newer speaks of.
     #[must_use]
-    pub fn live(&self, batch: &FileBatch) -> Rows {
+    pub fn live(&self, batch: &FileBatch) -> RowIndices {
         let all = 0..batch.len() as u32;
         if self.is_empty() {
             return all.collect();
@@ -105,9 +105,13 @@ impl ReplaySet {
 
     /// The other files of a batch: [`Self::live`] leaves them out.
     #[must_use]
-    pub fn dead(&self, batch: &FileBatch) -> Rows {
+    pub fn dead(&self, batch: &FileBatch) -> RowIndices {
         let all = 0..batch.len() as u32;
-        if self.is_empty() { Rows::new() } else { all.filter(|row| !self.is_live(batch, *row)).collect() }
+        if self.is_empty() {
+            RowIndices::new()
+        } else {
+            all.filter(|row| !self.is_live(batch, *row)).collect()
+        }
     }
 
     /// Whether nothing newer speaks of file `row` of a batch.
@@ -121,7 +125,7 @@ impl ReplaySet {
     ///
     /// PROTOCOL allows one action of a kind for a file in a commit. In a log that breaks this the later line
     /// counts, as it does for Spark; [`Order::FirstCounts`] is for compaction files.
-    pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> Rows {
+    pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> RowIndices {
         let mut live = Vec::with_capacity(adds.len());
         self.reserve(adds.len() + removes.len());
         for (is_add, index) in in_order(adds, removes, order) {
@@ -141,12 +145,12 @@ impl ReplaySet {
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
-            let Some(place) = (self.slots[slot] as usize).checked_sub(1) else { return Err((slot, hash)) };
-            let entry = self.entries[place];
+            let Some(position) = (self.slots[slot] as usize).checked_sub(1) else { return Err((slot, hash)) };
+            let entry = self.entries[position];
             if entry.hash == hash {
                 let (stored_path, stored_vector) = self.key(entry);
                 if stored_path == path.as_bytes() && is_vector(stored_vector) {
-                    return Ok(place);
+                    return Ok(position);
                 }
             }
             slot = (slot + 1) & mask;
@@ -166,12 +170,12 @@ impl ReplaySet {
         }
         let mut slots = vec![0; wanted.next_power_of_two().max(64)];
         let mask = slots.len() - 1;
-        for (place, entry) in self.entries.iter().enumerate() {
+        for (position, entry) in self.entries.iter().enumerate() {
             let mut slot = entry.hash as usize & mask;
             while slots[slot] != 0 {
                 slot = (slot + 1) & mask;
             }
-            slots[slot] = place as u32 + 1;
+            slots[slot] = position as u32 + 1;
         }
         self.slots = slots;
     }
@@ -242,7 +246,7 @@ mod tests {
         CommitFile::parse("c.json", &Bytes::from(lines.join("\n"))).unwrap()
     }
 
-    fn live_paths(set: &mut ReplaySet, lines: &[&str], order: Order) -> Rows {
+    fn live_paths(set: &mut ReplaySet, lines: &[&str], order: Order) -> RowIndices {
         let file = commit(lines);
         set.take_commit(&file.adds, &file.removes, order)
     }
@@ -266,17 +270,17 @@ mod tests {
     fn a_file_removed_and_added_again_is_live_by_its_newest_add() {
         let mut set = ReplaySet::default();
         assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), [0]);
-        assert_eq!(live_paths(&mut set, &[REMOVE], Order::LastCounts), Rows::new());
-        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), Rows::new());
+        assert_eq!(live_paths(&mut set, &[REMOVE], Order::LastCounts), RowIndices::new());
+        assert_eq!(live_paths(&mut set, &[ADD], Order::LastCounts), RowIndices::new());
     }
 
     #[test]
     fn of_contradictions_in_a_commit_the_later_line_counts_and_in_a_compaction_the_earlier() {
         let live = |lines: &[&str], order| live_paths(&mut ReplaySet::default(), lines, order);
         assert_eq!(live(&[REMOVE, ADD], Order::LastCounts), [0]);
-        assert_eq!(live(&[ADD, REMOVE], Order::LastCounts), Rows::new());
+        assert_eq!(live(&[ADD, REMOVE], Order::LastCounts), RowIndices::new());
         assert_eq!(live(&[ADD, ADD], Order::LastCounts), [1]);
-        assert_eq!(live(&[REMOVE, ADD], Order::FirstCounts), Rows::new());
+        assert_eq!(live(&[REMOVE, ADD], Order::FirstCounts), RowIndices::new());
         assert_eq!(live(&[ADD, REMOVE], Order::FirstCounts), [0]);
         assert_eq!(live(&[ADD, ADD], Order::FirstCounts), [0]);
     }

@@ -1,30 +1,30 @@
 //! The live files of a snapshot as one ordered, lazy stream, pruned by a predicate and cut by limits.
 //!
 //! The order is fixed by (table, version, checkpoint): adds of the commits, newest first, then those of the
-//! checkpoint's parts, row by row. A [`Place`] names a file in that order, so a page goes on where another
+//! checkpoint's parts, row by row. A [`Cursor`] names a file in that order, so a page goes on where another
 //! one, on whatever replica, has ended. Files come from the log itself, a row group at a time, or from hot
 //! columns; behind this room nobody can tell which.
 
 mod cursor;
-mod foresight;
-mod preparation;
+mod precount;
 mod read_ahead;
 mod stages;
+mod stats_prefetch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use self::preparation::Preparation;
 use self::stages::Stage;
-use crate::actions::{Rows, Totals};
-use crate::column_cache::{HotBatch, HotCache, HotKey};
+use self::stats_prefetch::StatsPrefetch;
+use crate::actions::{RowIndices, Totals};
+use crate::column_cache::{CachedBatch, ColumnCache, ColumnsKey};
 use crate::pool::Pool;
 use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
 use crate::snapshot::Snapshot;
 use crate::{Error, Result};
 
-pub use cursor::Place;
-pub use foresight::Foreseen;
+pub use cursor::Cursor;
+pub use precount::Precount;
 
 /// What of a snapshot is asked for.
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub struct ScanOptions {
     /// Files of a page.
     pub max_files: Option<u64>,
     /// Where the page before has ended.
-    pub after: Option<Place>,
+    pub after: Option<Cursor>,
     /// Fields that only the delta format has.
     pub delta_fields: bool,
 }
@@ -76,25 +76,25 @@ pub struct Outcome {
     /// Of these, dropped since earlier files hold enough rows.
     pub pruned_by_limit: u64,
     /// Where the next page goes on.
-    pub next_place: Option<String>,
+    pub next_cursor: Option<String>,
 }
 
 /// Files of one batch that belong to the answer.
 #[derive(Debug, Clone)]
 pub struct Selected {
     /// The batch.
-    pub batch: Arc<HotBatch>,
+    pub batch: Arc<CachedBatch>,
     /// Which of its files.
-    pub rows: Rows,
+    pub rows: RowIndices,
 }
 
 /// What a look for the next files has found.
 #[derive(Debug)]
-pub enum Look {
+pub enum ScanStep {
     /// At least one.
     Files(Selected),
     /// None yet.
-    Later,
+    Pending,
     /// None any more.
     End,
 }
@@ -105,12 +105,12 @@ const FEW_FILES: usize = 128;
 impl Selected {
     /// The same files out of a batch that passes by. It holds every page that one of its files came from, and who
     /// gathers the files of a sparse answer would come to hold the whole log.
-    fn apart(self) -> Self {
+    fn compact(self) -> Self {
         if self.rows.is_empty() || self.rows.len() >= FEW_FILES {
             return self;
         }
         let files = Arc::new(self.batch.files.only(&self.rows));
-        Self { rows: (0..files.len() as u32).collect(), batch: Arc::new(HotBatch::passing(files)) }
+        Self { rows: (0..files.len() as u32).collect(), batch: Arc::new(CachedBatch::transient(files)) }
     }
 }
 
@@ -119,7 +119,7 @@ impl Selected {
 pub struct Scan {
     snapshot: Arc<Snapshot>,
     options: ScanOptions,
-    hot: Option<(Arc<HotCache>, HotKey)>,
+    cache: Option<(Arc<ColumnCache>, ColumnsKey)>,
     stage: Stage,
     verdicts: PartitionVerdicts,
     counts: PruneCounts,
@@ -129,7 +129,7 @@ pub struct Scan {
     /// Found by looking ahead.
     ahead: VecDeque<Selected>,
     /// Ends with the scan.
-    preparation: Option<Arc<Preparation>>,
+    stats_prefetch: Option<Arc<StatsPrefetch>>,
     /// Whose threads decode ahead.
     pool: Option<Pool>,
     /// What ended it, if it did not reach its end: that comes again, and never an end.
@@ -140,25 +140,25 @@ impl Scan {
     /// Begins at the first file, or behind `options.after`.
     pub fn new(
         snapshot: Arc<Snapshot>,
-        hot: Option<(Arc<HotCache>, HotKey)>,
+        cache: Option<(Arc<ColumnCache>, ColumnsKey)>,
         options: ScanOptions,
     ) -> Result<Self> {
-        if options.after.is_some_and(|place| !snapshot.has_source(place.source)) {
+        if options.after.is_some_and(|cursor| !snapshot.has_source(cursor.source)) {
             return Err(Error::InvalidCursor);
         }
-        let rows_asked = options.after.map_or(options.limit_hint, |place| place.limit_left);
+        let rows_asked = options.after.map_or(options.limit_hint, |cursor| cursor.limit_left);
         Ok(Self {
             files_left: options.max_files.unwrap_or(u64::MAX),
             limit: Limit::new(rows_asked),
             snapshot,
             options,
-            hot,
+            cache,
             stage: Stage::Commits { next: 0 },
             verdicts: PartitionVerdicts::default(),
             counts: PruneCounts::default(),
             outcome: Outcome::default(),
             ahead: VecDeque::new(),
-            preparation: None,
+            stats_prefetch: None,
             pool: None,
             failure: None,
         })
@@ -173,59 +173,59 @@ impl Scan {
         if !predicate.needs_stats() || predicate.asks_partitions() {
             return;
         }
-        if let Some((cache, key)) = &self.hot
+        if let Some((cache, key)) = &self.cache
             && let Some(columns) = cache.get(key)
         {
-            self.preparation = Some(Preparation::start(columns, Arc::clone(predicate), pool));
+            self.stats_prefetch = Some(StatsPrefetch::start(columns, Arc::clone(predicate), pool));
         }
     }
 
     /// The next files of the answer; `None` at its end. Never empty.
     pub fn next_files(&mut self) -> Result<Option<Selected>> {
         loop {
-            match self.look(&mut { usize::MAX })? {
-                Look::Files(found) => return Ok(Some(found)),
-                Look::Later => {}
-                Look::End => return Ok(None),
+            match self.step(&mut { usize::MAX })? {
+                ScanStep::Files(found) => return Ok(Some(found)),
+                ScanStep::Pending => {}
+                ScanStep::End => return Ok(None),
             }
         }
     }
 
     /// Looks for the next files of the answer in as many batches at most, and counts them down.
-    pub fn look(&mut self, batches: &mut usize) -> Result<Look> {
+    pub fn step(&mut self, batches: &mut usize) -> Result<ScanStep> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        self.look_within(batches).map_err(|error| self.failed(error))
+        self.step_within(batches).map_err(|error| self.failed(error))
     }
 
     fn failed(&mut self, error: Error) -> Error {
-        let error = self.explained(error);
+        let error = self.explain(error);
         // With it go columns that were half built.
         self.stage = Stage::End;
         self.failure = Some(error.clone());
         error
     }
 
-    fn explained(&self, error: Error) -> Error {
-        self.snapshot.note(&error);
+    fn explain(&self, error: Error) -> Error {
+        self.snapshot.record_error(&error);
         // Who has no page before it can ask again, and gets the version from other files.
-        if self.options.after.is_some() { self.snapshot.why_lost(error) } else { error }
+        if self.options.after.is_some() { self.snapshot.explain_missing(error) } else { error }
     }
 
-    fn look_within(&mut self, batches: &mut usize) -> Result<Look> {
+    fn step_within(&mut self, batches: &mut usize) -> Result<ScanStep> {
         if let Some(found) = self.ahead.pop_front() {
-            return Ok(Look::Files(found));
+            return Ok(ScanStep::Files(found));
         }
         while let Some(left) = batches.checked_sub(1) {
             *batches = left;
             match self.next_batch()? {
                 Some(selected) if selected.rows.is_empty() => {}
-                Some(selected) => return Ok(Look::Files(selected)),
-                None => return Ok(Look::End),
+                Some(selected) => return Ok(ScanStep::Files(selected)),
+                None => return Ok(ScanStep::End),
             }
         }
-        Ok(Look::Later)
+        Ok(ScanStep::Pending)
     }
 
     /// The next batch with those of its files that belong to the answer, if any.
@@ -243,7 +243,7 @@ impl Scan {
             &mut self.counts,
         );
         let selected = Selected { rows: self.cut(&batch, rows)?, batch };
-        Ok(Some(if passes { selected.apart() } else { selected }))
+        Ok(Some(if passes { selected.compact() } else { selected }))
     }
 
     /// What became of the files; complete when [`Self::next_files`] has returned `None`.
@@ -273,7 +273,7 @@ impl Scan {
     }
 
     /// Applies the page's size and the row limit.
-    fn cut(&mut self, batch: &HotBatch, mut rows: Rows) -> Result<Rows> {
+    fn cut(&mut self, batch: &CachedBatch, mut rows: RowIndices) -> Result<RowIndices> {
         let files = &batch.files;
         let room = usize::try_from(self.files_left).unwrap_or(usize::MAX);
         let beyond_page = rows.len().saturating_sub(room);
@@ -289,7 +289,7 @@ impl Scan {
         } else if let Some((source, row)) = last.filter(|_| self.files_left == 0) {
             if beyond_page > 0 || self.has_more()? {
                 let limit_left = self.limit.records_left();
-                self.outcome.next_place = Some(Place { source, row, limit_left }.to_text());
+                self.outcome.next_cursor = Some(Cursor { source, row, limit_left }.to_text());
             }
             self.stage = Stage::End;
         }

@@ -60,13 +60,13 @@ impl Lanes {
         self,
         initial: &Sha256State,
         messages: &[&[Block]],
-        ending: &[Schedule],
+        suffix: &[Schedule],
         digests: &mut [[u8; 32]],
     ) {
         // SAFETY: a value of this type is only made where the CPU's features were seen.
         match self.0 {
-            Width::Sixteen => unsafe { avx512::sha256(initial, messages, ending, digests) },
-            Width::Eight => unsafe { avx2::sha256(initial, messages, ending, digests) },
+            Width::Sixteen => unsafe { avx512::sha256(initial, messages, suffix, digests) },
+            Width::Eight => unsafe { avx2::sha256(initial, messages, suffix, digests) },
         }
     }
 
@@ -87,7 +87,7 @@ impl Lanes {
 pub(crate) fn sha256_by_instructions(
     initial: &Sha256State,
     messages: &[&[Block]],
-    ending: &[Schedule],
+    suffix: &[Schedule],
     digests: &mut [[u8; 32]],
 ) -> bool {
     let can = is_x86_feature_detected!("sha")
@@ -95,7 +95,7 @@ pub(crate) fn sha256_by_instructions(
         && is_x86_feature_detected!("ssse3");
     if can {
         // SAFETY: the CPU's features were seen on the lines before.
-        unsafe { sha_ni::sha256(initial, messages, ending, digests) };
+        unsafe { sha_ni::sha256(initial, messages, suffix, digests) };
     }
     can
 }

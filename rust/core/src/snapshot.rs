@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, Rows, SourceId, Totals};
+use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
-use crate::column_cache::{Decoding, Part};
+use crate::column_cache::{Allocation, Decoding};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
@@ -24,7 +24,7 @@ use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::stop::Stop;
 use crate::storage::Storage;
-use load::Place;
+use load::LoadRequest;
 
 /// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
@@ -34,7 +34,7 @@ const MAX_SUM_THREADS: usize = 4;
 
 /// Which version is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum At {
+pub enum TimeTravel {
     /// The newest one.
     Latest,
     /// A version by its number.
@@ -57,8 +57,8 @@ pub struct Snapshot {
     partition_names: Arc<[Box<str>]>,
     decoding: Decoding,
     partition_timestamps: OnceLock<Option<Arc<PartitionTimestamps>>>,
-    commit_batches: Vec<(Arc<FileBatch>, Rows)>,
-    decided: Arc<ReplaySet>,
+    commit_batches: Vec<(Arc<FileBatch>, RowIndices)>,
+    seen: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
     is_lost: AtomicBool,
@@ -71,13 +71,13 @@ pub struct Base<'a> {
     pub snapshot: &'a Arc<Snapshot>,
     /// Whether the columns of its checkpoint are in memory. Once there is a newer checkpoint, an older one is worth
     /// keeping for that alone: whoever has to read it may find that log cleanup took it away.
-    pub is_hot: bool,
+    pub is_cached: bool,
 }
 
 impl Snapshot {
     /// Reads the version that `at` means. With `base`, an older or the same version of the same table, only
     /// what was committed since is read; the base itself is returned if nothing was.
-    pub fn load(storage: &Storage, root: &str, at: At, base: Option<Base<'_>>) -> Result<Arc<Self>> {
+    pub fn load(storage: &Storage, root: &str, at: TimeTravel, base: Option<Base<'_>>) -> Result<Arc<Self>> {
         Self::load_among(storage, root, at, base, &[])
     }
 
@@ -85,11 +85,11 @@ impl Snapshot {
     pub(crate) fn load_among(
         storage: &Storage,
         root: &str,
-        at: At,
+        at: TimeTravel,
         base: Option<Base<'_>>,
-        kin: &[Arc<Self>],
+        known: &[Arc<Self>],
     ) -> Result<Arc<Self>> {
-        load::load(Place { storage, root, kin }, at, base)
+        load::load(LoadRequest { storage, root, known }, at, base)
     }
 
     /// Reads the version of an identity from the very files that it names, so that the order of files is that
@@ -99,23 +99,23 @@ impl Snapshot {
         storage: &Storage,
         root: &str,
         identity: &LogIdentity,
-        kin: &[Arc<Self>],
+        known: &[Arc<Self>],
     ) -> Result<Arc<Self>> {
-        load::load_identity(Place { storage, root, kin }, identity)
+        load::load_identity(LoadRequest { storage, root, known }, identity)
     }
 
     /// All that it holds in memory, as far as it grows with the log.
-    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Part> {
+    pub(crate) fn parts(self: &Arc<Self>) -> Vec<Allocation> {
         let rows: usize =
             self.commit_batches.iter().map(|(_, rows)| rows.capacity() * size_of::<u32>()).sum();
         let own = size_of::<Self>() + self.segment.memory_bytes() + self.root.len() + rows;
         let mut parts = vec![
-            Part::shared(self, own),
-            Part::shared(&self.metadata, self.metadata.memory_bytes()),
-            Part::shared(&self.decided, self.decided.bytes()),
+            Allocation::shared(self, own),
+            Allocation::shared(&self.metadata, self.metadata.memory_bytes()),
+            Allocation::shared(&self.seen, self.seen.bytes()),
         ];
         if let Some(opened) = self.checkpoint.get() {
-            parts.push(Part::shared(&self.checkpoint, opened.memory_bytes()));
+            parts.push(Allocation::shared(&self.checkpoint, opened.memory_bytes()));
         }
         // A dictionary grows from batch to batch: that of one has the tuples of those before, and its first one tells
         // which these are.
@@ -123,7 +123,7 @@ impl Snapshot {
         for (batch, _) in &self.commit_batches {
             let dictionary = &batch.partitions.dictionary;
             let places = dictionary.len() * size_of::<usize>();
-            parts.push(Part::shared(batch, batch.memory_bytes() + places));
+            parts.push(Allocation::shared(batch, batch.memory_bytes() + places));
             if let Some(first) = dictionary.first() {
                 let longest = dictionaries.entry(Arc::as_ptr(first)).or_insert(dictionary);
                 if longest.len() < dictionary.len() {
@@ -133,7 +133,7 @@ impl Snapshot {
         }
         for dictionary in dictionaries.values() {
             let bytes = dictionary.iter().map(|tuple| tuple.memory_bytes()).sum();
-            parts.extend(dictionary.first().map(|first| Part::shared(first, bytes)));
+            parts.extend(dictionary.first().map(|first| Allocation::shared(first, bytes)));
         }
         parts
     }
@@ -207,7 +207,7 @@ impl Snapshot {
     }
 
     /// Takes note of an error that reading its files ended in.
-    pub(crate) fn note(&self, error: &Error) {
+    pub(crate) fn record_error(&self, error: &Error) {
         if matches!(error, Error::FileNotFound { .. }) {
             self.is_lost.store(true, Ordering::Relaxed);
         }
@@ -216,7 +216,7 @@ impl Snapshot {
     /// The error for whoever can only go on with this very snapshot: if cleanup took the file that `error` misses,
     /// what the log still has.
     #[must_use]
-    pub fn why_lost(&self, error: Error) -> Error {
+    pub fn explain_missing(&self, error: Error) -> Error {
         if !matches!(error, Error::FileNotFound { .. }) {
             return error;
         }
@@ -243,20 +243,20 @@ impl Snapshot {
 
     /// The adds of the commits after the checkpoint, newest first, and which of them are live.
     #[must_use]
-    pub fn commit_batches(&self) -> &[(Arc<FileBatch>, Rows)] {
+    pub fn commit_batches(&self) -> &[(Arc<FileBatch>, RowIndices)] {
         &self.commit_batches
     }
 
     /// What the commits have decided about: rows of the checkpoint that are in it are dead.
     #[must_use]
-    pub fn decided(&self) -> &Arc<ReplaySet> {
-        &self.decided
+    pub fn seen(&self) -> &Arc<ReplaySet> {
+        &self.seen
     }
 
     /// The live files of a batch of the checkpoint.
     #[must_use]
-    pub fn live_rows(&self, batch: &FileBatch) -> Rows {
-        self.decided.live(batch)
+    pub fn live_rows(&self, batch: &FileBatch) -> RowIndices {
+        self.seen.live(batch)
     }
 
     /// The checkpoint, opened at the first call: its file actions are read by [`Checkpoint::batches`].
@@ -266,7 +266,7 @@ impl Snapshot {
             return Ok(Some(opened));
         }
         let opened = Checkpoint::open(&self.storage, &self.root, files);
-        let opened = opened.inspect_err(|error| self.note(error))?;
+        let opened = opened.inspect_err(|error| self.record_error(error))?;
         Ok(Some(self.checkpoint.get_or_init(|| opened)))
     }
 
@@ -298,7 +298,7 @@ impl Snapshot {
     }
 
     /// Keeps what a scan of all files has found.
-    pub fn remember_totals(&self, totals: Totals) {
+    pub fn set_totals(&self, totals: Totals) {
         self.totals.get_or_init(|| totals);
     }
 
@@ -314,10 +314,11 @@ impl Snapshot {
         }
         let mut totals = live_totals(&self.commit_batches);
         if let Some(checkpoint) = self.checkpoint()? {
-            let decided = |path: &str, vector: Option<&_>| self.decided.contains(path, vector);
-            let is_dead: Option<IsDead<'_>> = if self.decided.is_empty() { None } else { Some(&decided) };
-            let found =
-                checkpoint.totals(is_dead, self.sum_threads(), stop).inspect_err(|error| self.note(error))?;
+            let seen = |path: &str, vector: Option<&_>| self.seen.contains(path, vector);
+            let is_dead: Option<IsDead<'_>> = if self.seen.is_empty() { None } else { Some(&seen) };
+            let found = checkpoint
+                .totals(is_dead, self.sum_threads(), stop)
+                .inspect_err(|error| self.record_error(error))?;
             totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
@@ -330,7 +331,7 @@ impl Snapshot {
     }
 }
 
-fn live_totals(batches: &[(Arc<FileBatch>, Rows)]) -> Totals {
+fn live_totals(batches: &[(Arc<FileBatch>, RowIndices)]) -> Totals {
     let mut totals = Totals::default();
     for (batch, rows) in batches {
         totals.add(batch, rows);

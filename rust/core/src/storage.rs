@@ -4,7 +4,7 @@
 //! from any thread. Nothing outside of this room knows of tokio or of `object_store`. Errors name the file
 //! without its directory; the store's own words travel in `detail`.
 
-mod keys;
+mod credentials;
 mod local;
 mod pending;
 mod remote;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
 use crate::ndjson::LineCounts;
-use crate::scan::{Foreseen, Outcome};
+use crate::scan::{Outcome, Precount};
 
 pub use buffers::{Buffers, Chunk};
 pub use compression::ContentCoding;
@@ -23,7 +23,7 @@ pub enum Turn {
     /// Lines, which should make a chunk of 64 to 256 KiB.
     Lines(Work),
     /// Nothing yet, after as much work as a chunk may cost: other streams have their turn first.
-    Later,
+    Pending,
     /// Nothing more.
     End,
 }
@@ -34,7 +34,7 @@ pub trait LineSource: Send {
     fn next_turn(&mut self) -> Result<Turn>;
 
     /// What is known, once the first piece is out, of how all of them will end.
-    fn foreseen(&mut self) -> Option<Foreseen> {
+    fn precount(&mut self) -> Option<Precount> {
         None
     }
 
@@ -50,7 +50,7 @@ pub struct Summary {
     /// What was looked at.
     pub outcome: Outcome,
     /// What the stream will have done, where that is known with its first chunk.
-    pub foreseen: Option<Foreseen>,
+    pub precount: Option<Precount>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

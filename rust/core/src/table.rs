@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
-use crate::column_cache::{HotCache, HotKey, Part};
+use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
-use crate::snapshot::{At, Base, Snapshot};
+use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::{Error, Result};
-use snapshot_cache::Remembered;
+use snapshot_cache::SnapshotCache;
 
 /// How old the last look may be for a version in memory to be found by its number: the table may have been made again
 /// in its place, which only a look finds.
-const MAX_UNSEEN: Duration = Duration::from_secs(10);
+const MAX_UNREFRESHED: Duration = Duration::from_secs(10);
 
 /// Which version's metadata stands before the changes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,25 +60,25 @@ pub struct Table {
     id: u64,
     storage: Storage,
     root: String,
-    hot: Arc<HotCache>,
+    cache: Arc<ColumnCache>,
     latest: Mutex<Option<Latest>>,
     /// Held during a look, so that only one is under way; the last one, if it failed.
-    look: Mutex<Option<FailedLook>>,
+    refresh: Mutex<Option<FailedRefresh>>,
     refreshing: AtomicBool,
-    remembered: Mutex<Remembered<Snapshot>>,
+    snapshots: Mutex<SnapshotCache<Snapshot>>,
     /// Surveyed ranges of versions: their later pages need no second survey.
-    ranges: Mutex<Remembered<Changes>>,
+    ranges: Mutex<SnapshotCache<Changes>>,
 }
 
 #[derive(Debug, Clone)]
 struct Latest {
     snapshot: Arc<Snapshot>,
     /// When the look that found it began.
-    looked_at: Instant,
+    refreshed_at: Instant,
 }
 
 #[derive(Debug)]
-struct FailedLook {
+struct FailedRefresh {
     began: Instant,
     error: Error,
 }
@@ -86,7 +86,7 @@ struct FailedLook {
 impl Table {
     /// `root` is a directory in local storage, else a key prefix in the bucket. Nothing is read yet.
     #[must_use]
-    pub fn new(storage: Storage, root: String, hot: Arc<HotCache>) -> Self {
+    pub fn new(storage: Storage, root: String, cache: Arc<ColumnCache>) -> Self {
         static TABLES: AtomicU64 = AtomicU64::new(0);
         let id = TABLES.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -94,11 +94,11 @@ impl Table {
             storage,
             root,
             latest: Mutex::default(),
-            look: Mutex::default(),
+            refresh: Mutex::default(),
             refreshing: AtomicBool::new(false),
-            remembered: Mutex::new(Remembered::new(id, Arc::clone(&hot))),
-            ranges: Mutex::new(Remembered::new(id, Arc::clone(&hot))),
-            hot,
+            snapshots: Mutex::new(SnapshotCache::new(id, Arc::clone(&cache))),
+            ranges: Mutex::new(SnapshotCache::new(id, Arc::clone(&cache))),
+            cache,
         }
     }
 
@@ -117,7 +117,7 @@ impl Table {
     /// The latest version as of a look that is at most `max_staleness` old.
     pub fn latest(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Result<Arc<Snapshot>> {
         let asked_at = Instant::now();
-        self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.look(asked_at), Ok)
+        self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.refresh(asked_at), Ok)
     }
 
     /// As [`Self::latest`], but never looks: `None` when the last look is too old. Past half of `max_staleness`
@@ -125,12 +125,12 @@ impl Table {
     #[must_use]
     pub fn latest_if_fresh(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
-        let age = latest.looked_at.elapsed();
+        let age = latest.refreshed_at.elapsed();
         if age >= max_staleness || latest.snapshot.is_lost() {
             return None;
         }
         if age > max_staleness / 2 && !self.refreshing.swap(true, Ordering::AcqRel) {
-            pool.submit(Arc::new(Refresh(Arc::clone(self))));
+            pool.submit(Arc::new(BackgroundRefresh(Arc::clone(self))));
         }
         Some(latest.snapshot)
     }
@@ -140,19 +140,19 @@ impl Table {
     #[must_use]
     pub fn kept(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
-        (latest.looked_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
+        (latest.refreshed_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
     }
 
     /// Whether the files of a snapshot can be answered without reading anything.
     #[must_use]
     pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {
-        snapshot.known_totals().is_some() && self.is_hot(snapshot)
+        snapshot.known_totals().is_some() && self.is_cached(snapshot)
     }
 
     /// Count and size of a snapshot's files, from hot columns where they are there. The work ends at `stop`.
     pub fn totals(&self, snapshot: &Snapshot, stop: &Stop) -> Result<Totals> {
         if snapshot.known_totals().is_none()
-            && let Some(columns) = self.hot(snapshot).and_then(|(cache, key)| cache.get(&key))
+            && let Some(columns) = self.column_cache(snapshot).and_then(|(cache, key)| cache.get(&key))
         {
             let mut totals = Totals::default();
             for (batch, live) in snapshot.commit_batches() {
@@ -160,30 +160,32 @@ impl Table {
             }
             for batch in &columns.batches {
                 stop.check()?;
-                totals.add(&batch.files, &batch.live_rows(snapshot.decided()));
+                totals.add(&batch.files, &batch.live_rows(snapshot.seen()));
             }
-            snapshot.remember_totals(totals);
+            snapshot.set_totals(totals);
         }
         snapshot.totals_until(stop)
     }
 
-    fn is_hot(&self, snapshot: &Snapshot) -> bool {
-        self.hot(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
+    fn is_cached(&self, snapshot: &Snapshot) -> bool {
+        self.column_cache(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
     }
 
     /// The version or the timestamp's version. History that is gone is an error that says what there is.
-    pub fn snapshot_at(&self, at: At) -> Result<Arc<Snapshot>> {
-        self.look_if_unseen()?;
-        if let At::Version(version) = at
+    pub fn snapshot_at(&self, at: TimeTravel) -> Result<Arc<Snapshot>> {
+        self.refresh_if_stale()?;
+        if let TimeTravel::Version(version) = at
             && let Some(known) = self.known(|snapshot| snapshot.version() == version)
         {
             return Ok(known);
         }
-        let kin = self.kin();
-        let snapshot = match nearest(at, &kin) {
+        let known_snapshots = self.known_snapshots();
+        let snapshot = match nearest(at, &known_snapshots) {
             // A past version has the order of the newest checkpoint before it, whatever was asked for earlier.
-            Some(older) => self.load(at, Some(Base { snapshot: &older, is_hot: false }), &kin)?,
-            None => self.load(at, self.base(self.latest_known().as_ref()), &kin)?,
+            Some(older) => {
+                self.load(at, Some(Base { snapshot: &older, is_cached: false }), &known_snapshots)?
+            }
+            None => self.load(at, self.base(self.latest_known().as_ref()), &known_snapshots)?,
         };
         self.remember(&snapshot);
         Ok(snapshot)
@@ -195,14 +197,15 @@ impl Table {
         if let Some(known) = self.known(|snapshot| snapshot.has_identity(&identity)) {
             return Ok(known);
         }
-        let snapshot = Snapshot::load_identity(&self.storage, &self.root, &identity, &self.kin())?;
+        let snapshot =
+            Snapshot::load_identity(&self.storage, &self.root, &identity, &self.known_snapshots())?;
         self.remember(&snapshot);
         Ok(snapshot)
     }
 
     /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
     pub fn remember(&self, snapshot: &Arc<Snapshot>) {
-        keep(&self.remembered, snapshot, Snapshot::parts);
+        keep(&self.snapshots, snapshot, Snapshot::parts);
     }
 
     /// A range of versions, surveyed: what it requires of a client is known. The work ends at `stop`.
@@ -213,7 +216,7 @@ impl Table {
         let ChangesRequest { kind, start, end, heading, max_staleness } = request;
         let (end, heading) = match heading {
             Heading::Start => {
-                self.look_if_unseen()?;
+                self.refresh_if_stale()?;
                 (end, start)
             }
             // A later page, which goes on with what the first one began.
@@ -235,7 +238,7 @@ impl Table {
         if let Some(known) = end.and_then(surveyed) {
             return Ok(known);
         }
-        let known = self.snapshot_at(At::Version(start))?;
+        let known = self.snapshot_at(TimeTravel::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
         // An open end, and one behind the latest version, is known only now.
         if let Some(known) = surveyed(changes.ending_version()) {
@@ -243,7 +246,7 @@ impl Table {
         }
         changes.survey(stop)?;
         if heading != start {
-            changes.head_by(self.snapshot_at(At::Version(heading))?);
+            changes.head_by(self.snapshot_at(TimeTravel::Version(heading))?);
         }
         let changes = Arc::new(changes);
         keep(&self.ranges, &changes, Changes::parts);
@@ -253,13 +256,13 @@ impl Table {
     /// The latest version by a look that is at most `max_staleness` old, if that has `version`, or else by a new look.
     fn latest_covering(&self, version: i64, max_staleness: Duration) -> Result<i64> {
         let known = lock(&self.latest).clone().filter(|latest| {
-            latest.looked_at.elapsed() < max_staleness
+            latest.refreshed_at.elapsed() < max_staleness
                 && latest.snapshot.version() >= version
                 && !latest.snapshot.is_lost()
         });
         match known {
             Some(known) => Ok(known.snapshot.version()),
-            None => Ok(self.look(Instant::now())?.version()),
+            None => Ok(self.refresh(Instant::now())?.version()),
         }
     }
 
@@ -271,92 +274,100 @@ impl Table {
 
     /// Where the columns of a snapshot's checkpoint are kept.
     #[must_use]
-    pub fn hot(&self, snapshot: &Snapshot) -> Option<(Arc<HotCache>, HotKey)> {
+    pub fn column_cache(&self, snapshot: &Snapshot) -> Option<(Arc<ColumnCache>, ColumnsKey)> {
         let checkpoint = snapshot.identity().checkpoint_name()?;
-        let key = HotKey { table: self.id, checkpoint: checkpoint.into(), decoding: snapshot.decoding() };
-        Some((Arc::clone(&self.hot), key))
+        let key = ColumnsKey { table: self.id, checkpoint: checkpoint.into(), decoding: snapshot.decoding() };
+        Some((Arc::clone(&self.cache), key))
     }
 
     /// Builds a snapshot's columns on `pool`, behind the back of scans that read only parts of its checkpoint: a
     /// scan of everything builds them by itself.
-    pub fn fill_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
+    pub fn build_columns_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
         let files = snapshot.known_totals().map(|totals| totals.files);
-        let Some((cache, key)) = self.hot(snapshot).filter(|(cache, key)| cache.is_missed(key, files)) else {
+        let Some((cache, key)) =
+            self.column_cache(snapshot).filter(|(cache, key)| cache.record_miss(key, files))
+        else {
             return Ok(());
         };
         let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?;
-        pool.submit(Arc::new(Fill(Mutex::new(scan))));
+        pool.submit(Arc::new(BuildColumns(Mutex::new(scan))));
         Ok(())
     }
 
     /// Looks, if something is in memory and the last look is too long ago to rely on it. A table that is gone is an
     /// error; while a look fails otherwise, what is in memory serves.
-    fn look_if_unseen(&self) -> Result<()> {
+    fn refresh_if_stale(&self) -> Result<()> {
         let asked_at = Instant::now();
-        let looked_at = lock(&self.latest).as_ref().map(|latest| latest.looked_at);
-        let is_seen =
-            looked_at.is_some_and(|looked_at| asked_at.saturating_duration_since(looked_at) < MAX_UNSEEN);
-        if is_seen || (looked_at.is_none() && lock(&self.remembered).all().is_empty()) {
+        let refreshed_at = lock(&self.latest).as_ref().map(|latest| latest.refreshed_at);
+        let is_seen = refreshed_at
+            .is_some_and(|refreshed_at| asked_at.saturating_duration_since(refreshed_at) < MAX_UNREFRESHED);
+        if is_seen || (refreshed_at.is_none() && lock(&self.snapshots).all().is_empty()) {
             return Ok(());
         }
-        match self.look(asked_at) {
+        match self.refresh(asked_at) {
             Err(error @ Error::TableNotFound) => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn look(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
-        let mut failed = lock(&self.look);
+    fn refresh(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
+        let mut failed = lock(&self.refresh);
         let known = lock(&self.latest).clone();
         if let Some(latest) = &known
-            && latest.looked_at >= asked_at
+            && latest.refreshed_at >= asked_at
         {
             // Another request's look began after this one asked.
             return Ok(Arc::clone(&latest.snapshot));
         }
-        if let Some(look) = &*failed
-            && look.began >= asked_at
+        if let Some(refresh) = &*failed
+            && refresh.began >= asked_at
         {
             // To wait once more for a store that is down, one after the other, would help nobody.
-            return Err(look.error.clone());
+            return Err(refresh.error.clone());
         }
-        let looked_at = Instant::now();
-        let looked = self.look_now(looked_at, known.map(|latest| latest.snapshot));
-        *failed = looked.as_ref().err().map(|error| FailedLook { began: looked_at, error: error.clone() });
-        looked
+        let refreshed_at = Instant::now();
+        let refreshed = self.refresh_now(refreshed_at, known.map(|latest| latest.snapshot));
+        *failed =
+            refreshed.as_ref().err().map(|error| FailedRefresh { began: refreshed_at, error: error.clone() });
+        refreshed
     }
 
-    fn look_now(&self, looked_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
+    fn refresh_now(&self, refreshed_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
-        let snapshot = self.load(At::Latest, self.base(base), &self.kin())?;
+        let snapshot = self.load(TimeTravel::Latest, self.base(base), &self.known_snapshots())?;
         let id = &snapshot.metadata().id;
         if known.is_none_or(|known| known.metadata().id != *id) {
             self.forget_all_but(id);
         }
-        *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), looked_at });
+        *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), refreshed_at });
         Ok(snapshot)
     }
 
     /// Versions of a table that was here before do not belong to the one that was created in its place.
     fn forget_all_but(&self, id: &str) {
-        lock(&self.remembered).retain(|snapshot| snapshot.metadata().id == *id);
+        lock(&self.snapshots).retain(|snapshot| snapshot.metadata().id == *id);
         lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
-        self.hot.forget_columns(self.id);
+        self.cache.forget_columns(self.id);
     }
 
     /// `kin` are snapshots of the table that are in memory: what is equal in the new one is shared.
-    fn load(&self, at: At, base: Option<Base<'_>>, kin: &[Arc<Snapshot>]) -> Result<Arc<Snapshot>> {
-        Snapshot::load_among(&self.storage, &self.root, at, base, kin)
+    fn load(
+        &self,
+        at: TimeTravel,
+        base: Option<Base<'_>>,
+        known_snapshots: &[Arc<Snapshot>],
+    ) -> Result<Arc<Snapshot>> {
+        Snapshot::load_among(&self.storage, &self.root, at, base, known_snapshots)
     }
 
     fn base<'a>(&self, snapshot: Option<&'a Arc<Snapshot>>) -> Option<Base<'a>> {
-        snapshot.map(|snapshot| Base { snapshot, is_hot: self.is_hot(snapshot) })
+        snapshot.map(|snapshot| Base { snapshot, is_cached: self.is_cached(snapshot) })
     }
 
-    fn kin(&self) -> Vec<Arc<Snapshot>> {
-        let mut kin = lock(&self.remembered).all();
-        kin.extend(self.latest_known());
-        kin
+    fn known_snapshots(&self) -> Vec<Arc<Snapshot>> {
+        let mut known_snapshots = lock(&self.snapshots).all();
+        known_snapshots.extend(self.latest_known());
+        known_snapshots
     }
 
     fn latest_known(&self) -> Option<Arc<Snapshot>> {
@@ -367,28 +378,29 @@ impl Table {
     fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
         let latest = self.latest_known().filter(|latest| is_wanted(latest));
         let is_wanted = |snapshot: &Snapshot| !snapshot.is_lost() && is_wanted(snapshot);
-        latest.or_else(|| find_kept(&self.remembered, is_wanted, Snapshot::parts))
+        latest.or_else(|| find_kept(&self.snapshots, is_wanted, Snapshot::parts))
     }
 }
 
 impl Drop for Table {
     fn drop(&mut self) {
-        self.hot.forget(self.id);
+        self.cache.forget(self.id);
     }
 }
 
 /// The snapshot that is the least older than the version asked for.
-fn nearest(at: At, kin: &[Arc<Snapshot>]) -> Option<Arc<Snapshot>> {
-    let At::Version(version) = at else { return None };
-    let older = kin.iter().filter(|snapshot| snapshot.version() <= version && !snapshot.is_lost());
+fn nearest(at: TimeTravel, known_snapshots: &[Arc<Snapshot>]) -> Option<Arc<Snapshot>> {
+    let TimeTravel::Version(version) = at else { return None };
+    let older =
+        known_snapshots.iter().filter(|snapshot| snapshot.version() <= version && !snapshot.is_lost());
     older.max_by_key(|snapshot| snapshot.version()).cloned()
 }
 
 /// A scan of everything whose files nobody takes: it leaves its columns behind. A batch a step, so that it is one
 /// stream among others.
-struct Fill(Mutex<Scan>);
+struct BuildColumns(Mutex<Scan>);
 
-impl Task for Fill {
+impl Task for BuildColumns {
     fn step(self: Arc<Self>, pool: &Pool) {
         // A failure is found again, and told, by the next request.
         if matches!(lock(&self.0).next_files(), Ok(Some(_))) {
@@ -398,14 +410,14 @@ impl Task for Fill {
 }
 
 /// A look that nobody waits for.
-struct Refresh(Arc<Table>);
+struct BackgroundRefresh(Arc<Table>);
 
-impl Task for Refresh {
+impl Task for BackgroundRefresh {
     fn step(self: Arc<Self>, _: &Pool) {
         let _ended = Refreshing(&self.0.refreshing);
         // A failure is found again, and told, by the request whose staleness is used up.
         // It may have to wait for a look that is under way.
-        let _ = pool::waiting(|| self.0.look(Instant::now()));
+        let _ = pool::block_in_place(|| self.0.refresh(Instant::now()));
     }
 }
 
@@ -420,26 +432,26 @@ impl Drop for Refreshing<'_> {
 
 /// Marks an item as used, and keeps it, also again if it left the cache.
 fn keep<T: Any + Send + Sync>(
-    remembered: &Mutex<Remembered<T>>,
+    snapshots: &Mutex<SnapshotCache<T>>,
     item: &Arc<T>,
-    parts: impl FnOnce(&Arc<T>) -> Vec<Part>,
+    parts: impl FnOnce(&Arc<T>) -> Vec<Allocation>,
 ) {
     let now = Instant::now();
-    if !lock(remembered).touch(item, now) {
+    if !lock(snapshots).touch(item, now) {
         // Counted without the lock.
         let parts = parts(item);
-        lock(remembered).insert(item, parts, now);
+        lock(snapshots).insert(item, parts, now);
     }
 }
 
 /// Finds an item and keeps it.
 fn find_kept<T: Any + Send + Sync>(
-    remembered: &Mutex<Remembered<T>>,
+    snapshots: &Mutex<SnapshotCache<T>>,
     is_wanted: impl Fn(&T) -> bool,
-    parts: impl FnOnce(&Arc<T>) -> Vec<Part>,
+    parts: impl FnOnce(&Arc<T>) -> Vec<Allocation>,
 ) -> Option<Arc<T>> {
-    let found = lock(remembered).find(is_wanted)?;
-    keep(remembered, &found, parts);
+    let found = lock(snapshots).find(is_wanted)?;
+    keep(snapshots, &found, parts);
     Some(found)
 }
 
@@ -459,9 +471,9 @@ mod tests {
     fn who_waits_while_a_look_fails_fails_with_it_and_who_comes_later_looks_anew() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_str().unwrap().to_owned();
-        let table = Table::new(Storage::local(), path, Arc::new(HotCache::new(0)));
+        let table = Table::new(Storage::local(), path, Arc::new(ColumnCache::new(0)));
         let waiting_since = Instant::now();
-        assert!(table.look(Instant::now()).is_err());
+        assert!(table.refresh(Instant::now()).is_err());
         let log = root.path().join(log_path::LOG_DIRECTORY);
         std::fs::create_dir(&log).unwrap();
         let metadata = r#"{"id":"t","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":[],"configuration":{}}"#;
@@ -469,9 +481,9 @@ mod tests {
             "{{\"protocol\":{{\"minReaderVersion\":1,\"minWriterVersion\":2}}}}\n{{\"metaData\":{metadata}}}\n"
         );
         std::fs::write(log.join("00000000000000000000.json"), first).unwrap();
-        assert!(table.look(waiting_since).is_err());
-        assert_eq!(table.look(Instant::now()).unwrap().version(), 0);
-        assert_eq!(table.look(waiting_since).unwrap().version(), 0);
+        assert!(table.refresh(waiting_since).is_err());
+        assert_eq!(table.refresh(Instant::now()).unwrap().version(), 0);
+        assert_eq!(table.refresh(waiting_since).unwrap().version(), 0);
     }
 
     /// A log of versions without a checkpoint, and the bytes of its commits.
@@ -497,10 +509,10 @@ mod tests {
         const VERSIONS: i64 = 30;
         let (log, log_bytes) = log_of(VERSIONS);
         for is_ascending in [true, false] {
-            let cache = Arc::new(HotCache::new(1 << 30));
+            let cache = Arc::new(ColumnCache::new(1 << 30));
             let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
-            table.look(Instant::now()).unwrap();
-            let ask = |version| table.snapshot_at(At::Version(version)).unwrap();
+            table.refresh(Instant::now()).unwrap();
+            let ask = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap();
             let versions: Vec<i64> = (0..VERSIONS).collect();
             let asked: Vec<_> = if is_ascending {
                 versions.iter().map(|version| ask(*version)).collect()
@@ -522,11 +534,11 @@ mod tests {
     fn snapshots_that_the_budget_has_no_room_for_are_not_held() {
         const VERSIONS: i64 = 30;
         let (log, log_bytes) = log_of(VERSIONS);
-        let cache = Arc::new(HotCache::new(log_bytes / 2));
+        let cache = Arc::new(ColumnCache::new(log_bytes / 2));
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
         let mut asked = Vec::new();
         for version in (0..VERSIONS).chain((0..VERSIONS).rev()) {
-            let snapshot = table.snapshot_at(At::Version(version)).unwrap();
+            let snapshot = table.snapshot_at(TimeTravel::Version(version)).unwrap();
             assert_eq!(snapshot.commit_batches().len() as i64, version + 1);
             assert!(cache.used_bytes() <= log_bytes / 2);
             asked.push(Arc::downgrade(&snapshot));
@@ -558,15 +570,15 @@ mod tests {
     fn age_last_look(table: &Table) {
         let mut latest = lock(&table.latest);
         let latest = latest.as_mut().unwrap();
-        latest.looked_at = latest.looked_at.checked_sub(MAX_UNSEEN).unwrap();
+        latest.refreshed_at = latest.refreshed_at.checked_sub(MAX_UNREFRESHED).unwrap();
     }
 
     #[test]
     fn a_table_made_again_in_its_place_is_found_by_who_asks_for_versions_alone() {
         let log = Log::new();
         made_again(&log, "first", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
-        let id_at = |version| table.snapshot_at(At::Version(version)).unwrap().metadata().id.clone();
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let id_at = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap().metadata().id.clone();
         let id_of = |heading| {
             let range = table.changes(range_of(0, Some(1), heading), &Stop::default()).unwrap();
             range.head().metadata().id.clone()
@@ -575,8 +587,8 @@ mod tests {
             (id_at(0), id_at(1), id_of(Heading::Start)),
             ("first".into(), "first".into(), "first".into())
         );
-        let kept = table.snapshot_at(At::Version(1)).unwrap();
-        assert!(Arc::ptr_eq(&kept, &table.snapshot_at(At::Version(1)).unwrap()));
+        let kept = table.snapshot_at(TimeTravel::Version(1)).unwrap();
+        assert!(Arc::ptr_eq(&kept, &table.snapshot_at(TimeTravel::Version(1)).unwrap()));
         made_again(&log, "the-second-one", 3);
         age_last_look(&table);
         assert_eq!(id_at(1), "the-second-one");
@@ -585,33 +597,33 @@ mod tests {
         assert_eq!(id_of(Heading::Start), "the-third-one-of-all");
         assert_eq!(id_at(2), "the-third-one-of-all");
         std::fs::remove_dir_all(std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY)).unwrap();
-        assert_eq!(id_at(2), "the-third-one-of-all", "the last look is recent");
+        assert_eq!(id_at(2), "the-third-one-of-all", "the last refresh is recent");
         age_last_look(&table);
-        assert!(matches!(table.snapshot_at(At::Version(2)), Err(Error::TableNotFound)));
+        assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound)));
     }
 
     #[test]
     fn a_look_that_fails_leaves_versions_in_memory_to_who_asks_for_them() {
         let log = Log::new();
         made_again(&log, "t", 2);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
-        table.look(Instant::now()).unwrap();
-        let known = table.snapshot_at(At::Version(0)).unwrap();
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        table.refresh(Instant::now()).unwrap();
+        let known = table.snapshot_at(TimeTravel::Version(0)).unwrap();
         log.write(&log_path::commit_name(2), b"{");
         age_last_look(&table);
-        assert!(table.look(Instant::now()).is_err());
-        assert!(Arc::ptr_eq(&known, &table.snapshot_at(At::Version(0)).unwrap()));
+        assert!(table.refresh(Instant::now()).is_err());
+        assert!(Arc::ptr_eq(&known, &table.snapshot_at(TimeTravel::Version(0)).unwrap()));
     }
 
     #[test]
     fn what_left_the_cache_while_it_was_used_is_kept_again() {
         let (log, _) = log_of(3);
-        let cache = Arc::new(HotCache::new(1 << 20));
+        let cache = Arc::new(ColumnCache::new(1 << 20));
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
         let stop = Stop::default();
         let ask = || {
             let range = table.changes(range_of(0, Some(1), Heading::Start), &stop).unwrap();
-            (table.snapshot_at(At::Version(1)).unwrap(), range)
+            (table.snapshot_at(TimeTravel::Version(1)).unwrap(), range)
         };
         let (snapshot, range) = ask();
         for _ in 0..2 {
@@ -628,7 +640,7 @@ mod tests {
     fn a_range_under_a_young_look_is_found_without_another_one_unless_it_ends_later() {
         let log = Log::new();
         made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
         let ask = |end, max_staleness| {
             let request = ChangesRequest { max_staleness, ..range_of(0, end, Heading::Latest) };
             let range = table.changes(request, &Stop::default()).unwrap();
@@ -639,7 +651,7 @@ mod tests {
         made_again(&log, "t", 5);
         assert_eq!(ask(None, minute), (2, 2));
         assert_eq!(ask(Some(1), minute), (1, 2));
-        assert_eq!(ask(Some(3), minute), (3, 4), "the look has to show the end");
+        assert_eq!(ask(Some(3), minute), (3, 4), "the refresh has to show the end");
         made_again(&log, "t", 6);
         assert_eq!(ask(None, Duration::ZERO), (5, 5));
     }
@@ -648,7 +660,7 @@ mod tests {
     fn a_survey_ends_at_its_stop() {
         let log = Log::new();
         made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30)));
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
         let stop = Stop::default();
         stop.cancel();
         let found = table.changes(range_of(0, None, Heading::Start), &stop);
@@ -658,7 +670,7 @@ mod tests {
 
     #[test]
     fn a_refresh_that_panics_lets_the_next_one_begin() {
-        let cache = Arc::new(HotCache::new(0));
+        let cache = Arc::new(ColumnCache::new(0));
         let table = Arc::new(Table::new(Storage::local(), "/nowhere".to_owned(), cache));
         table.refreshing.store(true, Ordering::Release);
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -667,7 +679,7 @@ mod tests {
         }));
         assert!(panicked.is_err() && !table.refreshing.load(Ordering::Acquire));
         table.refreshing.store(true, Ordering::Release);
-        Arc::new(Refresh(Arc::clone(&table))).step(&Pool::new(1).unwrap());
+        Arc::new(BackgroundRefresh(Arc::clone(&table))).step(&Pool::new(1).unwrap());
         assert!(!table.refreshing.load(Ordering::Acquire), "nor does one that fails");
     }
 }

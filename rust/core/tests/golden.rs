@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use deltalog::Error;
 use deltalog::actions::Totals;
 use deltalog::checkpoint::ReadOptions;
-use deltalog::snapshot::{At, Base, CHECKPOINT_SOURCE, Snapshot};
+use deltalog::snapshot::{Base, CHECKPOINT_SOURCE, Snapshot, TimeTravel};
 use deltalog::storage::Storage;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn counted(snapshot: &Snapshot) -> Totals {
 fn hold_against(root: &Path, answer: &Value) {
     let storage = Storage::local();
     let (name, root) = (root.display(), root.to_str().unwrap());
-    let loaded = Snapshot::load(&storage, root, At::Latest, None);
+    let loaded = Snapshot::load(&storage, root, TimeTravel::Latest, None);
     if answer.get("error").is_some() {
         assert!(matches!(loaded, Err(Error::TableNotFound)), "{name}: {loaded:?}");
         return;
@@ -89,9 +89,11 @@ fn every_table_advances_to_what_a_fresh_load_gives() {
         let Some(latest) = answer["version"].as_i64() else { continue };
         let mut previous = None;
         for version in 0..=latest {
-            let Ok(fresh) = Snapshot::load(&storage, root, At::Version(version), None) else { continue };
-            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_hot: true });
-            let advanced = Snapshot::load(&storage, root, At::Version(version), base).unwrap();
+            let Ok(fresh) = Snapshot::load(&storage, root, TimeTravel::Version(version), None) else {
+                continue;
+            };
+            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_cached: true });
+            let advanced = Snapshot::load(&storage, root, TimeTravel::Version(version), base).unwrap();
             assert_eq!(advanced.version(), version, "{name}");
             assert_eq!(advanced.protocol(), fresh.protocol(), "{name} at {version}");
             // Not the whole metadata: the checkpoint of parquet_row_group_skipping is that of another table.

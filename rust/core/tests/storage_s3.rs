@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use deltalog::Error;
-use deltalog::snapshot::{At, Base, Snapshot};
+use deltalog::snapshot::{Base, Snapshot, TimeTravel};
 use deltalog::storage::{LogFileEntry, S3Credentials, S3Options, Storage};
 use object_store::ObjectStoreExt;
 use object_store::aws::AmazonS3Builder;
@@ -158,11 +158,16 @@ fn a_log_in_a_bucket_is_listed_and_read_like_a_local_one() {
     assert!(listed[0].size > 50 && listed[0].modified_ms > 1_600_000_000_000);
     assert_eq!(storage.list_log("no/such/table", "").unwrap(), []);
 
-    let snapshot = Snapshot::load(&storage, root, At::Latest, None).unwrap();
+    let snapshot = Snapshot::load(&storage, root, TimeTravel::Latest, None).unwrap();
     assert_eq!((snapshot.version(), snapshot.totals().unwrap().files), (60, 60));
     server.put(&log("00000000000000000061.json"), commit("f61").as_bytes());
-    let advanced =
-        Snapshot::load(&storage, root, At::Latest, Some(Base { snapshot: &snapshot, is_hot: true })).unwrap();
+    let advanced = Snapshot::load(
+        &storage,
+        root,
+        TimeTravel::Latest,
+        Some(Base { snapshot: &snapshot, is_cached: true }),
+    )
+    .unwrap();
     assert_eq!((advanced.version(), advanced.totals().unwrap().files), (61, 61));
 
     let paths = vec![log("00000000000000000000.json"), log("missing.json"), log("_last_checkpoint")];
@@ -253,7 +258,7 @@ fn refused_credentials_and_an_unreachable_store_are_told_apart() {
         refused.list_log("t", "").unwrap_err(),
         refused.read("t/_delta_log/00000000000000000000.json").unwrap_err(),
         refused.open("t/_delta_log/00000000000000000000.json", None, None).unwrap_err(),
-        Snapshot::load(&refused, "t", At::Latest, None).unwrap_err(),
+        Snapshot::load(&refused, "t", TimeTravel::Latest, None).unwrap_err(),
     ] {
         assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");
         let shown = error.to_string();
@@ -265,11 +270,11 @@ fn refused_credentials_and_an_unreachable_store_are_told_apart() {
     let right =
         S3Credentials { access_key_id: "AK".into(), secret_access_key: "SK".into(), session_token: None };
     refused.replace_credentials(&right);
-    assert_eq!(Snapshot::load(&refused, "t", At::Latest, None).unwrap().version(), 0);
+    assert_eq!(Snapshot::load(&refused, "t", TimeTravel::Latest, None).unwrap().version(), 0);
     let storage = server.storage("SK");
     let elsewhere = Storage::s3(&S3Options { bucket: "nowhere".into(), ..server.options("SK") }).unwrap();
-    assert!(matches!(Snapshot::load(&elsewhere, "t", At::Latest, None), Err(Error::TableNotFound)));
+    assert!(matches!(Snapshot::load(&elsewhere, "t", TimeTravel::Latest, None), Err(Error::TableNotFound)));
     drop(server);
-    let error = Snapshot::load(&storage, "t", At::Latest, None).unwrap_err();
+    let error = Snapshot::load(&storage, "t", TimeTravel::Latest, None).unwrap_err();
     assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
 }

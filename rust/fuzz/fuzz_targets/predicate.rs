@@ -54,11 +54,11 @@ fuzz_target!(|data: &[u8]| {
         assert!(problem.reason.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{problem:?}");
     }
 
-    let kept = select(&predicate, batch, &StatsCache::kept());
-    assert_eq!(kept, select(&predicate, batch, &StatsCache::passing()));
+    let kept = select(&predicate, batch, &StatsCache::cached());
+    assert_eq!(kept, select(&predicate, batch, &StatsCache::transient()));
     let rows: Vec<u32> = (0..batch.len() as u32).collect();
     let verdicts = &mut PartitionVerdicts::default();
-    let certain = predicate.certain(batch, &StatsCache::passing(), &rows, verdicts);
+    let certain = predicate.certain(batch, &StatsCache::transient(), &rows, verdicts);
     for (row, is_certain) in rows.iter().zip(certain) {
         assert!(!is_certain || kept.contains(row), "file {row} is sure to match and dropped");
     }
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
     let all_count = problems.is_empty();
     for conjunct in predicate.conjuncts().iter().filter(|_| all_count) {
         let verdicts = &mut PartitionVerdicts::default();
-        let alone = predicate.kept_by(conjunct, batch, &StatsCache::passing(), &rows, verdicts);
+        let alone = predicate.kept_by(conjunct, batch, &StatsCache::transient(), &rows, verdicts);
         assert!(
             kept.iter().all(|row| alone.contains(row)),
             "all conditions keep what {} drops",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deltalog::Error;
 use deltalog::query;
-use deltalog::query::changes::{ChangeOptions, ChangePlace};
+use deltalog::query::changes::{ChangeCursor, ChangeOptions};
 use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
@@ -103,7 +103,7 @@ impl Changes {
                 hints: options.hints.clone(),
                 max_files: options.max_files,
             };
-            let from = options.place.as_deref().map(ChangePlace::parse).transpose()?;
+            let from = options.cursor.as_deref().map(ChangeCursor::parse).transpose()?;
             let source = query::changes(
                 &self.table,
                 &self.changes,

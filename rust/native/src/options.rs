@@ -23,7 +23,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) lines: LineOptions,
     pub(crate) hints: Hints,
     pub(crate) max_files: Option<u64>,
-    pub(crate) place: Option<String>,
+    pub(crate) cursor: Option<String>,
     coding: ContentCoding,
     deadline: Option<Instant>,
     pub(crate) stop: deltalog::stop::Stop,
@@ -61,7 +61,7 @@ impl AnswerOptions {
                 lines: LineOptions { format, ids, now_ms, lifetime_seconds, history_shared },
                 hints: Hints { sql: predicate_hints, json: json_predicate_hint },
                 max_files,
-                place,
+                cursor: place,
                 coding: content_coding_of(content_coding)?,
                 deadline: deadline_ms.map(|deadline_ms| instant_of(deadline_ms, now_ms)),
                 stop,
@@ -72,8 +72,8 @@ impl AnswerOptions {
 
 impl AnswerOptions {
     /// How the stream is made; with `here` on the thread that asks.
-    pub(crate) fn stream(&self, here: bool) -> StreamOptions {
-        StreamOptions { coding: self.coding, deadline: self.deadline, here }
+    pub(crate) fn stream(&self, inline: bool) -> StreamOptions {
+        StreamOptions { coding: self.coding, deadline: self.deadline, inline }
     }
 }
 

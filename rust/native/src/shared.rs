@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use deltalog::Result;
-use deltalog::column_cache::{DEFAULT_CACHE_BYTES, HotCache};
+use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES};
 use deltalog::pool::Pool;
 use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use crate::stream::NdjsonChunks;
 struct Shared {
     threads: Option<usize>,
     pool: OnceLock<Result<Pool>>,
-    hot: Arc<HotCache>,
+    hot: Arc<ColumnCache>,
     buffers: Arc<Buffers>,
 }
 
@@ -23,7 +23,7 @@ fn shared() -> &'static Mutex<Shared> {
         Mutex::new(Shared {
             threads: None,
             pool: OnceLock::new(),
-            hot: Arc::new(HotCache::new(DEFAULT_CACHE_BYTES)),
+            hot: Arc::new(ColumnCache::new(DEFAULT_CACHE_BYTES)),
             buffers: Arc::default(),
         })
     })
@@ -44,7 +44,7 @@ pub(crate) fn pool() -> Result<Pool> {
     with_shared(|shared| shared.pool())
 }
 
-pub(crate) fn hot() -> Arc<HotCache> {
+pub(crate) fn hot() -> Arc<ColumnCache> {
     with_shared(|shared| Arc::clone(&shared.hot))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use deltalog::explain::explain;
 use deltalog::predicate::{Hints, Predicate};
 use deltalog::query::{self, FilesRequest};
-use deltalog::scan::Place;
+use deltalog::scan::Cursor;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -135,7 +135,7 @@ impl Snapshot {
                 hints: options.hints.clone(),
                 limit_hint,
                 max_files: options.max_files,
-                after: options.place.as_deref().map(Place::parse).transpose()?,
+                after: options.cursor.as_deref().map(Cursor::parse).transpose()?,
                 with_version,
                 stop: options.stop.clone(),
             };

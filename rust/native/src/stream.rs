@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::{Mutex, PoisonError};
 
-use deltalog::scan::{Foreseen, Outcome};
+use deltalog::scan::{Outcome, Precount};
 use deltalog::stream::{self, NdjsonStream, Next, Summary};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -99,7 +99,7 @@ impl NdjsonChunks {
         // Takes a lock for nanoseconds: giving the GIL away would cost more than it saves.
         match self.with(NdjsonStream::take) {
             Ok(Next::Chunk(chunk)) => Ok(Some(Chunk(chunk))),
-            Ok(Next::NotYet | Next::Done) => Ok(None),
+            Ok(Next::Pending | Next::Done) => Ok(None),
             Err(error) => Err(to_python(py, &error)),
         }
     }
@@ -121,14 +121,14 @@ impl NdjsonChunks {
             files: written.files,
             file_bytes: written.file_bytes,
             pruning: PruneCounts::of(written.files, &outcome),
-            next_place: outcome.next_place,
+            next_place: outcome.next_cursor,
             min_url_expiration_ms: written.min_expiration_ms,
         }
     }
 
     #[getter]
     fn foreseen(&self) -> Option<PruneCounts> {
-        let Foreseen { files, outcome } = self.with(|stream| stream.summary()).foreseen?;
+        let Precount { files, outcome } = self.with(|stream| stream.summary()).precount?;
         Some(PruneCounts::of(files, &outcome))
     }
 

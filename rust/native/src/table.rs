@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deltalog::changes::ChangeKind;
-use deltalog::snapshot::At;
+use deltalog::snapshot::TimeTravel;
 use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
@@ -37,8 +37,8 @@ impl Table {
     ) -> PyResult<Snapshot> {
         let snapshot = run(py, || match (identity, version, timestamp_ms) {
             (Some(identity), ..) => self.0.snapshot_with_identity(identity),
-            (None, Some(version), _) => self.0.snapshot_at(At::Version(version)),
-            (None, None, Some(timestamp_ms)) => self.0.snapshot_at(At::Timestamp(timestamp_ms)),
+            (None, Some(version), _) => self.0.snapshot_at(TimeTravel::Version(version)),
+            (None, None, Some(timestamp_ms)) => self.0.snapshot_at(TimeTravel::Timestamp(timestamp_ms)),
             (None, None, None) => self.0.latest(Duration::from_millis(max_staleness_ms), &pool()?),
         })?;
         Ok(Snapshot::new(Arc::clone(&self.0), snapshot))

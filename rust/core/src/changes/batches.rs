@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::groups::Groups;
 use super::removed::RemovedFiles;
 use super::{ChangeKind, Changes, InForce, RangeCommit};
-use crate::actions::{FileBatch, Metadata, Protocol, Rows, SourceId};
+use crate::actions::{FileBatch, Metadata, Protocol, RowIndices, SourceId};
 use crate::commit::{Columns, CommitFile};
 use crate::error::{Error, Result};
 use crate::history::{InCommitTimestamps, no_in_commit_timestamp};
@@ -23,15 +23,15 @@ pub struct ChangedFiles {
     /// `modification_time_ms` is its `deletionTimestamp`.
     pub batch: FileBatch,
     /// Those that belong to the answer.
-    pub rows: Rows,
+    pub rows: RowIndices,
     /// Those of `rows` whose values of the partition columns in force are not known, though the batch shows them as
     /// null: a predicate must keep them. The log does not say them, or the file was written before the table was
     /// partitioned as it is now.
-    pub without_partition_values: Rows,
+    pub without_partition_values: RowIndices,
 }
 
 impl ChangedFiles {
-    fn of(batch: FileBatch, rows: Rows) -> Self {
+    fn of(batch: FileBatch, rows: RowIndices) -> Self {
         let fields = batch.remove_fields.as_ref();
         let partitions = &batch.partitions;
         let lacks = |row: &u32| {
@@ -159,7 +159,7 @@ impl ChangeBatches {
         let commits = Arc::clone(&self.commits);
         let Some(commit) = commits.get(self.next) else { return Ok(None) };
         let batch = self.content(commit.version).and_then(|bytes| self.read(commit, &bytes));
-        let batch = batch.map_err(|error| self.groups.why_lost(error, self.starting_version));
+        let batch = batch.map_err(|error| self.groups.explain_missing(error, self.starting_version));
         self.next = if batch.is_ok() { self.next + 1 } else { self.commits.len() };
         batch.map(Some)
     }
@@ -200,11 +200,11 @@ impl ChangeBatches {
             removed.look_for(self.next, &file)?;
         }
         let interner = &mut self.force.interner;
-        let data_changes = |columns: &Columns| -> Rows {
+        let data_changes = |columns: &Columns| -> RowIndices {
             let is_chosen = |index: &usize| !has_cdc && columns.is_data_change(*index);
             (0..columns.len()).filter(is_chosen).map(|index| index as u32).collect()
         };
-        let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { Rows::new() };
+        let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { RowIndices::new() };
         let cdc = ChangedFiles::of(file.cdc.batch(source, &file.name, interner)?, cdc_rows);
         let adds = ChangedFiles::of(file.adds.batch(source, &file.name, interner)?, data_changes(&file.adds));
         let found = |path: &str| self.removed.as_ref()?.get(path);

@@ -38,7 +38,7 @@ impl Groups {
     }
 
     /// If cleanup took the commit that `error` misses, what the log still has.
-    pub(super) fn why_lost(&self, error: Error, starting_version: i64) -> Error {
+    pub(super) fn explain_missing(&self, error: Error, starting_version: i64) -> Error {
         if !matches!(error, Error::FileNotFound { .. }) {
             return error;
         }

@@ -17,7 +17,7 @@ use crate::checkpoint::ReadOptions;
 use crate::commit::{CommitFile, FileFacts};
 use crate::error::{Error, Result};
 use crate::log_path::normal_path;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::{Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::Storage;
 
@@ -75,13 +75,13 @@ impl RemovedFiles {
 
     /// Finds the adds in force before the commit at `place`, which is `file`. Places ascend without a gap, and
     /// [`Self::pass`] follows each call.
-    pub(super) fn look_for(&mut self, place: usize, file: &CommitFile) -> Result<()> {
-        if place < self.looked_until || lacking(self.kind, file).next().is_none() {
+    pub(super) fn look_for(&mut self, position: usize, file: &CommitFile) -> Result<()> {
+        if position < self.looked_until || lacking(self.kind, file).next().is_none() {
             return Ok(());
         }
         self.found.clear();
-        self.gather(place)?;
-        self.find_before(place)?;
+        self.gather(position)?;
+        self.find_before(position)?;
         self.groups_a_look = self.groups_a_look.saturating_mul(2);
         Ok(())
     }
@@ -111,14 +111,14 @@ impl RemovedFiles {
     }
 
     /// The paths that removes from `place` on do not say enough of.
-    fn gather(&mut self, place: usize) -> Result<()> {
+    fn gather(&mut self, position: usize) -> Result<()> {
         let mut bytes = 0;
-        let mut groups = self.groups(place);
+        let mut groups = self.groups(position);
         for _ in 0..self.groups_a_look {
             let Some((group, contents)) = groups.next() else { break };
-            for (place, content) in group.zip(contents) {
+            for (position, content) in group.zip(contents) {
                 self.stop.check()?;
-                let file = CommitFile::parse(&self.commits[place].file.name, &content?)?;
+                let file = CommitFile::parse(&self.commits[position].file.name, &content?)?;
                 for index in lacking(self.kind, &file) {
                     let path = normal_path(file.removes.path(index));
                     if !self.found.contains_key(path) {
@@ -126,7 +126,7 @@ impl RemovedFiles {
                         bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
                     }
                 }
-                self.looked_until = place + 1;
+                self.looked_until = position + 1;
                 if bytes > LOOK_BYTES {
                     return Ok(());
                 }
@@ -136,11 +136,12 @@ impl RemovedFiles {
     }
 
     /// Looks through the files of the table before the commit at `place`, as far as the log still has them.
-    fn find_before(&mut self, place: usize) -> Result<()> {
-        let Some(before) = self.commits[place].version.checked_sub(1).filter(|version| *version >= 0) else {
+    fn find_before(&mut self, position: usize) -> Result<()> {
+        let Some(before) = self.commits[position].version.checked_sub(1).filter(|version| *version >= 0)
+        else {
             return Ok(());
         };
-        let snapshot = match Snapshot::load(&self.storage, &self.root, At::Version(before), None) {
+        let snapshot = match Snapshot::load(&self.storage, &self.root, TimeTravel::Version(before), None) {
             Err(Error::VersionNotFound { .. }) => return Ok(()),
             loaded => loaded?,
         };

@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::column_cache::HotCache;
+use crate::column_cache::ColumnCache;
 use crate::segment::log_file_path;
 use crate::stop::Stop;
 
@@ -198,7 +198,7 @@ fn bytes_of_survey(metadata_at: impl Fn(usize) -> String) -> (Changes, usize) {
         assert_eq!(changes.in_force_at(version as i64).unwrap().metadata.name, name, "at {version}");
     }
     changes.kept.clear();
-    let cache = HotCache::new(1 << 30);
+    let cache = ColumnCache::new(1 << 30);
     let changes = Arc::new(changes);
     cache.keep(1, Arc::clone(&changes) as _, changes.parts());
     let bytes = cache.used_bytes();

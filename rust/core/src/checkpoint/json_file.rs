@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::top_file::{Sidecar, TopFile};
 use super::{Part, ReadOptions};
-use crate::actions::{FileBatch, Rows, SourceId};
+use crate::actions::{FileBatch, RowIndices, SourceId};
 use crate::commit::CommitFile;
 use crate::partition::PartitionInterner;
 use crate::storage::{Storage, StoredFile};
@@ -132,7 +132,7 @@ pub(super) fn file_batch(
     let is_wanted = |file: usize| {
         rows.contains(&batch.row[file]) && options.keep_tuple.as_ref().is_none_or(|keep| keep(tuple(file)))
     };
-    let wanted: Rows = (0..batch.len() as u32).filter(|file| is_wanted(*file as usize)).collect();
+    let wanted: RowIndices = (0..batch.len() as u32).filter(|file| is_wanted(*file as usize)).collect();
     Ok(if wanted.len() == batch.len() { batch } else { batch.only(&wanted) })
 }
 

@@ -117,8 +117,8 @@ impl Verdicts {
         let mut keys = column.keys.iter();
         rows.retain(|_| {
             keys.next().is_some_and(|key| {
-                let place = *key as usize;
-                *self.kept[place].get_or_insert_with(|| keep(&column.dictionary[place]))
+                let position = *key as usize;
+                *self.kept[position].get_or_insert_with(|| keep(&column.dictionary[position]))
             })
         });
     }

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use crate::actions::{FileBatch, Rows};
+use crate::actions::{FileBatch, RowIndices};
 use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
 
 /// A batch, and what scans have asked of it.
 #[derive(Debug)]
-pub struct HotBatch {
+pub struct CachedBatch {
     /// The files.
     pub files: Arc<FileBatch>,
     /// Built as predicates need them.
@@ -31,19 +31,19 @@ struct Ids {
 #[derive(Debug, Default)]
 struct Tombstones {
     /// By this set, while there is one: versions are told apart by what their commits have decided about.
-    decided: Weak<ReplaySet>,
+    seen: Weak<ReplaySet>,
     /// Ascending.
-    dead: Rows,
+    dead: RowIndices,
 }
 
-impl HotBatch {
+impl CachedBatch {
     /// A batch that stays: typed statistics and ids are made once.
     #[must_use]
-    pub fn kept(files: Arc<FileBatch>) -> Self {
+    pub fn cached(files: Arc<FileBatch>) -> Self {
         Self {
             file_bytes: files.memory_bytes(),
             files,
-            stats: StatsCache::kept(),
+            stats: StatsCache::cached(),
             ids: Some(Ids::default()),
             tombstones: Mutex::default(),
         }
@@ -51,17 +51,17 @@ impl HotBatch {
 
     /// A batch that passes by.
     #[must_use]
-    pub fn passing(files: Arc<FileBatch>) -> Self {
-        Self { files, stats: StatsCache::passing(), file_bytes: 0, ids: None, tombstones: Mutex::default() }
+    pub fn transient(files: Arc<FileBatch>) -> Self {
+        Self { files, stats: StatsCache::transient(), file_bytes: 0, ids: None, tombstones: Mutex::default() }
     }
 
     /// The files that nothing in `decided` speaks of. For the same set as before they are not looked up again.
     #[must_use]
-    pub fn live_rows(&self, decided: &Arc<ReplaySet>) -> Rows {
+    pub fn live_rows(&self, seen: &Arc<ReplaySet>) -> RowIndices {
         let mut tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::ptr::eq(tombstones.decided.as_ptr(), Arc::as_ptr(decided)) {
-            let dead = decided.dead(&self.files);
-            *tombstones = Tombstones { decided: Arc::downgrade(decided), dead };
+        if !std::ptr::eq(tombstones.seen.as_ptr(), Arc::as_ptr(seen)) {
+            let dead = seen.dead(&self.files);
+            *tombstones = Tombstones { seen: Arc::downgrade(seen), dead };
         }
         all_but(&tombstones.dead, self.files.len() as u32)
     }
@@ -97,7 +97,7 @@ impl Ids {
 }
 
 /// The rows before `end` that are not in `dead`, which ascends.
-fn all_but(dead: &[u32], end: u32) -> Rows {
+fn all_but(dead: &[u32], end: u32) -> RowIndices {
     let mut rows = Vec::with_capacity(end as usize);
     let mut next = 0;
     for row in dead {
@@ -110,14 +110,14 @@ fn all_but(dead: &[u32], end: u32) -> Rows {
 
 /// All batches of a checkpoint, in order.
 #[derive(Debug, Default)]
-pub struct HotColumns {
+pub struct CachedColumns {
     /// The batches.
-    pub batches: Vec<Arc<HotBatch>>,
+    pub batches: Vec<Arc<CachedBatch>>,
     /// The partition values that the batches share.
     pub(super) dictionary_bytes: usize,
 }
 
-impl HotColumns {
+impl CachedColumns {
     /// Reads a few numbers of each batch. Not for a thread that holds the cache's state.
     pub(super) fn bytes(&self) -> usize {
         self.dictionary_bytes + self.batches.iter().map(|batch| batch.bytes()).sum::<usize>()

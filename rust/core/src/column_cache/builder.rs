@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::HotCache;
-use super::batch::{HotBatch, HotColumns};
-use super::key::HotKey;
+use super::ColumnCache;
+use super::batch::{CachedBatch, CachedColumns};
+use super::key::ColumnsKey;
 use super::state::{Entry, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
 
-/// Columns in the making. Dropped before [`HotBuilder::finish`], it leaves no trace.
+/// Columns in the making. Dropped before [`ColumnsBuilder::finish`], it leaves no trace.
 #[derive(Debug)]
-pub struct HotBuilder {
-    pub(super) cache: Arc<HotCache>,
-    pub(super) key: HotKey,
-    pub(super) columns: HotColumns,
+pub struct ColumnsBuilder {
+    pub(super) cache: Arc<ColumnCache>,
+    pub(super) key: ColumnsKey,
+    pub(super) columns: CachedColumns,
     /// How many there will be, if that is known.
     pub(super) files: Option<u64>,
     pub(super) files_pushed: u64,
@@ -22,13 +22,13 @@ pub struct HotBuilder {
     pub(super) dictionary: Vec<Arc<PartitionTuple>>,
 }
 
-impl HotBuilder {
+impl ColumnsBuilder {
     /// Adds the next batch; false when there is no room for it, and the builder is of no more use.
     ///
     /// Other tables' columns leave only for columns that will fit when all files are there, as far as the files so far
     /// tell.
     #[must_use]
-    pub fn push(&mut self, batch: &Arc<HotBatch>) -> bool {
+    pub fn push(&mut self, batch: &Arc<CachedBatch>) -> bool {
         self.columns.dictionary_bytes += self.count_dictionary(&batch.files);
         self.columns.batches.push(Arc::clone(batch));
         self.files_pushed += batch.files.len() as u64;
@@ -45,22 +45,22 @@ impl HotBuilder {
         let counted = std::mem::replace(counted, bytes);
         state.used_bytes = state.used_bytes - counted + bytes;
         let budget_bytes = state.budget_bytes;
-        let mut left = Vec::new();
+        let mut evicted = Vec::new();
         if state.used_bytes > budget_bytes {
             let so_far = TooLarge { files: self.files_pushed, bytes };
             let expected = self.files.map(|files| so_far.expected(files.max(self.files_pushed)));
             if expected.is_some_and(|expected| expected <= budget_bytes) {
-                left = state.shrink(budget_bytes);
+                evicted = state.shrink(budget_bytes);
             } else if expected.is_some() || bytes > budget_bytes {
                 state.too_large.insert(self.key.table, so_far);
             }
         }
         let has_room = state.used_bytes <= budget_bytes;
         if !has_room {
-            left.extend(state.remove(&entry));
+            evicted.extend(state.remove(&entry));
         }
         drop(state);
-        drop(left);
+        drop(evicted);
         if !has_room {
             self.columns.batches = Vec::new();
         }
@@ -98,7 +98,7 @@ impl HotBuilder {
     }
 }
 
-impl Drop for HotBuilder {
+impl Drop for ColumnsBuilder {
     fn drop(&mut self) {
         let mut state = self.cache.lock();
         if matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {

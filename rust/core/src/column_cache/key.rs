@@ -9,7 +9,7 @@ use crate::schema::COLUMN_MAPPING_MODE;
 
 /// Names the columns of one checkpoint of one table, as one metadata decodes them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct HotKey {
+pub struct ColumnsKey {
     /// A number that tells tables apart.
     pub table: u64,
     /// The checkpoint, by its files.

@@ -4,17 +4,17 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, MutexGuard};
 
-use super::batch::HotColumns;
-use super::key::HotKey;
+use super::batch::CachedColumns;
+use super::key::ColumnsKey;
 
 /// Something that is held in memory by address, which counts once however many hold it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct Allocation {
     pub(super) address: usize,
     pub(super) bytes: usize,
 }
 
-impl Part {
+impl Allocation {
     /// What is behind an `Arc`, which the caller knows to take so many bytes.
     pub(crate) fn shared<T: ?Sized>(shared: &Arc<T>, bytes: usize) -> Self {
         Self { address: Arc::as_ptr(shared).cast::<u8>() as usize, bytes }
@@ -25,14 +25,14 @@ impl Part {
 pub(super) struct State {
     pub(super) budget_bytes: usize,
     pub(super) used_bytes: usize,
-    pub(super) slots: HashMap<HotKey, Slot>,
-    pub(super) kept: HashMap<u64, Kept>,
+    pub(super) slots: HashMap<ColumnsKey, Slot>,
+    pub(super) kept: HashMap<u64, Retained>,
     /// What is kept, by its address: its bytes, and how many keep it.
     pub(super) parts: HashMap<usize, (usize, usize)>,
     /// Tables whose columns do not fit.
     pub(super) too_large: HashMap<u64, TooLarge>,
     /// How often a scan that cannot build columns would have used them.
-    pub(super) missed: HashMap<HotKey, u32>,
+    pub(super) missed: HashMap<ColumnsKey, u32>,
     /// What may leave, the least recently used first.
     pub(super) uses: BTreeMap<u64, Entry>,
     /// Counts uses: the larger, the later.
@@ -46,7 +46,7 @@ pub(super) enum Slot {
         bytes: usize,
     },
     Ready {
-        columns: Arc<HotColumns>,
+        columns: Arc<CachedColumns>,
         bytes: usize,
         last_used: u64,
     },
@@ -54,19 +54,19 @@ pub(super) enum Slot {
 
 /// What a later request may come back to.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Retained {
     pub(super) table: u64,
-    pub(super) item: Kin,
-    pub(super) parts: Vec<Part>,
+    pub(super) item: Item,
+    pub(super) parts: Vec<Allocation>,
     pub(super) last_used: u64,
 }
 
-pub(super) type Kin = Arc<dyn Any + Send + Sync>;
+pub(super) type Item = Arc<dyn Any + Send + Sync>;
 
 #[derive(Debug, Clone)]
 pub(super) enum Entry {
-    Columns(HotKey),
-    Kept(u64),
+    Columns(ColumnsKey),
+    Retained(u64),
 }
 
 /// Columns that were too large for the budget.
@@ -78,7 +78,7 @@ pub(super) struct TooLarge {
 }
 
 /// What left the cache. To free gigabytes takes long, so it is dropped when the state is not held any more.
-pub(super) type Left = Vec<Kin>;
+pub(super) type Evicted = Vec<Item>;
 
 impl State {
     pub(super) fn tick(&mut self) -> u64 {
@@ -86,13 +86,13 @@ impl State {
         self.clock
     }
 
-    pub(super) fn used(&mut self, before: u64, now: u64) {
+    pub(super) fn mark_used(&mut self, before: u64, now: u64) {
         if let Some(entry) = self.uses.remove(&before) {
             self.uses.insert(now, entry);
         }
     }
 
-    pub(super) fn may_build(&self, key: &HotKey, files: Option<u64>) -> bool {
+    pub(super) fn may_build(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
         // A table that did not fit may do so when it has fewer files.
         let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);
         self.budget_bytes > 0
@@ -102,7 +102,7 @@ impl State {
 
     /// Takes out columns that are larger than the whole budget: to drop others for them would not make them fit.
     #[must_use]
-    pub(super) fn remove_too_large(&mut self, key: &HotKey) -> Option<Kin> {
+    pub(super) fn remove_too_large(&mut self, key: &ColumnsKey) -> Option<Item> {
         let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
         if *bytes <= self.budget_bytes {
             return None;
@@ -115,18 +115,18 @@ impl State {
 
     /// Takes out what was not used for longest. It is the caller's to drop when it does not hold the state.
     #[must_use]
-    pub(super) fn shrink(&mut self, budget_bytes: usize) -> Left {
-        let mut left = Vec::new();
+    pub(super) fn shrink(&mut self, budget_bytes: usize) -> Evicted {
+        let mut evicted = Vec::new();
         while self.used_bytes > budget_bytes
             && let Some((_, entry)) = self.uses.pop_first()
         {
-            left.extend(self.remove(&entry));
+            evicted.extend(self.remove(&entry));
         }
-        left
+        evicted
     }
 
     #[must_use]
-    pub(super) fn remove(&mut self, entry: &Entry) -> Option<Kin> {
+    pub(super) fn remove(&mut self, entry: &Entry) -> Option<Item> {
         match entry {
             Entry::Columns(key) => match self.slots.remove(key)? {
                 Slot::Building { bytes } => {
@@ -139,7 +139,7 @@ impl State {
                     Some(columns)
                 }
             },
-            Entry::Kept(number) => {
+            Entry::Retained(number) => {
                 let kept = self.kept.remove(number)?;
                 self.uses.remove(&kept.last_used);
                 for part in &kept.parts {
@@ -157,7 +157,7 @@ impl State {
     }
 
     #[must_use]
-    pub(super) fn forget_columns(&mut self, table: u64) -> Left {
+    pub(super) fn forget_columns(&mut self, table: u64) -> Evicted {
         self.missed.retain(|key, _| key.table != table);
         self.too_large.remove(&table);
         let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).cloned().collect();
@@ -176,7 +176,7 @@ impl TooLarge {
 /// Lets the state go, and then what has no room in it.
 pub(super) fn keep_within_budget(mut state: MutexGuard<'_, State>) {
     let budget_bytes = state.budget_bytes;
-    let left = state.shrink(budget_bytes);
+    let evicted = state.shrink(budget_bytes);
     drop(state);
-    drop(left);
+    drop(evicted);
 }

@@ -5,24 +5,28 @@ use crate::file_id::{FileIds, IdScheme};
 use crate::replay::ReplaySet;
 use crate::schema::COLUMN_MAPPING_MODE;
 
-fn key(table: u64) -> HotKey {
-    HotKey { table, checkpoint: "00.checkpoint.parquet".into(), decoding: Decoding::of(&Metadata::default()) }
+fn key(table: u64) -> ColumnsKey {
+    ColumnsKey {
+        table,
+        checkpoint: "00.checkpoint.parquet".into(),
+        decoding: Decoding::of(&Metadata::default()),
+    }
 }
 
-fn batch(files: usize) -> Arc<HotBatch> {
+fn batch(files: usize) -> Arc<CachedBatch> {
     let paths: Vec<String> = (0..files).map(|number| format!("part-{number:032}.parquet")).collect();
-    Arc::new(HotBatch::kept(Arc::new(files_named(&paths))))
+    Arc::new(CachedBatch::cached(Arc::new(files_named(&paths))))
 }
 
 /// What columns of a thousand files take.
 fn thousand_bytes() -> usize {
-    let cache = Arc::new(HotCache::new(1 << 30));
+    let cache = Arc::new(ColumnCache::new(1 << 30));
     fill(&cache, 1, 1000);
     cache.used_bytes()
 }
 
-fn fill(cache: &Arc<HotCache>, table: u64, files: usize) {
-    let mut builder = cache.build(&key(table), Some(files as u64)).unwrap();
+fn fill(cache: &Arc<ColumnCache>, table: u64, files: usize) {
+    let mut builder = cache.claim_build(&key(table), Some(files as u64)).unwrap();
     assert!(builder.push(&batch(files)));
     builder.finish();
 }
@@ -30,20 +34,20 @@ fn fill(cache: &Arc<HotCache>, table: u64, files: usize) {
 #[test]
 fn each_version_sees_its_own_dead_files_whatever_version_asked_before() {
     let batch = batch(100);
-    let decided = |dead: &[usize]| {
+    let seen = |dead: &[usize]| {
         let mut set = ReplaySet::default();
         for file in dead {
             assert!(set.insert(batch.files.path.value(*file), None));
         }
         Arc::new(set)
     };
-    let sets = [decided(&[]), decided(&[0, 1, 50, 99]), decided(&[7])];
+    let sets = [seen(&[]), seen(&[0, 1, 50, 99]), seen(&[7])];
     for set in sets.iter().chain(&sets).chain([&sets[2], &sets[1], &sets[1]]) {
         assert_eq!(batch.live_rows(set), set.live(&batch.files));
     }
     for dead in 0..50 {
         // Each set is gone when the next one comes, perhaps to its place in memory.
-        let set = decided(&[dead]);
+        let set = seen(&[dead]);
         assert_eq!(batch.live_rows(&set), set.live(&batch.files));
     }
 }
@@ -57,14 +61,14 @@ fn ids_are_made_for_many_files_and_then_serve_few() {
     assert_eq!(ids.get(79), FileIds::of(IdScheme::Delta, &batch.files.path).get(79));
     assert!(batch.ids(IdScheme::Delta, 1).is_some() && batch.ids(IdScheme::Parquet, 1).is_none());
     assert_eq!(batch.bytes(), bytes + 80 * 32);
-    assert!(HotBatch::passing(Arc::clone(&batch.files)).ids(IdScheme::Delta, 80).is_none());
+    assert!(CachedBatch::transient(Arc::clone(&batch.files)).ids(IdScheme::Delta, 80).is_none());
 }
 
 #[test]
 fn of_two_scans_at_once_only_one_builds() {
-    let cache = Arc::new(HotCache::new(1 << 20));
-    let first = cache.build(&key(1), Some(1000)).unwrap();
-    assert!(cache.build(&key(1), Some(1000)).is_none());
+    let cache = Arc::new(ColumnCache::new(1 << 20));
+    let first = cache.claim_build(&key(1), Some(1000)).unwrap();
+    assert!(cache.claim_build(&key(1), Some(1000)).is_none());
     assert!(cache.get(&key(1)).is_none());
     first.finish();
     assert!(cache.get(&key(1)).is_some());
@@ -72,17 +76,17 @@ fn of_two_scans_at_once_only_one_builds() {
 
 #[test]
 fn a_scan_that_breaks_off_leaves_the_next_one_to_build() {
-    let cache = Arc::new(HotCache::new(1 << 20));
-    let mut first = cache.build(&key(1), Some(1000)).unwrap();
+    let cache = Arc::new(ColumnCache::new(1 << 20));
+    let mut first = cache.claim_build(&key(1), Some(1000)).unwrap();
     assert!(first.push(&batch(10)));
     drop(first);
-    assert!(cache.build(&key(1), Some(1000)).is_some());
+    assert!(cache.claim_build(&key(1), Some(1000)).is_some());
 }
 
 #[test]
 fn the_least_recently_used_columns_leave_first() {
     let one = batch(1000).bytes();
-    let cache = Arc::new(HotCache::new(2 * one + one / 2));
+    let cache = Arc::new(ColumnCache::new(2 * one + one / 2));
     fill(&cache, 1, 1000);
     fill(&cache, 2, 1000);
     let walked = cache.get(&key(1)).unwrap();
@@ -96,40 +100,40 @@ fn the_least_recently_used_columns_leave_first() {
 
 #[test]
 fn a_table_larger_than_the_budget_is_tried_once() {
-    let cache = Arc::new(HotCache::new(batch(1000).bytes()));
-    let mut builder = cache.build(&key(1), Some(1000)).unwrap();
+    let cache = Arc::new(ColumnCache::new(batch(1000).bytes()));
+    let mut builder = cache.claim_build(&key(1), Some(1000)).unwrap();
     assert!(builder.push(&batch(900)));
     assert!(!builder.push(&batch(900)));
     drop(builder);
-    assert!(cache.build(&key(1), Some(1000)).is_none());
+    assert!(cache.claim_build(&key(1), Some(1000)).is_none());
     assert_eq!(cache.used_bytes(), 0);
 }
 
 #[test]
 fn a_table_that_did_not_fit_is_tried_again_when_it_may_fit_and_not_at_its_next_checkpoint() {
-    let cache = Arc::new(HotCache::new(batch(1000).bytes() * 3 / 2));
-    let at = |version: u32| HotKey { checkpoint: format!("{version}.parquet").into(), ..key(1) };
-    let mut builder = cache.build(&at(0), Some(4000)).unwrap();
+    let cache = Arc::new(ColumnCache::new(batch(1000).bytes() * 3 / 2));
+    let at = |version: u32| ColumnsKey { checkpoint: format!("{version}.parquet").into(), ..key(1) };
+    let mut builder = cache.claim_build(&at(0), Some(4000)).unwrap();
     assert!(builder.push(&batch(1000)));
     assert!(!builder.push(&batch(1000)));
     drop(builder);
     for version in 1..20 {
-        assert!(cache.build(&at(version), Some(4000 + u64::from(version))).is_none());
-        assert!(!cache.is_missed(&at(version), Some(4000)) && !cache.is_missed(&at(version), None));
+        assert!(cache.claim_build(&at(version), Some(4000 + u64::from(version))).is_none());
+        assert!(!cache.record_miss(&at(version), Some(4000)) && !cache.record_miss(&at(version), None));
     }
-    assert!(cache.build(&at(20), Some(1000)).is_some(), "files were removed");
+    assert!(cache.claim_build(&at(20), Some(1000)).is_some(), "files were removed");
     cache.set_budget(batch(1000).bytes() * 5);
-    assert!(cache.build(&at(21), Some(4000)).is_some(), "the budget has grown");
+    assert!(cache.claim_build(&at(21), Some(4000)).is_some(), "the budget has grown");
 }
 
 #[test]
 fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
     let one = thousand_bytes();
-    let cache = Arc::new(HotCache::new(4 * one + one / 2));
+    let cache = Arc::new(ColumnCache::new(4 * one + one / 2));
     fill(&cache, 1, 1000);
     fill(&cache, 2, 1000);
     for files in [Some(6000), None] {
-        let mut builder = cache.build(&key(3), files).unwrap();
+        let mut builder = cache.claim_build(&key(3), files).unwrap();
         assert!(builder.push(&batch(1000)) && builder.push(&batch(1000)));
         assert!(!builder.push(&batch(1000)), "{files:?}");
         drop(builder);
@@ -137,7 +141,7 @@ fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
         assert_eq!(cache.used_bytes(), 2 * one);
         cache.forget_columns(3);
     }
-    let mut builder = cache.build(&key(3), Some(4000)).unwrap();
+    let mut builder = cache.claim_build(&key(3), Some(4000)).unwrap();
     assert!((0..4).all(|_| builder.push(&batch(1000))), "one that fits does");
     builder.finish();
     assert!(cache.get(&key(3)).is_some() && cache.get(&key(1)).is_none());
@@ -146,11 +150,11 @@ fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
 #[test]
 fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
     for grows_while_it_is_built in [true, false] {
-        let cache = Arc::new(HotCache::new(1 << 30));
+        let cache = Arc::new(ColumnCache::new(1 << 30));
         fill(&cache, 1, 10);
         let others = cache.used_bytes();
         let columns = batch(1500);
-        let mut builder = cache.build(&key(2), Some(1500)).unwrap();
+        let mut builder = cache.claim_build(&key(2), Some(1500)).unwrap();
         assert!(builder.push(&columns));
         // More than that by less than the ids take.
         cache.set_budget(cache.used_bytes() + 1000);
@@ -159,26 +163,26 @@ fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
             builder.finish();
         } else {
             builder.finish();
-            cache.recount(&key(2));
+            cache.update_size(&key(2));
             assert!(cache.get(&key(1)).is_some() && cache.get(&key(2)).is_some());
             assert!(columns.ids(IdScheme::Delta, 1500).is_some());
-            cache.recount(&key(2));
+            cache.update_size(&key(2));
         }
         assert!(cache.get(&key(2)).is_none());
         assert!(cache.get(&key(1)).is_some(), "it is not to blame");
         assert_eq!(cache.used_bytes(), others);
-        assert!(cache.build(&key(2), Some(1500)).is_none());
-        assert!(cache.build(&key(2), Some(100)).is_some(), "files were removed");
+        assert!(cache.claim_build(&key(2), Some(1500)).is_none());
+        assert!(cache.claim_build(&key(2), Some(100)).is_some(), "files were removed");
     }
 }
 
 #[test]
 fn columns_and_what_is_kept_leave_in_the_order_of_their_uses() {
     let one = thousand_bytes();
-    let cache = Arc::new(HotCache::new(3 * one));
+    let cache = Arc::new(ColumnCache::new(3 * one));
     let keep = |bytes: usize| {
         let item = Arc::new(bytes);
-        let parts = vec![Part::shared(&item, bytes)];
+        let parts = vec![Allocation::shared(&item, bytes)];
         cache.keep(7, item, parts)
     };
     let first = keep(one).unwrap();
@@ -200,7 +204,7 @@ fn columns_and_what_is_kept_leave_in_the_order_of_their_uses() {
 
 #[test]
 fn partition_values_that_batches_share_count_once() {
-    let cache = Arc::new(HotCache::new(1 << 20));
+    let cache = Arc::new(ColumnCache::new(1 << 20));
     let mut interner = crate::partition::PartitionInterner::new(&["p"]);
     let mut with_values = |values: &[String]| {
         let mut column = interner.column(values.len());
@@ -208,11 +212,11 @@ fn partition_values_that_batches_share_count_once() {
             column.push(&[Some(value)]);
         }
         let partitions = column.finish();
-        Arc::new(HotBatch::kept(Arc::new(FileBatch { partitions, ..files_named(values) })))
+        Arc::new(CachedBatch::cached(Arc::new(FileBatch { partitions, ..files_named(values) })))
     };
     let values: Vec<String> = (0..50).map(|value| format!("{value:0100}")).collect();
     let batches = [with_values(&values[..20]), with_values(&values), with_values(&values[..10])];
-    let mut builder = cache.build(&key(1), Some(80)).unwrap();
+    let mut builder = cache.claim_build(&key(1), Some(80)).unwrap();
     assert!(batches.iter().all(|batch| builder.push(batch)));
     let tuples = &batches[1].files.partitions.dictionary;
     let dictionary: usize = tuples.iter().map(|tuple| tuple.memory_bytes()).sum();
@@ -236,48 +240,48 @@ fn counting_again_reads_no_deletion_vector_and_no_text() {
     let files = FileBatch { deletion_vector: vectors, ..files_named(&paths) };
     let bytes = files.memory_bytes();
     assert!(bytes > 1000 * 100);
-    let batch = HotBatch::kept(Arc::new(files));
+    let batch = CachedBatch::cached(Arc::new(files));
     assert_eq!((batch.file_bytes, batch.bytes()), (bytes, bytes));
 }
 
 #[test]
 fn two_builds_at_once_stay_within_the_budget_together() {
-    let cache = Arc::new(HotCache::new(batch(1000).bytes() * 3 / 2));
-    let mut first = cache.build(&key(1), Some(1000)).unwrap();
-    let mut second = cache.build(&key(2), Some(1000)).unwrap();
+    let cache = Arc::new(ColumnCache::new(batch(1000).bytes() * 3 / 2));
+    let mut first = cache.claim_build(&key(1), Some(1000)).unwrap();
+    let mut second = cache.claim_build(&key(2), Some(1000)).unwrap();
     assert!(first.push(&batch(1000)));
     assert!(!second.push(&batch(1000)));
     drop(second);
     first.finish();
     assert!(cache.get(&key(1)).is_some());
-    assert!(cache.build(&key(2), Some(1000)).is_some(), "there may be room for it later");
+    assert!(cache.claim_build(&key(2), Some(1000)).is_some(), "there may be room for it later");
 }
 
 #[test]
 fn the_second_partial_scan_asks_for_columns() {
-    let cache = Arc::new(HotCache::new(1 << 20));
-    assert!(!cache.is_missed(&key(1), Some(10)));
-    assert!(!cache.is_missed(&key(2), Some(10)));
-    assert!(cache.is_missed(&key(1), Some(10)));
+    let cache = Arc::new(ColumnCache::new(1 << 20));
+    assert!(!cache.record_miss(&key(1), Some(10)));
+    assert!(!cache.record_miss(&key(2), Some(10)));
+    assert!(cache.record_miss(&key(1), Some(10)));
     fill(&cache, 1, 10);
-    assert!(!cache.is_missed(&key(1), Some(10)));
-    assert!(!Arc::new(HotCache::new(0)).is_missed(&key(1), Some(10)));
+    assert!(!cache.record_miss(&key(1), Some(10)));
+    assert!(!Arc::new(ColumnCache::new(0)).record_miss(&key(1), Some(10)));
 }
 
 #[test]
 fn a_table_that_is_forgotten_leaves_nothing_and_what_was_being_built_of_it_is_dropped() {
-    let cache = Arc::new(HotCache::new(1 << 20));
+    let cache = Arc::new(ColumnCache::new(1 << 20));
     fill(&cache, 1, 10);
     fill(&cache, 2, 10);
-    let other = HotKey { checkpoint: "01.checkpoint.parquet".into(), ..key(1) };
-    let mut building = cache.build(&other, Some(10)).unwrap();
+    let other = ColumnsKey { checkpoint: "01.checkpoint.parquet".into(), ..key(1) };
+    let mut building = cache.claim_build(&other, Some(10)).unwrap();
     assert!(building.push(&batch(10)));
     cache.forget_columns(1);
     assert!(cache.get(&key(1)).is_none() && cache.get(&key(2)).is_some());
     assert!(!building.push(&batch(10)));
     building.finish();
     assert!(cache.get(&other).is_none());
-    assert!(cache.build(&other, Some(10)).is_some());
+    assert!(cache.claim_build(&other, Some(10)).is_some());
 }
 
 #[test]
@@ -305,5 +309,5 @@ fn all_of_the_metadata_that_decoding_depends_on_is_part_of_the_key() {
 
 #[test]
 fn without_a_budget_nothing_is_built() {
-    assert!(Arc::new(HotCache::new(0)).build(&key(1), Some(1000)).is_none());
+    assert!(Arc::new(ColumnCache::new(0)).claim_build(&key(1), Some(1000)).is_none());
 }

@@ -45,7 +45,7 @@ impl PartitionTimestamps {
     /// Appends the `partitionValues` object of a file. A value that is no timestamp stays as it is.
     pub(crate) fn append(&self, tuple: &PartitionTuple, out: &mut Vec<u8>) {
         let spelled = |column: usize, value: &str| {
-            if self.is_timestamp.get(column) == Some(&true) { civil_time::spelled(value) } else { None }
+            if self.is_timestamp.get(column) == Some(&true) { civil_time::normalized(value) } else { None }
         };
         let mut is_changed = false;
         let values: Vec<Option<Cow<'_, str>>> = (0..)

@@ -51,8 +51,8 @@ impl PartitionVerdicts {
         let mut count = 0;
         for &row in rows {
             let verdict = keys.get(row as usize).map_or(MAY, |key| self.at(slot, *key));
-            if let Some(place) = kept.get_mut(count) {
-                *place = row;
+            if let Some(position) = kept.get_mut(count) {
+                *position = row;
             }
             count += usize::from(verdict & MAY);
         }
@@ -111,8 +111,8 @@ impl Evaluation<'_> {
     }
 
     fn leaf(&self, leaf: &Leaf) -> Vec<u8> {
-        let place = self.asked.iter().position(|&column| column == leaf.column);
-        let Some(column) = place.and_then(|place| self.loaded.columns.get(place)) else {
+        let position = self.asked.iter().position(|&column| column == leaf.column);
+        let Some(column) = position.and_then(|position| self.loaded.columns.get(position)) else {
             return vec![MAY; self.rows.len()];
         };
         let has_nan = self.columns[leaf.column].key_type.has_nan();
@@ -144,16 +144,18 @@ impl Files<'_> {
                 let bounds = min.iter().zip(max).zip(flags);
                 bounds.map(|((min, max), flags)| verdict(*min, *max, *flags)).collect()
             }
-            Self::Rows(_) => self.of_places(flags, |place, flags| match (min.get(place), max.get(place)) {
-                (Some(min), Some(max)) => verdict(*min, *max, flags),
-                _ => MAY,
-            }),
+            Self::Rows(_) => {
+                self.of_places(flags, |position, flags| match (min.get(position), max.get(position)) {
+                    (Some(min), Some(max)) => verdict(*min, *max, flags),
+                    _ => MAY,
+                })
+            }
         }
     }
 
     /// The same from each file's place in the column.
     fn of_places(self, flags: &[u8], verdict: impl Fn(usize, u8) -> u8) -> Vec<u8> {
-        let at = |place: usize| flags.get(place).map_or(MAY, |flags| verdict(place, *flags));
+        let at = |position: usize| flags.get(position).map_or(MAY, |flags| verdict(position, *flags));
         match self {
             Self::All => (0..flags.len()).map(at).collect(),
             Self::Rows(rows) => rows.iter().map(|row| at(*row as usize)).collect(),
@@ -190,10 +192,10 @@ pub(crate) fn leaf_verdicts(leaf: &Leaf, has_nan: bool, column: &StatsColumn, fi
         }
         (Bounds::Text(bounds), Set::Text(ranges)) => {
             let heads = TextHeads::of(ranges);
-            files.of_places(flags, |place, flags| {
-                let by_heads = bounds.heads_at(place).and_then(|(min, max)| heads.verdict(min, max));
+            files.of_places(flags, |position, flags| {
+                let by_heads = bounds.heads_at(position).and_then(|(min, max)| heads.verdict(min, max));
                 let (some, all) = by_heads.unwrap_or_else(|| {
-                    ranges.text_verdict(bounds.min_at(place), bounds.max_at(place, flags))
+                    ranges.text_verdict(bounds.min_at(position), bounds.max_at(position, flags))
                 });
                 join(flags, some, all, None, nulls) & exact
             })
@@ -243,8 +245,8 @@ impl Intervals {
 }
 
 fn many(intervals: &[(i64, i64)], min: i64, max: i64) -> (bool, bool) {
-    let place = intervals.partition_point(|(_, last)| *last < min);
-    match intervals.get(place) {
+    let position = intervals.partition_point(|(_, last)| *last < min);
+    match intervals.get(position) {
         Some((first, last)) => (*first <= max, *first <= min && max <= *last),
         None => (false, false),
     }

@@ -3,7 +3,7 @@
 use super::Predicate;
 use super::eval::PartitionVerdicts;
 use super::stats::StatsCache;
-use crate::actions::{FileBatch, Rows};
+use crate::actions::{FileBatch, RowIndices};
 
 /// Counts down the records that are sure to be in the files let through.
 ///
@@ -40,9 +40,9 @@ impl Limit {
         predicate: &Predicate,
         batch: &FileBatch,
         stats: &StatsCache,
-        mut rows: Rows,
+        mut rows: RowIndices,
         partitions: &mut PartitionVerdicts,
-    ) -> Rows {
+    ) -> RowIndices {
         let Some(mut left) = self.records_left else { return rows };
         let mut needed = 0;
         // In pieces: the limit is mostly reached by the first few files of a large batch.

@@ -247,7 +247,7 @@ pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[Bo
         }
         Bound::Leaf(leaf) => {
             let column = &columns[leaf.column];
-            match column.partition.and_then(|place| tuple.values.get(place)) {
+            match column.partition.and_then(|position| tuple.values.get(position)) {
                 Some(value) => value_verdict(leaf, column.key_type, value.as_deref()),
                 None => MAY,
             }

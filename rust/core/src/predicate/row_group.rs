@@ -38,8 +38,10 @@ impl Predicate {
 
     fn partition_leaf(&self, leaf: &Leaf, bounds: &RowGroupBounds) -> bool {
         let column = &self.columns[leaf.column];
-        let place = column.partition.and_then(|place| bounds.partition_values.get(place));
-        let Some(ValueBounds { min, max, has_nulls }) = place.and_then(Option::as_ref) else { return true };
+        let position = column.partition.and_then(|position| bounds.partition_values.get(position));
+        let Some(ValueBounds { min, max, has_nulls }) = position.and_then(Option::as_ref) else {
+            return true;
+        };
         let some = match &leaf.set {
             Set::Text(ranges) => ranges.text_verdict(Some(min.as_bytes()), TextMax::Value(max.as_bytes())).0,
             Set::Keys(ranges) if ranges.cuts.is_empty() => ranges.from_start,

@@ -49,13 +49,13 @@ struct Kept {
 impl StatsCache {
     /// For a batch that stays: each column is built once.
     #[must_use]
-    pub fn kept() -> Self {
+    pub fn cached() -> Self {
         Self { kept: Some(RwLock::default()) }
     }
 
     /// For a batch that passes: only files that are asked about are read, and nothing is kept.
     #[must_use]
-    pub fn passing() -> Self {
+    pub fn transient() -> Self {
         Self { kept: None }
     }
 

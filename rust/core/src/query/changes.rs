@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::files::{CHUNK_BYTES, Writers};
-use crate::actions::{Metadata, PartitionTuple, Rows};
+use crate::actions::{Metadata, PartitionTuple, RowIndices};
 use crate::changes::{ChangeBatch, ChangeBatches, ChangedFiles};
 use crate::ndjson::{
     FileAction, LineCounts, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata,
@@ -36,14 +36,14 @@ pub struct ChangeOptions {
 
 /// A file of a range, by its version and its place in that version's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangePlace {
+pub struct ChangeCursor {
     /// The version that the page goes on in.
     pub version: i64,
     /// Files of that version that were answered before.
     pub skip: u64,
 }
 
-impl ChangePlace {
+impl ChangeCursor {
     /// The form that travels in a page token.
     #[must_use]
     pub fn to_text(self) -> String {
@@ -70,7 +70,7 @@ pub struct ChangeLines {
     /// Pieces of the version at hand that have not been handed out, the next one last.
     pieces: Vec<Piece>,
     /// The version at hand and how many of its files were handed out.
-    place: ChangePlace,
+    cursor: ChangeCursor,
     files_left: u64,
     outcome: Outcome,
 }
@@ -92,7 +92,7 @@ enum Piece {
 struct Files {
     batch: Arc<ChangeBatch>,
     action: FileAction,
-    rows: Rows,
+    rows: RowIndices,
     timestamps: Option<Arc<PartitionTimestamps>>,
 }
 
@@ -135,7 +135,7 @@ impl ChangeLines {
     pub fn new(
         head: Vec<u8>,
         batches: ChangeBatches,
-        from: ChangePlace,
+        from: ChangeCursor,
         options: ChangeOptions,
         writer: LineWriter,
     ) -> Self {
@@ -147,7 +147,7 @@ impl ChangeLines {
             writers: Writers::new(writer),
             in_force: None,
             pieces: Vec::new(),
-            place: from,
+            cursor: from,
             outcome: Outcome::default(),
         }
     }
@@ -170,7 +170,7 @@ impl ChangeLines {
                     let first = files.take(lines);
                     count -= lines;
                     self.files_left -= first.rows.len() as u64;
-                    self.place.skip += first.rows.len() as u64;
+                    self.cursor.skip += first.rows.len() as u64;
                     if !files.rows.is_empty() {
                         self.pieces.push(Piece::Files(files));
                         bytes = 0;
@@ -179,8 +179,8 @@ impl ChangeLines {
                 }
             }
         }
-        if self.files_left == 0 && self.outcome.next_place.is_none() && self.has_more()? {
-            self.outcome.next_place = Some(self.place.to_text());
+        if self.files_left == 0 && self.outcome.next_cursor.is_none() && self.has_more()? {
+            self.outcome.next_cursor = Some(self.cursor.to_text());
         }
         Ok(taken)
     }
@@ -198,8 +198,8 @@ impl ChangeLines {
     /// Lays out the pieces of the next version; false behind the last one.
     fn next_version(&mut self) -> Result<bool> {
         let Some(batch) = self.batches.next_version()? else { return Ok(false) };
-        let skip = if batch.version == self.place.version { self.place.skip } else { 0 };
-        self.place = ChangePlace { version: batch.version, skip };
+        let skip = if batch.version == self.cursor.version { self.cursor.skip } else { 0 };
+        self.cursor = ChangeCursor { version: batch.version, skip };
         let mut pieces = Vec::new();
         if skip == 0 {
             let header = self.inline_header(&batch)?;
@@ -245,7 +245,7 @@ impl ChangeLines {
     }
 
     /// The files that the predicates on partition columns keep.
-    fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> Rows {
+    fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> RowIndices {
         self.outcome.considered += files.rows.len() as u64;
         let predicate = &self.in_force(metadata).predicate;
         if !predicate.asks_partitions() {
@@ -261,7 +261,7 @@ impl ChangeLines {
             files.without_partition_values.binary_search(row).is_ok()
                 || keeps[partitions.keys[*row as usize] as usize]
         };
-        let kept: Rows = files.rows.iter().copied().filter(is_kept).collect();
+        let kept: RowIndices = files.rows.iter().copied().filter(is_kept).collect();
         self.outcome.pruned_by_partition += (files.rows.len() - kept.len()) as u64;
         kept
     }

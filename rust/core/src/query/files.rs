@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::actions::Rows;
-use crate::column_cache::HotBatch;
+use crate::actions::RowIndices;
+use crate::column_cache::CachedBatch;
 use crate::ndjson::{LineCounts, LineWriter};
-use crate::scan::{Foreseen, Look, Outcome, Scan, Selected};
+use crate::scan::{Outcome, Precount, Scan, ScanStep, Selected};
 use crate::stream::{LineSource, Turn};
 
 /// Files of the first chunk: the first byte should not wait for the work of a whole one.
@@ -21,16 +21,16 @@ pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const BATCHES_A_TURN: usize = 4;
 /// How long the first byte may wait for the counts that the answer's header tells. A predicate over the hot
 /// columns of a million files is done by then.
-const FORESIGHT: Duration = Duration::from_millis(50);
+const PRECOUNT_TIME: Duration = Duration::from_millis(50);
 
 /// Cuts a scan into chunks.
 #[derive(Debug)]
 pub struct FileLines {
     head: Option<Vec<u8>>,
     scan: Scan,
-    foreseen: Option<Foreseen>,
+    precount: Option<Precount>,
     /// The scan has looked ahead, as it does once.
-    foresaw: bool,
+    has_precounted: bool,
     /// Files for the next chunk, and how many it still wants.
     gathered: Vec<Piece>,
     wanted: usize,
@@ -48,8 +48,8 @@ impl FileLines {
         Self {
             head: Some(head),
             scan,
-            foreseen: None,
-            foresaw: false,
+            precount: None,
+            has_precounted: false,
             gathered: Vec::new(),
             wanted: FIRST_CHUNK_FILES,
             wanted_bytes: CHUNK_BYTES,
@@ -64,10 +64,10 @@ impl FileLines {
         while self.wanted > 0 && self.wanted_bytes > 0 {
             let (selected, begin) = match self.rest.take() {
                 Some(rest) => rest,
-                None => match self.scan.look(&mut batches)? {
-                    Look::Files(selected) => (selected, 0),
-                    Look::Later => return Ok(false),
-                    Look::End => break,
+                None => match self.scan.step(&mut batches)? {
+                    ScanStep::Files(selected) => (selected, 0),
+                    ScanStep::Pending => return Ok(false),
+                    ScanStep::End => break,
                 },
             };
             let files = &selected.batch.files;
@@ -87,8 +87,8 @@ impl FileLines {
 /// Files of one batch, part of those that a scan has selected.
 #[derive(Debug)]
 struct Piece {
-    batch: Arc<HotBatch>,
-    rows: Rows,
+    batch: Arc<CachedBatch>,
+    rows: RowIndices,
     /// So many were selected.
     of_files: usize,
 }
@@ -102,11 +102,11 @@ impl Piece {
 
 impl LineSource for FileLines {
     fn next_turn(&mut self) -> Result<Turn> {
-        if !std::mem::replace(&mut self.foresaw, true) {
-            self.foreseen = self.scan.foresee(Instant::now() + FORESIGHT)?;
+        if !std::mem::replace(&mut self.has_precounted, true) {
+            self.precount = self.scan.precount(Instant::now() + PRECOUNT_TIME)?;
         }
         if !self.gather()? {
-            return Ok(Turn::Later);
+            return Ok(Turn::Pending);
         }
         (self.wanted, self.wanted_bytes) = (CHUNK_FILES, CHUNK_BYTES);
         let (head, files) = (self.head.take(), std::mem::take(&mut self.gathered));
@@ -124,8 +124,8 @@ impl LineSource for FileLines {
         })))
     }
 
-    fn foreseen(&mut self) -> Option<Foreseen> {
-        self.foreseen.take()
+    fn precount(&mut self) -> Option<Precount> {
+        self.precount.take()
     }
 
     fn outcome(&self) -> Outcome {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
-use crate::column_cache::HotCache;
+use crate::column_cache::ColumnCache;
 use crate::log_path::commit_name;
 use crate::sign::{S3Options, Signer, SigningRoot};
 use crate::storage::Storage;
@@ -100,7 +100,7 @@ fn status_bytes(field: &str) -> usize {
 fn in_a_process_of_its_own() {
     let Ok(root) = std::env::var(ROOT_VARIABLE) else { return };
     let (pool, buffers) = (Pool::new(4).unwrap(), Arc::new(Buffers::default()));
-    let table = Arc::new(Table::new(Storage::local(), root, Arc::new(HotCache::new(0))));
+    let table = Arc::new(Table::new(Storage::local(), root, Arc::new(ColumnCache::new(0))));
     let snapshot = table.latest(Duration::ZERO, &pool).unwrap();
     let options = S3Options::new("b", "us-east-1", "AKIAIOSFODNN7EXAMPLE", "hush");
     let signer = SigningRoot::new("s3://b/t", Signer::s3(options).unwrap()).unwrap();
@@ -140,7 +140,7 @@ fn take(stream: &mut NdjsonStream) -> Option<usize> {
     loop {
         match stream.take().unwrap() {
             Next::Chunk(chunk) => return Some(chunk.bytes().len()),
-            Next::NotYet => std::thread::sleep(Duration::from_millis(1)),
+            Next::Pending => std::thread::sleep(Duration::from_millis(1)),
             Next::Done => return None,
         }
     }

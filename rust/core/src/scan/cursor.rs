@@ -7,14 +7,14 @@ use crate::{Error, Result};
 
 /// A file of a snapshot, by its place in the fixed order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Cursor {
     pub(super) source: SourceId,
     pub(super) row: u32,
     /// Rows that `limit_hint` still asks for behind this file.
     pub(super) limit_left: Option<u64>,
 }
 
-impl Place {
+impl Cursor {
     /// The form that travels in a page token.
     #[must_use]
     pub fn to_text(self) -> String {
@@ -27,13 +27,13 @@ impl Place {
     /// Reads what [`Self::to_text`] wrote.
     pub fn parse(text: &str) -> Result<Self> {
         let mut numbers = text.split('.');
-        let place = (|| {
+        let cursor = (|| {
             let source = SourceId(numbers.next()?.parse().ok()?);
             let row = numbers.next()?.parse().ok()?;
             let limit_left = numbers.next().map(str::parse).transpose().ok()?;
             numbers.next().is_none().then_some(Self { source, row, limit_left })
         })();
-        place.ok_or(Error::InvalidCursor)
+        cursor.ok_or(Error::InvalidCursor)
     }
 
     pub(super) fn is_before(self, source: SourceId, row: u32) -> bool {
@@ -41,10 +41,10 @@ impl Place {
     }
 }
 
-pub(super) fn start_in(place: Place) -> checkpoint::Place {
-    match place.source.0.checked_sub(CHECKPOINT_SOURCE.0) {
-        Some(part) => checkpoint::Place { part, row: place.row.saturating_add(1) },
+pub(super) fn start_in(cursor: Cursor) -> checkpoint::Position {
+    match cursor.source.0.checked_sub(CHECKPOINT_SOURCE.0) {
+        Some(part) => checkpoint::Position { part, row: cursor.row.saturating_add(1) },
         // The page before has ended among the commits.
-        None => checkpoint::Place::default(),
+        None => checkpoint::Position::default(),
     }
 }

@@ -241,7 +241,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Who decodes may wait for storage, and its place is another's meanwhile; so is that of who waits for it.
             Err(TryLockError::WouldBlock) => {
-                pool::waiting(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner))
+                pool::block_in_place(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner))
             }
         }
     }

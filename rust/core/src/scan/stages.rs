@@ -6,35 +6,37 @@ use super::Scan;
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
 use crate::Result;
-use crate::actions::{FileBatch, Rows};
+use crate::actions::{FileBatch, RowIndices};
 use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span};
-use crate::column_cache::{HotBatch, HotBuilder, HotColumns};
+use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder};
 use crate::snapshot::CHECKPOINT_SOURCE;
 
 #[derive(Debug)]
 pub(super) enum Stage {
     Commits { next: usize },
-    Hot { columns: Arc<HotColumns>, next: usize },
-    Log { batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>, builder: Option<HotBuilder> },
+    Cached { columns: Arc<CachedColumns>, next: usize },
+    Log { batches: Box<ReadAhead<PartReaders, PartReader, FileBatch>>, builder: Option<ColumnsBuilder> },
     End,
 }
 
 impl Scan {
     /// The next batch and which of its files are live and behind the place where the page before has ended.
-    pub(super) fn next_live(&mut self) -> Result<Option<(Arc<HotBatch>, Rows)>> {
+    pub(super) fn next_live(&mut self) -> Result<Option<(Arc<CachedBatch>, RowIndices)>> {
         loop {
             let found = match &mut self.stage {
                 Stage::End => return Ok(None),
                 Stage::Commits { next } => {
                     let found = self.snapshot.commit_batches().get(*next);
                     *next += 1;
-                    found.map(|(files, live)| (Arc::new(HotBatch::passing(Arc::clone(files))), live.clone()))
+                    found.map(|(files, live)| {
+                        (Arc::new(CachedBatch::transient(Arc::clone(files))), live.clone())
+                    })
                 }
-                Stage::Hot { columns, next } => {
+                Stage::Cached { columns, next } => {
                     let found = columns.batches.get(*next).map(Arc::clone);
                     *next += 1;
                     found.map(|batch| {
-                        let live = batch.live_rows(self.snapshot.decided());
+                        let live = batch.live_rows(self.snapshot.seen());
                         (batch, live)
                     })
                 }
@@ -46,8 +48,8 @@ impl Scan {
                         let live = self.snapshot.live_rows(&files);
                         let files = Arc::new(files);
                         let batch = match builder {
-                            Some(_) => HotBatch::kept(files),
-                            None => HotBatch::passing(files),
+                            Some(_) => CachedBatch::cached(files),
+                            None => CachedBatch::transient(files),
                         };
                         let batch = Arc::new(batch);
                         if builder.as_mut().is_some_and(|builder| !builder.push(&batch)) {
@@ -70,7 +72,7 @@ impl Scan {
         }
     }
 
-    fn behind_start(&self, files: &FileBatch, mut live: Rows) -> Rows {
+    fn behind_start(&self, files: &FileBatch, mut live: RowIndices) -> RowIndices {
         if let Some(start) = self.options.after
             && files.row.first().is_some_and(|row| !start.is_before(files.source, *row))
         {
@@ -87,9 +89,9 @@ impl Scan {
             Stage::Log { builder: None, .. } if !self.options.predicate.is_trivial() => {
                 self.count_unseen();
             }
-            Stage::Hot { .. } => {
-                if let Some((cache, key)) = &self.hot {
-                    cache.recount(key);
+            Stage::Cached { .. } => {
+                if let Some((cache, key)) = &self.cache {
+                    cache.update_size(key);
                 }
             }
             Stage::Log { builder: None, .. } | Stage::End => {}
@@ -99,17 +101,17 @@ impl Scan {
 
     fn checkpoint_stage(&self) -> Result<Stage> {
         let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
-        if let Some((cache, key)) = &self.hot
+        if let Some((cache, key)) = &self.cache
             && let Some(columns) = cache.get(key)
         {
-            let next = self.first_hot_batch(&columns);
-            return Ok(Stage::Hot { columns, next });
+            let next = self.first_cached_batch(&columns);
+            return Ok(Stage::Cached { columns, next });
         }
         // Only a scan that reads everything can leave whole columns behind.
         let reads_all = self.options.reads_all();
-        let builder = self.hot.as_ref().filter(|_| reads_all).and_then(|(cache, key)| {
+        let builder = self.cache.as_ref().filter(|_| reads_all).and_then(|(cache, key)| {
             let files = self.snapshot.known_totals().map(|totals| totals.files);
-            cache.build(key, files)
+            cache.claim_build(key, files)
         });
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
         let predicate = Arc::clone(&self.options.predicate);
@@ -123,7 +125,7 @@ impl Scan {
         let options = ReadOptions {
             needs,
             first_source: CHECKPOINT_SOURCE,
-            span: self.options.after.map(|place| Span { start: start_in(place), end: None }),
+            span: self.options.after.map(|cursor| Span { start: start_in(cursor), end: None }),
             keep_tuple,
             may_match,
         };
@@ -141,7 +143,7 @@ impl Scan {
         Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
     }
 
-    fn first_hot_batch(&self, columns: &HotColumns) -> usize {
+    fn first_cached_batch(&self, columns: &CachedColumns) -> usize {
         let Some(start) = self.options.after else { return 0 };
         columns.batches.partition_point(|batch| {
             batch.files.row.last().is_none_or(|row| !start.is_before(batch.files.source, *row))

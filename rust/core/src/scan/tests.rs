@@ -13,7 +13,7 @@ use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
 use crate::segment::log_file_path;
-use crate::snapshot::{At, CHECKPOINT_SOURCE};
+use crate::snapshot::{CHECKPOINT_SOURCE, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use crate::table::{ChangesRequest, Heading, Table};
@@ -53,7 +53,7 @@ fn table(log: &Log, cache_bytes: usize) -> Arc<Table> {
     commit(log, 8, &[add_row(100), add_row(101), removal(4), removal(7)]);
     commit(log, 9, &[removal(59), add_row(102)]);
     commit(log, 10, &[add_row(103), removal(101)]);
-    Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(cache_bytes))))
+    Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(cache_bytes))))
 }
 
 fn snapshot(table: &Arc<Table>) -> Arc<Snapshot> {
@@ -66,7 +66,7 @@ fn everything() -> ScanOptions {
 
 fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
     let snapshot = snapshot(table);
-    let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options).unwrap();
+    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
     let mut paths = Vec::new();
     while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
         assert!(!rows.is_empty());
@@ -79,16 +79,16 @@ fn run(table: &Arc<Table>, options: ScanOptions) -> (Vec<String>, Outcome) {
 fn run_foreseen(
     table: &Arc<Table>,
     options: ScanOptions,
-    foresee: impl Fn(&mut Scan) -> Result<Option<Foreseen>>,
-) -> (Vec<String>, Option<Foreseen>) {
+    precount: impl Fn(&mut Scan) -> Result<Option<Precount>>,
+) -> (Vec<String>, Option<Precount>) {
     let snapshot = snapshot(table);
-    let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options).unwrap();
-    let foreseen = foresee(&mut scan).unwrap();
+    let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+    let precount = precount(&mut scan).unwrap();
     let mut paths = Vec::new();
     while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
         paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
     }
-    (paths, foreseen)
+    (paths, precount)
 }
 
 fn by_sql(table: &Arc<Table>, sql: &str) -> Arc<Predicate> {
@@ -118,7 +118,7 @@ fn pages_of_any_size_concatenate_to_the_whole_from_the_log_and_from_hot_columns(
         let log = Log::new();
         let table = table(&log, cache_bytes);
         let (whole, _) = run(&table, everything());
-        let key = table.hot(&snapshot(&table)).unwrap();
+        let key = table.column_cache(&snapshot(&table)).unwrap();
         assert_eq!(key.0.get(&key.1).is_some(), cache_bytes > 0);
         for size in [1, 2, 3, 7, 16, 59, 60, 61] {
             let (mut pages, mut after) = (Vec::new(), None);
@@ -127,8 +127,8 @@ fn pages_of_any_size_concatenate_to_the_whole_from_the_log_and_from_hot_columns(
                     run(&table, ScanOptions { max_files: Some(size), after, ..everything() });
                 assert!(page.len() as u64 <= size && !page.is_empty());
                 pages.extend(page);
-                match outcome.next_place {
-                    Some(place) => after = Some(Place::parse(&place).unwrap()),
+                match outcome.next_cursor {
+                    Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
                     None => break,
                 }
             }
@@ -162,7 +162,7 @@ fn few_files_of_a_batch_keep_nothing_of_the_others_in_memory() {
     for sql in ["day = DATE '2024-01-01'", "id = 30"] {
         let [from_log, from_columns] = [&cold, &warm].map(|table| {
             let options = ScanOptions { predicate: by_sql(table, sql), ..everything() };
-            let mut scan = Scan::new(snapshot(table), table.hot(&snapshot(table)), options).unwrap();
+            let mut scan = Scan::new(snapshot(table), table.column_cache(&snapshot(table)), options).unwrap();
             std::iter::from_fn(|| scan.next_files().unwrap()).collect::<Vec<_>>()
         });
         let files = |selected: &[Selected]| -> Vec<_> {
@@ -190,16 +190,17 @@ fn a_look_at_one_batch_finds_the_files_of_that_batch_or_says_that_there_may_be_m
     run(&table, everything());
     for (sql, most) in [("city IS NULL AND city IS NOT NULL", 0), ("day = DATE '2024-01-01'", 60)] {
         let options = ScanOptions { predicate: by_sql(&table, sql), ..everything() };
-        let mut scan = Scan::new(snapshot(&table), table.hot(&snapshot(&table)), options.clone()).unwrap();
+        let mut scan =
+            Scan::new(snapshot(&table), table.column_cache(&snapshot(&table)), options.clone()).unwrap();
         let (mut paths, mut looks) = (Vec::new(), 0);
         loop {
             looks += 1;
-            match scan.look(&mut 1).unwrap() {
-                Look::Files(Selected { batch, rows }) => {
+            match scan.step(&mut 1).unwrap() {
+                ScanStep::Files(Selected { batch, rows }) => {
                     paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
                 }
-                Look::Later => {}
-                Look::End => break,
+                ScanStep::Pending => {}
+                ScanStep::End => break,
             }
         }
         assert!(paths.len() <= most && looks > CHECKPOINT_FILES / 16, "{sql}: {looks}");
@@ -214,7 +215,7 @@ fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
     run(&table, everything());
     let day = || ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
     let page = ScanOptions { max_files: Some(2), ..day() };
-    let second = Place::parse(&run(&table, page.clone()).1.next_place.unwrap()).unwrap();
+    let second = Cursor::parse(&run(&table, page.clone()).1.next_cursor.unwrap()).unwrap();
     let later = Instant::now() + Duration::from_secs(60);
     for options in [
         day(),
@@ -226,13 +227,13 @@ fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
         ScanOptions { max_files: Some(1000), ..everything() },
     ] {
         let (files, outcome) = run(&table, options.clone());
-        let expected = Foreseen { files: files.len() as u64, outcome };
+        let expected = Precount { files: files.len() as u64, outcome };
         for most_kept in [0, 1, 1000] {
             let ahead = |scan: &mut Scan| scan.look_ahead(later, most_kept);
             assert_eq!(run_foreseen(&table, options.clone(), ahead), (files.clone(), Some(expected.clone())));
         }
         let begun = Instant::now();
-        let too_late = |scan: &mut Scan| scan.foresee(begun);
+        let too_late = |scan: &mut Scan| scan.precount(begun);
         assert_eq!(run_foreseen(&table, options, too_late), (files, None));
     }
 }
@@ -243,12 +244,12 @@ fn of_files_in_the_log_it_is_told_before_only_when_all_are_wanted() {
     let table = table(&log, 0);
     table.totals(&snapshot(&table), &Stop::default()).unwrap();
     let later = Instant::now() + Duration::from_secs(60);
-    let foresee = |scan: &mut Scan| scan.foresee(later);
+    let precount = |scan: &mut Scan| scan.precount(later);
     let day = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
     let files = run(&table, day.clone()).0;
-    assert_eq!(run_foreseen(&table, day, foresee), (files, None));
+    assert_eq!(run_foreseen(&table, day, precount), (files, None));
     let outcome = Outcome { considered: 60, ..Outcome::default() };
-    assert_eq!(run_foreseen(&table, everything(), foresee).1, Some(Foreseen { files: 60, outcome }));
+    assert_eq!(run_foreseen(&table, everything(), precount).1, Some(Precount { files: 60, outcome }));
 }
 
 #[test]
@@ -258,13 +259,13 @@ fn a_limit_goes_on_through_pages_where_it_was() {
     let options = || ScanOptions { limit_hint: Some(300), ..everything() };
     let (whole, outcome) = run(&table, options());
     assert_eq!(whole.len() as u64 + outcome.pruned_by_limit, 60);
-    assert_eq!(outcome.next_place, None);
+    assert_eq!(outcome.next_cursor, None);
     let (mut pages, mut after) = (Vec::new(), None);
     loop {
         let (page, outcome) = run(&table, ScanOptions { max_files: Some(1), after, ..options() });
         pages.extend(page);
-        match outcome.next_place {
-            Some(place) => after = Some(Place::parse(&place).unwrap()),
+        match outcome.next_cursor {
+            Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
             None => break,
         }
     }
@@ -277,10 +278,10 @@ fn a_place_of_nowhere_is_an_invalid_cursor() {
     let log = Log::new();
     let table = table(&log, 0);
     for text in ["", "1", "a.b", "1.2.3.4", "-1.0", "1.99999999999"] {
-        assert!(matches!(Place::parse(text), Err(Error::InvalidCursor)), "{text}");
+        assert!(matches!(Cursor::parse(text), Err(Error::InvalidCursor)), "{text}");
     }
     let snapshot = snapshot(&table);
-    let options = ScanOptions { after: Some(Place::parse("7.0").unwrap()), ..everything() };
+    let options = ScanOptions { after: Some(Cursor::parse("7.0").unwrap()), ..everything() };
     assert!(matches!(Scan::new(snapshot, None, options), Err(Error::InvalidCursor)));
 }
 
@@ -348,9 +349,9 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
     log.classic(&parquet(&schema(), &rows, small_groups));
     commit(&log, 7, &[protocol_row(), metadata_row()]);
     let table =
-        Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(1 << 30))));
+        Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30))));
     let snapshot = snapshot(&table);
-    let (cache, key) = table.hot(&snapshot).unwrap();
+    let (cache, key) = table.column_cache(&snapshot).unwrap();
     let mut scan = Scan::new(snapshot, Some((Arc::clone(&cache), key.clone())), everything()).unwrap();
     assert!(scan.next_files().unwrap().is_some());
     while scan.next_files().is_ok_and(|found| found.is_some()) {}
@@ -362,17 +363,18 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
 
 /// The partition values of a version's files, from page after page.
 fn partition_values(table: &Arc<Table>, version: i64, page_files: u64) -> Vec<Value> {
-    let snapshot = table.snapshot_at(At::Version(version)).unwrap();
+    let snapshot = table.snapshot_at(TimeTravel::Version(version)).unwrap();
     let mut options = ScanOptions { max_files: Some(page_files), ..everything() };
     let mut values = Vec::new();
     loop {
-        let mut scan = Scan::new(Arc::clone(&snapshot), table.hot(&snapshot), options.clone()).unwrap();
+        let mut scan =
+            Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options.clone()).unwrap();
         while let Some(Selected { batch, rows }) = scan.next_files().unwrap() {
             values
                 .extend(rows.iter().map(|row| add(&batch.files, *row as usize).2["partitionValues"].clone()));
         }
-        match scan.outcome().next_place {
-            Some(place) => options.after = Some(Place::parse(&place).unwrap()),
+        match scan.outcome().next_cursor {
+            Some(cursor) => options.after = Some(Cursor::parse(&cursor).unwrap()),
             None => return values,
         }
     }
@@ -388,12 +390,12 @@ fn versions_with_other_partition_columns_share_no_columns_of_one_checkpoint() {
     let expected = partition_values(&table, 10, u64::MAX);
     assert_eq!(expected.len(), 60);
     assert!(expected.iter().all(|values| values["day"].is_string() && values.get("id").is_none()));
-    let older = table.snapshot_at(At::Version(10)).unwrap();
+    let older = table.snapshot_at(TimeTravel::Version(10)).unwrap();
     let hints = Hints { sql: vec!["day = DATE '2024-01-01'".to_owned()], json: None };
     let predicate = Arc::new(Predicate::of_table(older.metadata(), &hints).0);
     let kept_of_older = || {
         let options = ScanOptions { predicate: Arc::clone(&predicate), ..everything() };
-        let mut scan = Scan::new(Arc::clone(&older), table.hot(&older), options).unwrap();
+        let mut scan = Scan::new(Arc::clone(&older), table.column_cache(&older), options).unwrap();
         std::iter::from_fn(|| scan.next_files().unwrap()).map(|found| found.rows.len()).sum::<usize>()
     };
     let kept = kept_of_older();
@@ -429,12 +431,15 @@ fn a_table_created_again_in_its_place_is_never_served_from_the_old_ones_columns(
     for second_id in ["id-2", "id-1"] {
         let log = Log::new();
         small_table(&log, "id-1", "a.parquet", 1_700_000_000_000_000_000);
-        let table =
-            Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(HotCache::new(64 << 20))));
+        let table = Arc::new(Table::new(
+            Storage::local(),
+            log.root().to_owned(),
+            Arc::new(ColumnCache::new(64 << 20)),
+        ));
         let first = snapshot(&table);
         let old_checkpoint = first.segment().checkpoint.clone().unwrap();
         assert_eq!(run(&table, everything()).0, ["a.parquet"]);
-        let (cache, key) = table.hot(&first).unwrap();
+        let (cache, key) = table.column_cache(&first).unwrap();
         assert!(cache.get(&key).is_some());
         small_table(&log, second_id, "b.parquet", 1_700_000_000_000_000_001);
         let second = snapshot(&table);
@@ -456,10 +461,10 @@ fn columns_are_built_behind_scans_that_never_read_everything() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
     let (pool, snapshot) = (Pool::new(1).unwrap(), snapshot(&table));
-    let (cache, key) = table.hot(&snapshot).unwrap();
-    table.fill_if_missed(&snapshot, &pool).unwrap();
+    let (cache, key) = table.column_cache(&snapshot).unwrap();
+    table.build_columns_if_missed(&snapshot, &pool).unwrap();
     assert!(cache.get(&key).is_none());
-    table.fill_if_missed(&snapshot, &pool).unwrap();
+    table.build_columns_if_missed(&snapshot, &pool).unwrap();
     while cache.get(&key).is_none() {
         std::thread::yield_now();
     }
@@ -488,21 +493,21 @@ fn an_older_checkpoint_is_kept_for_its_hot_columns_only() {
 }
 
 /// The first page of two files, and the place behind it.
-fn first_page(table: &Arc<Table>) -> (Arc<Snapshot>, Vec<String>, Place) {
+fn first_page(table: &Arc<Table>) -> (Arc<Snapshot>, Vec<String>, Cursor) {
     let (paths, outcome) = run(table, ScanOptions { max_files: Some(10), ..everything() });
     let snapshot = snapshot(table);
     table.remember(&snapshot);
-    (snapshot, paths, Place::parse(&outcome.next_place.unwrap()).unwrap())
+    (snapshot, paths, Cursor::parse(&outcome.next_cursor.unwrap()).unwrap())
 }
 
 fn continued(
     table: &Arc<Table>,
     snapshot: &Arc<Snapshot>,
-    page: (Vec<String>, Place),
+    page: (Vec<String>, Cursor),
 ) -> Result<Vec<String>> {
     let (mut paths, after) = page;
     let options = ScanOptions { after: Some(after), ..everything() };
-    let mut scan = Scan::new(Arc::clone(snapshot), table.hot(snapshot), options)?;
+    let mut scan = Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options)?;
     while let Some(Selected { batch, rows }) = scan.next_files()? {
         paths.extend(rows.iter().map(|row| batch.files.path.value(*row as usize).to_owned()));
     }
@@ -526,24 +531,24 @@ fn pages_go_on_in_memory_where_the_log_was_cleaned_up() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
     let (whole, _) = run(&table, everything());
-    let (first, paths, place) = first_page(&table);
+    let (first, paths, cursor) = first_page(&table);
     clean_up(&log);
     assert_eq!(snapshot(&table).version(), 11);
     let again = table.snapshot_with_identity(&first.identity().to_string()).unwrap();
     assert!(Arc::ptr_eq(&first, &again));
-    assert_eq!(continued(&table, &again, (paths, place)).unwrap(), whole);
+    assert_eq!(continued(&table, &again, (paths, cursor)).unwrap(), whole);
 }
 
 #[test]
 fn a_page_of_a_version_that_was_cleaned_up_is_told_which_versions_there_are() {
     let log = Log::new();
     let table = table(&log, 0);
-    let (first, paths, place) = first_page(&table);
+    let (first, paths, cursor) = first_page(&table);
     clean_up(&log);
     let is_told = |error| matches!(error, Error::VersionNotFound { requested: 10, earliest: 11, latest: 11 });
     let again = table.snapshot_with_identity(&first.identity().to_string()).unwrap();
-    assert!(is_told(continued(&table, &again, (paths, place)).unwrap_err()));
+    assert!(is_told(continued(&table, &again, (paths, cursor)).unwrap_err()));
     assert!(is_told(table.snapshot_with_identity(&first.identity().to_string()).unwrap_err()), "it is lost");
-    assert!(is_told(table.snapshot_at(At::Version(10)).unwrap_err()), "nor found by its number");
+    assert!(is_told(table.snapshot_at(TimeTravel::Version(10)).unwrap_err()), "nor found by its number");
     assert_eq!(snapshot(&table).version(), 11);
 }

@@ -5,7 +5,7 @@
 //! comes. Nothing is allocated per URL once the buffers have grown to the longest path.
 
 use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
-use crate::hash::{Block, Ending, GROUP, hex, outer_block};
+use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
 
 /// So many lengths of paths have a place of their own; a table with more has few files of each.
 const LENGTHS: usize = 8;
@@ -25,7 +25,7 @@ struct Waiting {
     /// The length of their paths, where it is one.
     path_bytes: Option<usize>,
     /// The texts' last blocks, made for the first full group.
-    ending: Option<Ending>,
+    suffix: Option<SharedSuffix>,
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Group {
             {
                 some.push(url, url.text.blocks());
             }
-            some.sign(template, &Ending::default(), &mut self.steps, out);
+            some.sign(template, &SharedSuffix::default(), &mut self.steps, out);
         }
         drop(left);
         for waiting in &mut self.of_one_length {
@@ -104,12 +104,13 @@ impl Waiting {
     /// Signs a full group.
     fn sign_all(&mut self, template: &UrlTemplate, steps: &mut Steps, out: &mut [u8]) {
         let own_blocks = self.path_bytes.map(|path_bytes| template.text.blocks_to_path_end(path_bytes));
-        let ending = self.ending.get_or_insert_with(|| Ending::of(self.urls[0].text.split_at(own_blocks).1));
+        let suffix =
+            self.suffix.get_or_insert_with(|| SharedSuffix::of(self.urls[0].text.split_at(own_blocks).1));
         let mut all = Unsigned::default();
         for url in &self.urls[..std::mem::take(&mut self.count)] {
             all.push(url, url.text.split_at(own_blocks).0);
         }
-        all.sign(template, ending, steps, out);
+        all.sign(template, suffix, steps, out);
     }
 }
 
@@ -128,8 +129,8 @@ impl<'url> Unsigned<'url> {
         self.count += 1;
     }
 
-    fn sign(&self, template: &UrlTemplate, ending: &Ending, steps: &mut Steps, out: &mut [u8]) {
-        let signatures = steps.signatures(template, &self.texts[..self.count], ending);
+    fn sign(&self, template: &UrlTemplate, suffix: &SharedSuffix, steps: &mut Steps, out: &mut [u8]) {
+        let signatures = steps.signatures(template, &self.texts[..self.count], suffix);
         for (at, signature) in self.signature_at.iter().zip(&signatures[..self.count]) {
             if let Some(text) = out.get_mut(*at..*at + SIGNATURE_BYTES) {
                 text.copy_from_slice(hex(signature).as_flattened());
@@ -150,12 +151,12 @@ impl Steps {
         &mut self,
         template: &UrlTemplate,
         texts: &[&[Block]],
-        ending: &Ending,
+        suffix: &SharedSuffix,
     ) -> [[u8; 32]; GROUP] {
         let count = texts.len();
         let engine = template.engine;
         let mut digests = [[0; 32]; GROUP];
-        engine.sha256_ending_alike(&template.text.state(), texts, ending, &mut digests);
+        engine.sha256_with_suffix(&template.text.state(), texts, suffix, &mut digests);
 
         if let Some(string_to_sign) = &template.string_to_sign {
             let strings = self.strings.get_or_insert_with(|| Box::new([string_to_sign.blocks; GROUP]));

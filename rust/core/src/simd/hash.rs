@@ -102,7 +102,7 @@ macro_rules! hash_functions {
         pub(super) fn sha256(
             initial: &Sha256State,
             messages: &[&[Block]],
-            ending: &[Schedule],
+            suffix: &[Schedule],
             digests: &mut [[u8; 32]],
         ) {
             for (messages, digests) in messages.chunks(LANES).zip(digests.chunks_mut(LANES)) {
@@ -113,14 +113,14 @@ macro_rules! hash_functions {
                 let lanes = lanes(messages);
                 for index in 0..longest(messages) {
                     sha256_block(&mut state, big_endian_words(rows(&lanes, index)));
-                    if ending.is_empty() && ends_after(messages, index) {
+                    if suffix.is_empty() && ends_after(messages, index) {
                         write_sha256(&state, ended_after(messages, digests, index));
                     }
                 }
-                for schedule in ending {
+                for schedule in suffix {
                     sha256_known_block(&mut state, schedule);
                 }
-                if !ending.is_empty() {
+                if !suffix.is_empty() {
                     write_sha256(&state, digests.iter_mut().enumerate());
                 }
             }

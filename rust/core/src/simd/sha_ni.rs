@@ -16,7 +16,7 @@ type State = [__m128i; 2];
 pub(super) fn sha256(
     initial: &Sha256State,
     messages: &[&[Block]],
-    ending: &[Schedule],
+    suffix: &[Schedule],
     digests: &mut [[u8; 32]],
 ) {
     let initial = packed(initial);
@@ -32,7 +32,7 @@ pub(super) fn sha256(
         } else if let [message] = *messages {
             finish(&mut states[0], message);
         }
-        for schedule in ending {
+        for schedule in suffix {
             compress_known(&mut states, schedule);
         }
         for (digest, state) in digests.iter_mut().zip(states) {

@@ -100,14 +100,14 @@ pub(super) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
         if backslashes << 1 & 0xffff & !quotes != 0 {
             break;
         }
-        let Some(place) = room.get_mut(length..length + BLOCK_BYTES) else { break };
+        let Some(position) = room.get_mut(length..length + BLOCK_BYTES) else { break };
         let mut end = 0;
         for (half, left_out) in
             [(bytes, backslashes & 0xff), (_mm_unpackhi_epi64(bytes, bytes), backslashes >> 8)]
         {
             let order: __m128i = bytemuck::cast(KEPT[left_out as usize]);
             let [kept, _]: [[u8; 8]; 2] = bytemuck::cast(_mm_shuffle_epi8(half, order));
-            place[end..end + 8].copy_from_slice(&kept);
+            position[end..end + 8].copy_from_slice(&kept);
             end += 8 - left_out.count_ones() as usize;
         }
         length += end;

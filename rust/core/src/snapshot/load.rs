@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use super::{At, Base, Snapshot, live_totals, source_of};
-use crate::actions::{FileBatch, Metadata, Protocol, Rows};
+use super::{Base, Snapshot, TimeTravel, live_totals, source_of};
+use crate::actions::{FileBatch, Metadata, Protocol, RowIndices};
 use crate::checkpoint::Checkpoint;
 use crate::column_cache::Decoding;
 use crate::commit::CommitFile;
@@ -30,28 +30,32 @@ const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
 
 /// Where a table is read from.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct LoadRequest<'a> {
     pub(super) storage: &'a Storage,
     pub(super) root: &'a str,
     /// Other snapshots of the table.
-    pub(super) kin: &'a [Arc<Snapshot>],
+    pub(super) known: &'a [Arc<Snapshot>],
 }
 
-pub(super) fn load(place: Place<'_>, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
-    match try_load(place, at, base) {
+pub(super) fn load(
+    request: LoadRequest<'_>,
+    at: TimeTravel,
+    base: Option<Base<'_>>,
+) -> Result<Arc<Snapshot>> {
+    match try_load(request, at, base) {
         // Cleanup may take a file between its listing and its read.
-        Err(Error::FileNotFound { .. }) => try_load(place, at, None),
+        Err(Error::FileNotFound { .. }) => try_load(request, at, None),
         loaded => loaded,
     }
 }
 
-fn try_load(place: Place<'_>, at: At, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
-    let Place { storage, root, .. } = place;
+fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) -> Result<Arc<Snapshot>> {
+    let LoadRequest { storage, root, .. } = request;
     let version = match at {
-        At::Latest => None,
-        At::Version(version) => Some(version),
-        At::Timestamp(timestamp_ms) => {
-            let latest = load(place, At::Latest, base)?;
+        TimeTravel::Latest => None,
+        TimeTravel::Version(version) => Some(version),
+        TimeTravel::Timestamp(timestamp_ms) => {
+            let latest = load(request, TimeTravel::Latest, base)?;
             let history = History::read(storage, root, &latest.protocol, &latest.metadata)?;
             let version = history.version_as_of(timestamp_ms)?;
             if version == latest.version() {
@@ -61,46 +65,46 @@ fn try_load(place: Place<'_>, at: At, base: Option<Base<'_>>) -> Result<Arc<Snap
         }
     };
     let segment = LogSegment::find(storage, root, version, base.map(|base| &base.snapshot.segment))?;
-    let Some(Base { snapshot: previous, is_hot }) =
+    let Some(Base { snapshot: previous, is_cached }) =
         base.filter(|base| continues(&segment, &base.snapshot.segment))
     else {
-        return from_start(place, segment);
+        return from_start(request, segment);
     };
     let is_outlived = segment.has_newer_checkpoint;
-    if previous.version() == segment.version && (is_hot || !is_outlived) {
+    if previous.version() == segment.version && (is_cached || !is_outlived) {
         return Ok(Arc::clone(previous));
     }
-    if is_outlived && (!is_hot || is_grown(previous) || is_aged(&segment)) {
-        return from_start(place, LogSegment::find(storage, root, version, None)?);
+    if is_outlived && (!is_cached || is_grown(previous) || is_aged(&segment)) {
+        return from_start(request, LogSegment::find(storage, root, version, None)?);
     }
-    let loader = Loader { storage, root, kin: place.kin, segment: segment.clone() };
+    let loader = Loader { storage, root, known: request.known, segment: segment.clone() };
     match loader.load(Some(previous))? {
         Some(advanced) => Ok(Arc::new(advanced)),
-        None => from_start(place, segment),
+        None => from_start(request, segment),
     }
 }
 
-pub(super) fn load_identity(place: Place<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
-    let Place { storage, root, .. } = place;
-    match from_start(place, LogSegment::find_identity(storage, root, identity)?) {
+pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
+    let LoadRequest { storage, root, .. } = request;
+    match from_start(request, LogSegment::find_identity(storage, root, identity)?) {
         // Cleanup may take a file between its listing and its read; the next listing tells what is left.
         Err(Error::FileNotFound { .. }) => {
-            from_start(place, LogSegment::find_identity(storage, root, identity)?)
+            from_start(request, LogSegment::find_identity(storage, root, identity)?)
         }
         loaded => loaded,
     }
 }
 
-fn from_start(place: Place<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
-    let Place { storage, root, kin } = place;
-    let loaded = Loader { storage, root, kin, segment }.load(None)?;
+fn from_start(request: LoadRequest<'_>, segment: LogSegment) -> Result<Arc<Snapshot>> {
+    let LoadRequest { storage, root, known } = request;
+    let loaded = Loader { storage, root, known, segment }.load(None)?;
     loaded
         .map(Arc::new)
         .ok_or_else(|| Error::Internal { detail: "a snapshot did not continue itself".into() })
 }
 
 fn is_grown(snapshot: &Snapshot) -> bool {
-    snapshot.segment.commits.len() >= MAX_CONTINUED_COMMITS || snapshot.decided.len() >= MAX_CONTINUED_KEYS
+    snapshot.segment.commits.len() >= MAX_CONTINUED_COMMITS || snapshot.seen.len() >= MAX_CONTINUED_KEYS
 }
 
 fn is_aged(segment: &LogSegment) -> bool {
@@ -124,7 +128,7 @@ type Commit<'a> = (&'a CommitEntry, CommitFile);
 struct Loader<'a> {
     storage: &'a Storage,
     root: &'a str,
-    kin: &'a [Arc<Snapshot>],
+    known: &'a [Arc<Snapshot>],
     segment: LogSegment,
 }
 
@@ -134,8 +138,8 @@ impl Loader<'_> {
     fn load(self, previous: Option<&Snapshot>) -> Result<Option<Snapshot>> {
         let known = previous.map_or(0, |previous| previous.segment.commits.len());
         let (commits, checksum) = self.read(self.segment.commits.len() - known)?;
-        let mut decided = ReplaySet::default();
-        let live: Vec<Rows> = commits.iter().map(|commit| take(&mut decided, commit)).collect();
+        let mut seen = ReplaySet::default();
+        let live: Vec<RowIndices> = commits.iter().map(|commit| take(&mut seen, commit)).collect();
 
         let checkpoint = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.checkpoint));
         let (protocol, metadata) = self.heads(&commits, previous, checksum.as_ref(), &checkpoint)?;
@@ -145,11 +149,11 @@ impl Loader<'_> {
             return Ok(None);
         }
         let mut commit_batches = self.batches(&commits, live, &partition_names)?;
-        let decided = match previous {
-            None => Arc::new(decided),
+        let seen = match previous {
+            None => Arc::new(seen),
             Some(previous) => {
-                commit_batches.extend(still_live(&previous.commit_batches, &decided));
-                previous.decided_with(&decided)
+                commit_batches.extend(still_live(&previous.commit_batches, &seen));
+                previous.seen_with(&seen)
             }
         };
         let metadata = self.shared_metadata(metadata);
@@ -172,7 +176,7 @@ impl Loader<'_> {
             decoding,
             partition_timestamps: OnceLock::new(),
             commit_batches,
-            decided,
+            seen,
             checkpoint,
             totals,
             is_lost: AtomicBool::new(false),
@@ -235,23 +239,23 @@ impl Loader<'_> {
     fn batches(
         &self,
         commits: &[Commit<'_>],
-        live: Vec<Rows>,
+        live: Vec<RowIndices>,
         partition_names: &[Box<str>],
-    ) -> Result<Vec<(Arc<FileBatch>, Rows)>> {
+    ) -> Result<Vec<(Arc<FileBatch>, RowIndices)>> {
         let base_version = self.segment.base_version();
         let mut interner = PartitionInterner::new(partition_names);
         // Batches of theirs are the same as ours would be.
-        let kin: Vec<_> = self
-            .kin
+        let known: Vec<_> = self
+            .known
             .iter()
-            .filter(|kin| {
-                kin.segment.base_version() == base_version && *kin.partition_names == *partition_names
+            .filter(|known| {
+                known.segment.base_version() == base_version && *known.partition_names == *partition_names
             })
             .collect();
         let with_files = commits.iter().zip(live).filter(|(_, rows)| !rows.is_empty());
         with_files
             .map(|((entry, commit), rows)| {
-                if let Some(known) = kin.iter().find_map(|kin| kin.batch_of(entry)) {
+                if let Some(known) = known.iter().find_map(|known| known.batch_of(entry)) {
                     return Ok((Arc::clone(known), rows));
                 }
                 let source = source_of(entry.end, base_version);
@@ -262,8 +266,8 @@ impl Loader<'_> {
 
     /// Versions mostly have the metadata of others.
     fn shared_metadata(&self, metadata: Arc<Metadata>) -> Arc<Metadata> {
-        let known = self.kin.iter().find(|kin| *kin.metadata == *metadata);
-        known.map_or(metadata, |kin| Arc::clone(&kin.metadata))
+        let known = self.known.iter().find(|known| *known.metadata == *metadata);
+        known.map_or(metadata, |known| Arc::clone(&known.metadata))
     }
 
     /// When the version was committed; not filled where its commit has to be read to know it.
@@ -302,18 +306,18 @@ impl Loader<'_> {
     }
 }
 
-fn take(decided: &mut ReplaySet, (entry, commit): &Commit<'_>) -> Rows {
+fn take(seen: &mut ReplaySet, (entry, commit): &Commit<'_>) -> RowIndices {
     let order = if entry.is_compaction() { Order::FirstCounts } else { Order::LastCounts };
-    decided.take_commit(&commit.adds, &commit.removes, order)
+    seen.take_commit(&commit.adds, &commit.removes, order)
 }
 
 impl Snapshot {
     /// What newer commits decide about beside what this version's have.
-    fn decided_with(&self, newer: &ReplaySet) -> Arc<ReplaySet> {
+    fn seen_with(&self, newer: &ReplaySet) -> Arc<ReplaySet> {
         if newer.is_empty() {
-            return Arc::clone(&self.decided);
+            return Arc::clone(&self.seen);
         }
-        let mut all = ReplaySet::clone(&self.decided);
+        let mut all = ReplaySet::clone(&self.seen);
         all.extend(newer);
         Arc::new(all)
     }
@@ -321,11 +325,11 @@ impl Snapshot {
 
 /// The files of older commits that newer ones say nothing of.
 fn still_live(
-    batches: &[(Arc<FileBatch>, Rows)],
-    decided: &ReplaySet,
-) -> impl Iterator<Item = (Arc<FileBatch>, Rows)> {
+    batches: &[(Arc<FileBatch>, RowIndices)],
+    seen: &ReplaySet,
+) -> impl Iterator<Item = (Arc<FileBatch>, RowIndices)> {
     batches.iter().filter_map(|(batch, rows)| {
-        let rows: Rows = rows.iter().copied().filter(|row| decided.is_live(batch, *row)).collect();
+        let rows: RowIndices = rows.iter().copied().filter(|row| seen.is_live(batch, *row)).collect();
         (!rows.is_empty()).then(|| (Arc::clone(batch), rows))
     })
 }

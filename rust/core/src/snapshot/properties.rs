@@ -127,7 +127,7 @@ proptest! {
         let storage = Storage::local();
         let mut previous: Option<Arc<Snapshot>> = None;
         for (version, state) in states.iter().enumerate() {
-            let at = At::Version(version as i64);
+            let at = TimeTravel::Version(version as i64);
             let fresh = Snapshot::load(&storage, table.root(), at, None).unwrap();
             let found = files(&fresh);
             prop_assert_eq!(names(&found), expected(state));
@@ -138,7 +138,7 @@ proptest! {
             let again = Snapshot::load_identity(&storage, table.root(), &fresh.identity(), &[]).unwrap();
             prop_assert_eq!(&files(&again), &found, "the identity fixes the order");
 
-            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_hot: version % 2 == 0 });
+            let base = previous.as_ref().map(|snapshot| Base { snapshot, is_cached: version % 2 == 0 });
             let advanced = Snapshot::load(&storage, table.root(), at, base).unwrap();
             prop_assert_eq!(names(&files(&advanced)), expected(state));
             let again = Snapshot::load_identity(&storage, table.root(), &advanced.identity(), &[]).unwrap();

@@ -41,16 +41,16 @@ impl Table {
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(modified_ms)).unwrap();
     }
 
-    fn load(&self, at: At) -> Result<Arc<Snapshot>> {
+    fn load(&self, at: TimeTravel) -> Result<Arc<Snapshot>> {
         Snapshot::load(&Storage::local(), self.root(), at, None)
     }
 
     fn advance(&self, previous: &Arc<Snapshot>) -> Arc<Snapshot> {
-        self.advance_from(Base { snapshot: previous, is_hot: true })
+        self.advance_from(Base { snapshot: previous, is_cached: true })
     }
 
     fn advance_from(&self, base: Base<'_>) -> Arc<Snapshot> {
-        Snapshot::load(&Storage::local(), self.root(), At::Latest, Some(base)).unwrap()
+        Snapshot::load(&Storage::local(), self.root(), TimeTravel::Latest, Some(base)).unwrap()
     }
 }
 
@@ -65,7 +65,7 @@ fn remove(path: &str) -> String {
 }
 
 fn live(snapshot: &Snapshot) -> Vec<String> {
-    let rows = |(batch, rows): &(Arc<FileBatch>, Rows)| {
+    let rows = |(batch, rows): &(Arc<FileBatch>, RowIndices)| {
         let paths = rows.iter().map(|row| batch.path.value(*row as usize).to_owned());
         paths.collect::<Vec<_>>()
     };
@@ -77,11 +77,11 @@ fn files_come_newest_commit_first_and_in_a_commits_own_order() {
     let table = Table::new(&[&add("a"), &add("b")]);
     table.commit(1, &[&add("c"), &remove("a"), &add("d")]);
     table.commit(2, &[&remove("c"), &add("a")]);
-    let snapshot = table.load(At::Latest).unwrap();
+    let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(live(&snapshot), ["a", "d", "b"]);
     assert_eq!(snapshot.totals().unwrap(), Totals { files: 3, size_bytes: 30 });
-    assert_eq!(live(&table.load(At::Version(1)).unwrap()), ["c", "d", "b"]);
-    assert_eq!(live(&table.load(At::Version(0)).unwrap()), ["a", "b"]);
+    assert_eq!(live(&table.load(TimeTravel::Version(1)).unwrap()), ["c", "d", "b"]);
+    assert_eq!(live(&table.load(TimeTravel::Version(0)).unwrap()), ["a", "b"]);
     let sources: Vec<_> = snapshot.commit_batches().iter().map(|(batch, _)| batch.source).collect();
     assert!(sources.is_sorted() && sources.iter().all(|source| snapshot.has_source(*source)));
     assert!(!snapshot.has_source(CHECKPOINT_SOURCE) && !snapshot.has_source(SourceId(0)));
@@ -90,14 +90,14 @@ fn files_come_newest_commit_first_and_in_a_commits_own_order() {
 #[test]
 fn an_advanced_snapshot_keeps_the_places_of_older_files() {
     let table = Table::new(&[&add("a"), &add("b")]);
-    let first = table.load(At::Latest).unwrap();
+    let first = table.load(TimeTravel::Latest).unwrap();
     assert!(Arc::ptr_eq(&first, &table.advance(&first)));
     table.commit(1, &[&remove("a"), &add("c")]);
     let second = table.advance(&first);
     assert_eq!(live(&second), ["c", "b"]);
     assert!(Arc::ptr_eq(&second.commit_batches()[1].0, &first.commit_batches()[0].0));
     assert_eq!(live(&first), ["a", "b"], "the older one still answers");
-    let fresh = table.load(At::Latest).unwrap();
+    let fresh = table.load(TimeTravel::Latest).unwrap();
     let places = |snapshot: &Snapshot| {
         snapshot.commit_batches().iter().map(|(batch, _)| batch.source).collect::<Vec<_>>()
     };
@@ -110,7 +110,7 @@ fn an_advanced_snapshot_keeps_the_places_of_older_files() {
 fn an_identity_gives_the_same_order_after_later_commits_and_compactions() {
     let table = Table::new(&[&add("a")]);
     table.commit(1, &[&add("b")]);
-    let before = table.load(At::Latest).unwrap();
+    let before = table.load(TimeTravel::Latest).unwrap();
     table.commit(2, &[&add("c"), &remove("a")]);
     table.write(
         "00000000000000000000.00000000000000000001.compacted.json",
@@ -118,7 +118,7 @@ fn an_identity_gives_the_same_order_after_later_commits_and_compactions() {
     );
     let again = Snapshot::load_identity(&Storage::local(), table.root(), &before.identity(), &[]).unwrap();
     assert_eq!(live(&again), live(&before));
-    assert_eq!(live(&table.load(At::Latest).unwrap()), ["c", "b"], "by way of the compaction");
+    assert_eq!(live(&table.load(TimeTravel::Latest).unwrap()), ["c", "b"], "by way of the compaction");
     let refused = |identity: &str| {
         Snapshot::load_identity(&Storage::local(), table.root(), &identity.parse().unwrap(), &[])
     };
@@ -129,7 +129,7 @@ fn an_identity_gives_the_same_order_after_later_commits_and_compactions() {
 #[test]
 fn new_partition_columns_start_from_nothing() {
     let table = Table::new(&[&add("a")]);
-    let first = table.load(At::Latest).unwrap();
+    let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&METADATA.replace(r#"["p"]"#, r#"["q"]"#), &remove("a"), &add("b")]);
     let second = table.advance(&first);
     assert_eq!(live(&second), ["b"]);
@@ -148,27 +148,27 @@ fn a_checksum_is_believed_only_where_it_agrees() {
     table.write("00000000000000000000.checkpoint.parquet", "no parquet at all");
     // It saves opening the checkpoint.
     table.write("00000000000000000000.crc", &checksum("table", 1, 7));
-    let snapshot = table.load(At::Latest).unwrap();
+    let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(snapshot.known_totals(), Some(Totals { files: 7, size_bytes: 99 }));
     table.commit(1, &[&METADATA.replace("table", "other"), &add("b")]);
     table.write("00000000000000000001.crc", &checksum("table", 1, 7));
     assert!(
-        matches!(table.load(At::Latest), Err(Error::CorruptLog { .. })),
+        matches!(table.load(TimeTravel::Latest), Err(Error::CorruptLog { .. })),
         "the checkpoint is asked instead"
     );
     table.write("00000000000000000001.crc", &checksum("other", 1, 8));
-    assert_eq!(table.load(At::Latest).unwrap().known_totals().unwrap().files, 8);
+    assert_eq!(table.load(TimeTravel::Latest).unwrap().known_totals().unwrap().files, 8);
 }
 
 #[test]
 fn a_malformed_checksum_changes_nothing() {
     let table = Table::new(&[&add("a")]);
-    let before = table.load(At::Latest).unwrap();
+    let before = table.load(TimeTravel::Latest).unwrap();
     for checksum in
         ["", "garbage", "{}", r#"{"numFiles":5,"tableSizeBytes":-1}"#, r#"{"numFiles":5,"tableSizeBytes":5}"#]
     {
         table.write("00000000000000000000.crc", checksum);
-        let snapshot = table.load(At::Latest).unwrap();
+        let snapshot = table.load(TimeTravel::Latest).unwrap();
         assert_eq!(snapshot.totals().unwrap(), before.totals().unwrap(), "{checksum}");
     }
 }
@@ -179,14 +179,17 @@ fn a_time_finds_the_version_that_was_the_newest() {
     table.commit(1, &[]);
     table.commit(2, &[]);
     for (time, version) in [(1_000_000, 0), (1_000_999, 0), (1_001_000, 1), (1_002_000, 2)] {
-        assert_eq!(table.load(At::Timestamp(time)).unwrap().version(), version, "{time}");
+        assert_eq!(table.load(TimeTravel::Timestamp(time)).unwrap().version(), version, "{time}");
     }
     for time in [999_999, 1_002_001] {
-        assert!(matches!(table.load(At::Timestamp(time)), Err(Error::TimestampOutOfRange { .. })), "{time}");
+        assert!(
+            matches!(table.load(TimeTravel::Timestamp(time)), Err(Error::TimestampOutOfRange { .. })),
+            "{time}"
+        );
     }
     table.touch(1, 0);
     assert_eq!(
-        table.load(At::Version(1)).unwrap().timestamp_ms().unwrap(),
+        table.load(TimeTravel::Version(1)).unwrap().timestamp_ms().unwrap(),
         Some(1_000_001),
         "made monotonic"
     );
@@ -202,7 +205,7 @@ fn in_commit_timestamps_are_the_commits_own() {
         "00000000000000000001.00000000000000000002.compacted.json",
         &[&enabled, IN_COMMIT_PROTOCOL].join("\n"),
     );
-    let time = |version| table.load(At::Version(version)).unwrap().timestamp_ms().unwrap();
+    let time = |version| table.load(TimeTravel::Version(version)).unwrap().timestamp_ms().unwrap();
     assert_eq!(time(0), Some(1_000_000));
     assert_eq!(time(1), Some(5_000_000));
     assert_eq!(time(2), Some(6_000_000), "from behind the compaction");
@@ -215,17 +218,17 @@ fn a_missing_in_commit_timestamp_fails_only_who_needs_the_time() {
         .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
     table.commit(2, &[r#"{"commitInfo":{"timestamp":6000000}}"#, &add("b")]);
-    for at in [At::Latest, At::Version(2)] {
+    for at in [TimeTravel::Latest, TimeTravel::Version(2)] {
         let snapshot = table.load(at).unwrap();
         assert_eq!((snapshot.version(), snapshot.timestamp_ms().unwrap()), (2, None));
     }
-    let asked = table.load(At::Timestamp(5_500_000));
+    let asked = table.load(TimeTravel::Timestamp(5_500_000));
     assert!(matches!(&asked, Err(Error::CorruptLog { file, .. }) if *file == commit_name(2)), "{asked:?}");
     table.write(
         "00000000000000000001.00000000000000000002.compacted.json",
         &[&enabled, IN_COMMIT_PROTOCOL, &add("b")].join("\n"),
     );
-    assert_eq!(table.load(At::Latest).unwrap().timestamp_ms().unwrap(), None);
+    assert_eq!(table.load(TimeTravel::Latest).unwrap().timestamp_ms().unwrap(), None);
 }
 
 #[test]
@@ -234,15 +237,15 @@ fn without_the_table_feature_a_property_enables_no_in_commit_timestamps() {
     let enabled = METADATA
         .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
-    assert_eq!(table.load(At::Latest).unwrap().timestamp_ms().unwrap(), Some(1_001_000));
-    assert_eq!(table.load(At::Timestamp(1_000_500)).unwrap().version(), 0);
+    assert_eq!(table.load(TimeTravel::Latest).unwrap().timestamp_ms().unwrap(), Some(1_001_000));
+    assert_eq!(table.load(TimeTravel::Timestamp(1_000_500)).unwrap().version(), 0);
 }
 
 #[test]
 fn metadata_without_a_schema_lists_files() {
     let table = Table::new(&[&add("a")]);
     table.commit(1, &[r#"{"metaData":{"id":"bare","schemaString":null,"partitionColumns":["p"],"configuration":{"delta.columnMapping.mode":"name"}}}"#]);
-    let snapshot = table.load(At::Latest).unwrap();
+    let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(live(&snapshot), ["a"]);
     assert_eq!(snapshot.metadata().schema_string, None);
 }
@@ -252,7 +255,7 @@ fn a_log_without_protocol_or_metadata_is_corrupt() {
     for line in [PROTOCOL, METADATA, ""] {
         let table = Table::new(&[]);
         table.commit(0, &[line]);
-        assert!(matches!(table.load(At::Latest), Err(Error::CorruptLog { .. })), "{line}");
+        assert!(matches!(table.load(TimeTravel::Latest), Err(Error::CorruptLog { .. })), "{line}");
     }
 }
 
@@ -265,7 +268,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
         r#"{"tableSizeBytes":20,"numFiles":2,"numMetadata":1,"numProtocol":1}"#,
     );
     table.write("_last_checkpoint", r#"{"version":0}"#);
-    let expected = live(&table.load(At::Latest).unwrap());
+    let expected = live(&table.load(TimeTravel::Latest).unwrap());
     for (name, is_optional) in [
         (commit_name(0), false),
         (commit_name(1), false),
@@ -276,7 +279,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
         for length in 0..whole.len() {
             std::fs::write(log_file_path(table.root(), &name), &whole[..length]).unwrap();
             let at_line_end = length == 0 || matches!(whole[length], b'\n') || whole[length - 1] == b'\n';
-            match table.load(At::Latest) {
+            match table.load(TimeTravel::Latest) {
                 Ok(snapshot) if is_optional => assert_eq!(live(&snapshot), expected, "{name} at {length}"),
                 // A commit cut between two lines is a commit: nothing in the log says otherwise.
                 Ok(_) => assert!(at_line_end, "{name} at {length}"),
@@ -290,7 +293,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
         }
         for noise in [&b"\xff\xfe\x00\x01"[..], b"PAR1", &[b'{'; 5000], &[0; 100]] {
             std::fs::write(log_file_path(table.root(), &name), noise).unwrap();
-            let loaded = table.load(At::Latest);
+            let loaded = table.load(TimeTravel::Latest);
             assert_eq!(loaded.is_ok(), is_optional, "{name}");
         }
         std::fs::write(log_file_path(table.root(), &name), whole).unwrap();
@@ -300,7 +303,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
 #[test]
 fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
     let table = Table::new(&[&add("f0")]);
-    let mut snapshot = table.load(At::Latest).unwrap();
+    let mut snapshot = table.load(TimeTravel::Latest).unwrap();
     for version in 1..=80 {
         table.commit(version, &[&add(&format!("f{version}"))]);
         let advanced = table.advance(&snapshot);
@@ -322,12 +325,12 @@ fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
 #[test]
 fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
     let table = Table::new(&[&add("a")]);
-    let base = table.load(At::Latest).unwrap();
+    let base = table.load(TimeTravel::Latest).unwrap();
     let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
     table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
     table.commit(1, &[&add("b")]);
-    for (is_hot, base_version) in [(true, -1), (false, 0)] {
-        let advanced = table.advance_from(Base { snapshot: &base, is_hot });
+    for (is_cached, base_version) in [(true, -1), (false, 0)] {
+        let advanced = table.advance_from(Base { snapshot: &base, is_cached });
         assert_eq!((advanced.version(), advanced.segment().base_version()), (1, base_version));
     }
 }
@@ -335,7 +338,7 @@ fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
 #[test]
 fn a_snapshot_whose_checkpoint_has_aged_begins_anew_before_cleanup_takes_it() {
     let table = Table::new(&[&add("a")]);
-    let first = table.load(At::Latest).unwrap();
+    let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&add("b")]);
     let top =
         [r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, METADATA, &add("a"), &add("b")].join("\n");
@@ -351,7 +354,7 @@ fn a_snapshot_whose_checkpoint_has_aged_begins_anew_before_cleanup_takes_it() {
 #[test]
 fn a_log_that_was_cleaned_up_meanwhile_is_searched_again() {
     let table = Table::new(&[&add("a")]);
-    let first = table.load(At::Latest).unwrap();
+    let first = table.load(TimeTravel::Latest).unwrap();
     let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
     table.write("00000000000000000000.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", &top);
     table.commit(1, &[&add("b")]);

@@ -1,7 +1,7 @@
 //! The local file system.
 //!
 //! A directory may be a mount of something far away that hangs. What may wait for it does so inside of
-//! [`pool::waiting`]: a mount that hangs holds up the streams of its own tables alone.
+//! [`pool::block_in_place`]: a mount that hangs holds up the streams of its own tables alone.
 
 use std::fs::File;
 use std::io::Result as IoResult;
@@ -17,12 +17,12 @@ use crate::{log_path, pool};
 /// The regular files of a directory whose names are not before `from_name`, in any order. A directory that is not
 /// there is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
-    pool::waiting(|| list_here(directory, from_name))
+    pool::block_in_place(|| list_blocking(directory, from_name))
 }
 
 /// A whole file.
 pub(super) fn read(path: &str) -> Result<Bytes> {
-    pool::waiting(|| {
+    pool::block_in_place(|| {
         check_whole_file_size(path, size(path)?)?;
         std::fs::read(path).map(Bytes::from).map_err(|error| store_error(path, &error))
     })
@@ -31,7 +31,7 @@ pub(super) fn read(path: &str) -> Result<Bytes> {
 /// A file to be read in pieces, and its size. With an entity tag, only the file that has it.
 pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> {
     let failed = |error: std::io::Error| store_error(path, &error);
-    pool::waiting(|| {
+    pool::block_in_place(|| {
         size(path)?;
         let file = File::open(path).map_err(failed)?;
         // Of the file that was opened: the path may name another one by now.
@@ -51,7 +51,7 @@ pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], start: u64) -> IoRes
     if rest.is_empty() {
         return Ok(());
     }
-    pool::waiting(|| file.read_exact_at(rest, start + at_hand as u64))
+    pool::block_in_place(|| file.read_exact_at(rest, start + at_hand as u64))
 }
 
 /// How many bytes could be had without waiting; none where the file system cannot tell.
@@ -66,7 +66,7 @@ fn read_at_hand(_: &File, _: &mut [u8], _: u64) -> usize {
     0
 }
 
-fn list_here(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
+fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     let failed = |error: &std::io::Error| store_error(directory, error);
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,

@@ -36,10 +36,12 @@ impl PendingReads {
     pub fn wait(self) -> Vec<Result<Bytes>> {
         match self.0 {
             Reads::Local(paths) => paths.iter().map(|path| local::read(path)).collect(),
-            Reads::Remote { results, count } => pool::waiting(|| results.recv()).unwrap_or_else(|_| {
-                let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };
-                vec![Err(lost); count]
-            }),
+            Reads::Remote { results, count } => {
+                pool::block_in_place(|| results.recv()).unwrap_or_else(|_| {
+                    let lost = Error::StorageUnavailable { detail: "a batch of reads was dropped".into() };
+                    vec![Err(lost); count]
+                })
+            }
         }
     }
 }

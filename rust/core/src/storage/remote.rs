@@ -12,7 +12,7 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
-use super::keys::Keys;
+use super::credentials::ReplaceableCredentials;
 use super::{LogFileEntry, PendingReads, check_whole_file_size, runtime};
 use crate::error::{Error, Result};
 use crate::log_path;
@@ -82,7 +82,7 @@ impl fmt::Debug for S3Credentials {
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
-    keys: Arc<Keys>,
+    keys: Arc<ReplaceableCredentials>,
     bucket: String,
     /// Whether listings come in the order of names, so that one may stop at the first name that is no version.
     ordered_listings: bool,
@@ -245,7 +245,7 @@ pub(super) fn plain_tag(tag: &str) -> Option<&str> {
     Some(tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| !tag.is_empty())
 }
 
-fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Keys>)> {
+fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>)> {
     let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     // With given keys the environment is not asked: its other settings would not belong to them.
     let mut builder = match &options.credentials {
@@ -275,7 +275,7 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Keys>)> 
             retry_timeout: options.retry_budget,
         });
     let chain = Arc::clone(builder.clone().build()?.credentials());
-    let keys = Arc::new(Keys::new(options.credentials.as_ref(), chain));
+    let keys = Arc::new(ReplaceableCredentials::new(options.credentials.as_ref(), chain));
     Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
 }
 

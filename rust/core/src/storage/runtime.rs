@@ -22,7 +22,7 @@ pub(super) fn block_on<F: Future>(future: F) -> Result<F::Output> {
         return Err(Error::Internal { detail: "a blocking storage call was made on an async thread".into() });
     }
     let handle = handle()?;
-    Ok(pool::waiting(|| handle.block_on(future)))
+    Ok(pool::block_in_place(|| handle.block_on(future)))
 }
 
 /// Starts a future in the background.

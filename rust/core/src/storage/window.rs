@@ -100,7 +100,7 @@ impl Windows {
                     return failed.unwrap_or_else(|| Err(lost()));
                 }
                 Some(Slot { content: None, .. }) => {
-                    state = pool::waiting(|| self.shared.arrived.wait(state))
+                    state = pool::block_in_place(|| self.shared.arrived.wait(state))
                         .unwrap_or_else(PoisonError::into_inner);
                 }
                 // Another thread took the failure or needed the room.

@@ -31,7 +31,7 @@ pub enum Next {
     /// A piece of the body.
     Chunk(Chunk),
     /// Nothing yet: wait for the file descriptor.
-    NotYet,
+    Pending,
     /// Everything was taken.
     Done,
 }
@@ -45,7 +45,7 @@ pub struct StreamOptions {
     pub deadline: Option<Instant>,
     /// Makes the whole answer on the calling thread: for small ones from memory, whose work is less than that of
     /// waking another thread.
-    pub here: bool,
+    pub inline: bool,
 }
 
 /// The reader's end of an answer in the making. Dropping it stops the work.
@@ -70,11 +70,11 @@ struct Inner {
 #[derive(Default)]
 struct State {
     /// Pieces handed out by the source.
-    begun: u64,
+    started: u64,
     /// Pieces whose chunks have been put into `ready`.
     emitted: u64,
     /// Pieces finished before an earlier one.
-    early: BTreeMap<u64, Made>,
+    out_of_order: BTreeMap<u64, Finished>,
     ready: VecDeque<Vec<u8>>,
     trailer: Trailer,
     summary: Summary,
@@ -89,13 +89,13 @@ struct State {
     signalled: bool,
 }
 
-enum Begun {
+enum Started {
     Lines(u64, Work),
-    Later,
+    Pending,
     End,
 }
 
-struct Made {
+struct Finished {
     bytes: Vec<u8>,
     plain_bytes: usize,
     checksum: Checksum,
@@ -116,7 +116,7 @@ impl NdjsonStream {
         source: Box<dyn LineSource>,
         options: StreamOptions,
     ) -> Result<Self> {
-        let (wakeups, signal) = if options.here {
+        let (wakeups, signal) = if options.inline {
             (None, None)
         } else {
             let (wakeups, signal) =
@@ -131,15 +131,15 @@ impl NdjsonStream {
             buffers: Arc::clone(buffers),
             signal,
         });
-        if options.here {
-            inner.make_all().unwrap_or_else(|error| inner.fail(error));
+        if options.inline {
+            inner.produce_all().unwrap_or_else(|error| inner.fail(error));
         } else {
             pool.submit(Arc::clone(&inner) as Arc<dyn Task>);
         }
         Ok(Self { inner, pool: pool.clone(), wakeups })
     }
 
-    /// Readable when [`Self::take`] has something new to say after it said [`Next::NotYet`], which it never says of
+    /// Readable when [`Self::take`] has something new to say after it said [`Next::Pending`], which it never says of
     /// an answer that was made at its start: that one has no descriptor.
     #[must_use]
     pub fn wakeup_fd(&self) -> Option<RawFd> {
@@ -177,7 +177,7 @@ impl NdjsonStream {
             return Err(late);
         }
         state.reader_waits = true;
-        Ok(Next::NotYet)
+        Ok(Next::Pending)
     }
 
     /// How long the work may still take; after that [`Self::take`] has something new to say in any case.
@@ -233,7 +233,7 @@ impl Drop for NdjsonStream {
 
 impl State {
     fn has_room(&self) -> bool {
-        (self.begun - self.emitted) as usize + self.ready.len() < CHUNKS_AHEAD
+        (self.started - self.emitted) as usize + self.ready.len() < CHUNKS_AHEAD
     }
 
     fn is_done(&self) -> bool {
@@ -241,20 +241,20 @@ impl State {
     }
 
     /// Puts a finished piece, and those that waited for it, in order.
-    fn emit(&mut self, number: u64, made: Made, coding: ContentCoding) {
-        self.early.insert(number, made);
-        while let Some(mut made) = self.early.remove(&self.emitted) {
+    fn emit(&mut self, number: u64, finished: Finished, coding: ContentCoding) {
+        self.out_of_order.insert(number, finished);
+        while let Some(mut finished) = self.out_of_order.remove(&self.emitted) {
             if self.emitted == 0 && coding != ContentCoding::Identity {
-                let mut first = Vec::with_capacity(made.bytes.len() + 16);
+                let mut first = Vec::with_capacity(finished.bytes.len() + 16);
                 Trailer::begin(coding, &mut first);
-                first.extend_from_slice(&made.bytes);
-                made.bytes = first;
+                first.extend_from_slice(&finished.bytes);
+                finished.bytes = first;
             }
             self.emitted += 1;
-            self.trailer.add(&made.checksum, made.plain_bytes);
-            self.summary.written = self.summary.written.plus(made.written);
-            if !made.bytes.is_empty() {
-                self.ready.push_back(made.bytes);
+            self.trailer.add(&finished.checksum, finished.plain_bytes);
+            self.summary.written = self.summary.written.plus(finished.written);
+            if !finished.bytes.is_empty() {
+                self.ready.push_back(finished.bytes);
             }
         }
     }
@@ -277,7 +277,7 @@ impl Inner {
         let mut state = lock(&self.state);
         if state.failure.is_none() && state.end != Some(state.emitted) {
             state.failure = Some(error);
-            state.early.clear();
+            state.out_of_order.clear();
             if self.cancelled.load(Ordering::Relaxed) {
                 state.ready.clear();
             }
@@ -305,32 +305,32 @@ impl Inner {
     }
 
     /// The next piece, by its number.
-    fn begin(&self) -> Result<Begun> {
+    fn begin(&self) -> Result<Started> {
         self.stopped()?;
         let mut source = lock(&self.source);
         let turn = catch(|| source.next_turn())?;
         let outcome = matches!(turn, Turn::End).then(|| source.outcome());
-        let foreseen = source.foreseen();
+        let precount = source.precount();
         drop(source);
         let mut state = lock(&self.state);
-        state.summary.foreseen = state.summary.foreseen.take().or(foreseen);
-        let number = state.begun;
+        state.summary.precount = state.summary.precount.take().or(precount);
+        let number = state.started;
         Ok(match turn {
             Turn::Lines(work) => {
-                state.begun += 1;
-                Begun::Lines(number, work)
+                state.started += 1;
+                Started::Lines(number, work)
             }
-            Turn::Later => Begun::Later,
+            Turn::Pending => Started::Pending,
             Turn::End => {
                 state.end = Some(number);
                 state.summary.outcome = outcome.unwrap_or_default();
                 self.release(state);
-                Begun::End
+                Started::End
             }
         })
     }
 
-    fn make(&self, work: Work) -> Result<Made> {
+    fn produce(&self, work: Work) -> Result<Finished> {
         let mut plain = self.buffers.take();
         let written = catch(|| work(&mut plain))?;
         let plain_bytes = plain.len();
@@ -343,30 +343,30 @@ impl Inner {
                 (coded, checksum)
             }
         };
-        Ok(Made { bytes, plain_bytes, checksum, written })
+        Ok(Finished { bytes, plain_bytes, checksum, written })
     }
 
-    fn make_all(&self) -> Result<()> {
+    fn produce_all(&self) -> Result<()> {
         loop {
             match self.begin()? {
-                Begun::Lines(number, work) => {
-                    let made = self.make(work)?;
-                    lock(&self.state).emit(number, made, self.options.coding);
+                Started::Lines(number, work) => {
+                    let finished = self.produce(work)?;
+                    lock(&self.state).emit(number, finished, self.options.coding);
                 }
-                Begun::Later => {}
-                Begun::End => return Ok(()),
+                Started::Pending => {}
+                Started::End => return Ok(()),
             }
         }
     }
 
     fn try_step(self: &Arc<Self>, pool: &Pool) -> Result<()> {
         let (number, work) = match self.begin()? {
-            Begun::Lines(number, work) => (number, work),
-            Begun::Later => {
+            Started::Lines(number, work) => (number, work),
+            Started::Pending => {
                 pool.submit(Arc::clone(self) as Arc<dyn Task>);
                 return Ok(());
             }
-            Begun::End => return Ok(()),
+            Started::End => return Ok(()),
         };
         {
             let mut state = lock(&self.state);
@@ -377,10 +377,10 @@ impl Inner {
                 state.parked = true;
             }
         }
-        let made = self.make(work)?;
+        let finished = self.produce(work)?;
         let mut state = lock(&self.state);
         if state.failure.is_none() {
-            state.emit(number, made, self.options.coding);
+            state.emit(number, finished, self.options.coding);
         }
         let resume = state.parked && state.has_room();
         state.parked &= !resume;

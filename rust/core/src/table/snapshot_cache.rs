@@ -8,18 +8,18 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::column_cache::{HotCache, Part};
+use crate::column_cache::{Allocation, ColumnCache};
 
 /// Of one table: to find one of them is a walk over all.
-const MAX_REMEMBERED: usize = 128;
+const MAX_SNAPSHOTS: usize = 128;
 /// Clients ask for a page when they have read the one before.
 const MAX_IDLE: Duration = Duration::from_secs(3600);
 
 /// Snapshots or ranges of one table. Most recently used last.
 #[derive(Debug)]
-pub(super) struct Remembered<T> {
+pub(super) struct SnapshotCache<T> {
     table: u64,
-    cache: Arc<HotCache>,
+    cache: Arc<ColumnCache>,
     entries: Vec<Entry<T>>,
 }
 
@@ -31,8 +31,8 @@ struct Entry<T> {
     used_at: Instant,
 }
 
-impl<T: Any + Send + Sync> Remembered<T> {
-    pub(super) fn new(table: u64, cache: Arc<HotCache>) -> Self {
+impl<T: Any + Send + Sync> SnapshotCache<T> {
+    pub(super) fn new(table: u64, cache: Arc<ColumnCache>) -> Self {
         Self { table, cache, entries: Vec::new() }
     }
 
@@ -46,8 +46,8 @@ impl<T: Any + Send + Sync> Remembered<T> {
     /// Marks one as used; false if it is not kept.
     pub(super) fn touch(&mut self, item: &Arc<T>, now: Instant) -> bool {
         let is_item = |entry: &Entry<T>| std::ptr::eq(entry.item.as_ptr(), Arc::as_ptr(item));
-        let Some(place) = self.entries.iter().rposition(is_item) else { return false };
-        let mut found = self.entries.remove(place);
+        let Some(position) = self.entries.iter().rposition(is_item) else { return false };
+        let mut found = self.entries.remove(position);
         if !self.cache.touch(found.number) {
             return false;
         }
@@ -57,15 +57,15 @@ impl<T: Any + Send + Sync> Remembered<T> {
     }
 
     /// Keeps it, if it fits into the cache's budget. `parts` is all that it holds.
-    pub(super) fn insert(&mut self, item: &Arc<T>, parts: Vec<Part>, now: Instant) {
+    pub(super) fn insert(&mut self, item: &Arc<T>, parts: Vec<Allocation>, now: Instant) {
         let Some(number) = self.cache.keep(self.table, Arc::clone(item) as _, parts) else { return };
         self.entries.push(Entry { item: Arc::downgrade(item), number, used_at: now });
-        let excess = self.entries.len().saturating_sub(MAX_REMEMBERED);
-        let mut place = 0;
+        let excess = self.entries.len().saturating_sub(MAX_SNAPSHOTS);
+        let mut position = 0;
         let cache = &self.cache;
         self.entries.retain(|entry| {
-            place += 1;
-            let stays = place > excess && now.saturating_duration_since(entry.used_at) < MAX_IDLE;
+            position += 1;
+            let stays = position > excess && now.saturating_duration_since(entry.used_at) < MAX_IDLE;
             if !stays {
                 cache.release(entry.number);
             }
@@ -93,105 +93,101 @@ impl<T: Any + Send + Sync> Remembered<T> {
 mod tests {
     use super::*;
 
-    fn remembered(cache: &Arc<HotCache>) -> Remembered<u64> {
-        Remembered::new(1, Arc::clone(cache))
+    fn snapshots(cache: &Arc<ColumnCache>) -> SnapshotCache<u64> {
+        SnapshotCache::new(1, Arc::clone(cache))
     }
 
-    fn insert(remembered: &mut Remembered<u64>, number: u64, now: Instant) {
+    fn insert(snapshots: &mut SnapshotCache<u64>, number: u64, now: Instant) {
         let item = Arc::new(number);
-        let parts = vec![Part::shared(&item, 10)];
-        remembered.insert(&item, parts, now);
+        let parts = vec![Allocation::shared(&item, 10)];
+        snapshots.insert(&item, parts, now);
     }
 
-    fn has(remembered: &mut Remembered<u64>, number: u64, now: Instant) -> bool {
-        let Some(item) = remembered.find(|item| *item == number) else { return false };
-        remembered.touch(&item, now);
+    fn has(snapshots: &mut SnapshotCache<u64>, number: u64, now: Instant) -> bool {
+        let Some(item) = snapshots.find(|item| *item == number) else { return false };
+        snapshots.touch(&item, now);
         true
     }
 
     #[test]
     fn the_least_recently_used_leaves_first() {
-        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
-        let mut remembered = remembered(&cache);
-        for number in 0..MAX_REMEMBERED as u64 {
-            insert(&mut remembered, number, now);
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
+        let mut snapshots = snapshots(&cache);
+        for number in 0..MAX_SNAPSHOTS as u64 {
+            insert(&mut snapshots, number, now);
         }
-        assert!(has(&mut remembered, 0, now));
-        insert(&mut remembered, 1000, now);
-        assert!(!has(&mut remembered, 1, now));
-        assert!(
-            has(&mut remembered, 0, now) && has(&mut remembered, 2, now) && has(&mut remembered, 1000, now)
-        );
-        assert_eq!(cache.used_bytes(), MAX_REMEMBERED * 10);
+        assert!(has(&mut snapshots, 0, now));
+        insert(&mut snapshots, 1000, now);
+        assert!(!has(&mut snapshots, 1, now));
+        assert!(has(&mut snapshots, 0, now) && has(&mut snapshots, 2, now) && has(&mut snapshots, 1000, now));
+        assert_eq!(cache.used_bytes(), MAX_SNAPSHOTS * 10);
     }
 
     #[test]
     fn what_nobody_used_for_long_leaves_with_the_next_one_that_comes() {
-        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
-        let mut remembered = remembered(&cache);
-        insert(&mut remembered, 0, now);
-        insert(&mut remembered, 1, now);
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
+        let mut snapshots = snapshots(&cache);
+        insert(&mut snapshots, 0, now);
+        insert(&mut snapshots, 1, now);
         let later = now + MAX_IDLE / 2;
-        assert!(has(&mut remembered, 0, later));
-        insert(&mut remembered, 2, now + MAX_IDLE);
-        assert!(!has(&mut remembered, 1, later) && has(&mut remembered, 0, later));
+        assert!(has(&mut snapshots, 0, later));
+        insert(&mut snapshots, 2, now + MAX_IDLE);
+        assert!(!has(&mut snapshots, 1, later) && has(&mut snapshots, 0, later));
         assert_eq!(cache.used_bytes(), 20);
     }
 
     #[test]
     fn what_the_cache_has_no_room_for_is_not_found() {
-        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(25)));
-        let mut remembered = remembered(&cache);
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(25)));
+        let mut snapshots = snapshots(&cache);
         for number in 0..3 {
-            insert(&mut remembered, number, now);
+            insert(&mut snapshots, number, now);
         }
-        assert!(
-            !has(&mut remembered, 0, now) && has(&mut remembered, 1, now) && has(&mut remembered, 2, now)
-        );
+        assert!(!has(&mut snapshots, 0, now) && has(&mut snapshots, 1, now) && has(&mut snapshots, 2, now));
         let item = Arc::new(9);
-        let parts = vec![Part::shared(&item, 26)];
-        remembered.insert(&item, parts, now);
+        let parts = vec![Allocation::shared(&item, 26)];
+        snapshots.insert(&item, parts, now);
         drop(item);
-        assert!(!has(&mut remembered, 9, now), "it does not fit");
-        assert!(has(&mut remembered, 1, now), "and nothing has left for it");
-        remembered.retain(|item| *item == 1);
+        assert!(!has(&mut snapshots, 9, now), "it does not fit");
+        assert!(has(&mut snapshots, 1, now), "and nothing has left for it");
+        snapshots.retain(|item| *item == 1);
         assert_eq!(cache.used_bytes(), 10);
         cache.forget(1);
-        assert!(!has(&mut remembered, 1, now));
+        assert!(!has(&mut snapshots, 1, now));
         assert_eq!(cache.used_bytes(), 0);
     }
 
     #[test]
     fn what_left_the_cache_is_found_while_somebody_holds_it_but_is_not_kept() {
-        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
-        let mut remembered = remembered(&cache);
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
+        let mut snapshots = snapshots(&cache);
         let item = Arc::new(0);
-        let parts = || vec![Part::shared(&item, 10)];
-        assert!(!remembered.touch(&item, now));
-        remembered.insert(&item, parts(), now);
-        assert!(remembered.touch(&item, now));
+        let parts = || vec![Allocation::shared(&item, 10)];
+        assert!(!snapshots.touch(&item, now));
+        snapshots.insert(&item, parts(), now);
+        assert!(snapshots.touch(&item, now));
         cache.shrink(0);
-        assert!(!remembered.touch(&item, now));
-        remembered.insert(&item, parts(), now);
+        assert!(!snapshots.touch(&item, now));
+        snapshots.insert(&item, parts(), now);
         cache.shrink(0);
-        assert!(has(&mut remembered, 0, now));
-        assert!(!remembered.touch(&item, now));
+        assert!(has(&mut snapshots, 0, now));
+        assert!(!snapshots.touch(&item, now));
     }
 
     #[test]
     fn what_two_hold_counts_once() {
-        let (now, cache) = (Instant::now(), Arc::new(HotCache::new(1 << 20)));
-        let mut remembered = remembered(&cache);
+        let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
+        let mut snapshots = snapshots(&cache);
         let shared = Arc::new([0_u8; 100]);
         for number in 0..2_u64 {
             let item = Arc::new(number);
-            let parts = vec![Part::shared(&item, 10), Part::shared(&shared, 100)];
-            remembered.insert(&item, parts, now);
+            let parts = vec![Allocation::shared(&item, 10), Allocation::shared(&shared, 100)];
+            snapshots.insert(&item, parts, now);
         }
         assert_eq!(cache.used_bytes(), 120);
-        remembered.retain(|item| *item == 1);
+        snapshots.retain(|item| *item == 1);
         assert_eq!(cache.used_bytes(), 110);
-        remembered.retain(|_| false);
+        snapshots.retain(|_| false);
         assert_eq!(cache.used_bytes(), 0);
     }
 }

@@ -46,14 +46,14 @@ fn check(numbers: &[u32]) {
         let sql = Hints { sql: vec![condition.sql(&mut choices, &table.columns)], json: None };
         let json = Hints { sql: vec![], json: Some(condition.json(&table.columns).to_string()) };
         let predicate = bind(&table, &sql);
-        let files = kept(&table, &predicate, &StatsCache::passing());
+        let files = kept(&table, &predicate, &StatsCache::transient());
         for (index, file) in table.files.iter().enumerate() {
             let wanted = matches(file, &condition);
             assert!(wanted == 0 || files.contains(&(index as u32)), "dropped {file:#?}\nfor {sql:?}");
             let is_read = predicate.may_match_row_group(&file.as_row_group(&table.columns));
             assert!(wanted == 0 || is_read, "left a row group unread with {file:#?}\nfor {sql:?}");
         }
-        assert_eq!(kept(&table, &bind(&table, &json), &StatsCache::kept()), files, "{sql:?} and {json:?}");
+        assert_eq!(kept(&table, &bind(&table, &json), &StatsCache::cached()), files, "{sql:?} and {json:?}");
         check_certain(&table, &condition, &predicate, &files);
         check_limit(&table, &condition, &predicate, &files, choices.below(6) as u64);
     }
@@ -61,7 +61,7 @@ fn check(numbers: &[u32]) {
 
 fn check_certain(table: &Table, condition: &Condition, predicate: &Predicate, files: &[u32]) {
     let certain =
-        predicate.certain(&table.batch(), &StatsCache::kept(), files, &mut PartitionVerdicts::default());
+        predicate.certain(&table.batch(), &StatsCache::cached(), files, &mut PartitionVerdicts::default());
     for (index, certain) in files.iter().zip(certain) {
         let file = &table.files[*index as usize];
         let all = file.rows.iter().all(|row| condition.truth(row) == Some(true));
@@ -74,7 +74,7 @@ fn check_limit(table: &Table, condition: &Condition, predicate: &Predicate, file
     let taken = counter.take(
         predicate,
         &table.batch(),
-        &StatsCache::passing(),
+        &StatsCache::transient(),
         files.to_vec(),
         &mut PartitionVerdicts::default(),
     );

@@ -55,7 +55,7 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
 fn is_kept(predicate: &Predicate, batch: &FileBatch) -> bool {
     let mut counts = PruneCounts::default();
     let rows = vec![0];
-    let stats = StatsCache::kept();
+    let stats = StatsCache::cached();
     !predicate.select(batch, &stats, rows, &mut PartitionVerdicts::default(), &mut counts).is_empty()
 }
 
@@ -501,7 +501,7 @@ fn files_for(sql: &[&str], limit: u64, stats: &str, deleted: i64) -> usize {
     });
     let mut verdicts = PartitionVerdicts::default();
     let mut counter = Limit::new(Some(limit));
-    counter.take(&predicate, &batch, &StatsCache::passing(), vec![0, 1, 2], &mut verdicts).len()
+    counter.take(&predicate, &batch, &StatsCache::transient(), vec![0, 1, 2], &mut verdicts).len()
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     /// The places of the leaf columns whose paths `wanted` accepts.
     pub(crate) fn leaves(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<usize> {
         let columns = self.schema().columns();
-        let is_wanted = |place: &usize| wanted(columns[*place].path().parts());
+        let is_wanted = |position: &usize| wanted(columns[*position].path().parts());
         (0..columns.len()).filter(is_wanted).collect()
     }
 

@@ -62,9 +62,9 @@ fn longest_window(values: &[u8], most_values: usize, window: usize) -> Option<us
         usize::try_from(length).ok()
     };
     let (mut bytes, mut most) = (0_usize, 0);
-    for place in 0..count {
+    for position in 0..count {
         bytes = bytes.checked_add(length(&mut entering)?)?;
-        if place >= window {
+        if position >= window {
             bytes = bytes.checked_sub(length(&mut leaving)?)?;
         }
         most = most.max(bytes);
@@ -88,7 +88,7 @@ struct Lengths<'a> {
     /// The miniblock at hand, its bit width and the place of the next number in it.
     miniblock: &'a [u8],
     width: usize,
-    place: usize,
+    position: usize,
 }
 
 impl<'a> Lengths<'a> {
@@ -110,7 +110,7 @@ impl<'a> Lengths<'a> {
             widths: &[],
             miniblock: &[],
             width: 0,
-            place: miniblock_values,
+            position: miniblock_values,
         })
     }
 
@@ -119,16 +119,16 @@ impl<'a> Lengths<'a> {
         if std::mem::take(&mut self.is_first) {
             return Some(self.last);
         }
-        if self.place == self.miniblock_values {
+        if self.position == self.miniblock_values {
             self.begin_miniblock()?;
         }
-        let bit = self.place * self.width;
+        let bit = self.position * self.width;
         let bytes = self.miniblock.get(bit / 8..).unwrap_or_default();
         let mut word = [0; 8];
         let length = bytes.len().min(word.len());
         word[..length].copy_from_slice(&bytes[..length]);
         let delta = u64::from_le_bytes(word) >> (bit % 8) & ((1 << self.width) - 1);
-        self.place += 1;
+        self.position += 1;
         self.last = self.last.wrapping_add(self.min_delta).wrapping_add(delta as i32);
         Some(self.last)
     }
@@ -156,7 +156,7 @@ impl<'a> Lengths<'a> {
         let bytes = self.miniblock_values.checked_mul(self.width)? / 8;
         // Some writers leave out the padding of the last one.
         (self.miniblock, self.rest) = self.rest.split_at(bytes.min(self.rest.len()));
-        self.place = 0;
+        self.position = 0;
         Some(())
     }
 }

@@ -80,8 +80,8 @@ impl TypedLeaves {
                     // A partition value may be of any time zone; the typed instant has taken one for it.
                     let is_certain =
                         |leaf: &Leaf| !matches!(leaf.field.data_type(), DataType::Timestamp(_, Some(_)));
-                    if let Some(place) = partition_columns.iter().position(|name| **name == *column) {
-                        leaves.partition_values[place] = leaf(index).filter(is_certain);
+                    if let Some(position) = partition_columns.iter().position(|name| **name == *column) {
+                        leaves.partition_values[position] = leaf(index).filter(is_certain);
                     }
                 }
                 [_, typed, rest @ ..] if typed == "stats_parsed" => {

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::*;
 use crate::known_tables::{answers, collections};
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::{Snapshot, TimeTravel};
 
 fn load(root: &Path) -> Arc<Snapshot> {
-    Snapshot::load(&Storage::local(), root.to_str().unwrap(), At::Latest, None).unwrap()
+    Snapshot::load(&Storage::local(), root.to_str().unwrap(), TimeTravel::Latest, None).unwrap()
 }
 
 /// The live adds of a table's checkpoint by their paths.
@@ -51,7 +51,7 @@ fn has_the_files_of_its_checkpoint(root: &Path, answer: &Value) -> bool {
         files: answer["numFiles"].as_u64().unwrap() - commits.0,
         size_bytes: answer["totalSize"].as_u64().unwrap() - commits.1,
     };
-    let is_dead = |path: &str, vector: Option<&_>| snapshot.decided().contains(path, vector);
+    let is_dead = |path: &str, vector: Option<&_>| snapshot.seen().contains(path, vector);
     assert_eq!(checkpoint.totals(Some(&is_dead), 2, &Stop::default()).unwrap(), expected, "{table}");
     let live = live_adds(&snapshot, everything());
     let size_bytes = live.values().map(|add| add["size"].as_u64().unwrap()).sum();

@@ -208,14 +208,14 @@ fn a_span_begins_and_ends_at_any_row_of_any_part() {
     let all: Vec<_> = (0..).zip(&parts).flat_map(|(source, rows)| expected(source, rows)).collect();
     for start in [0, 1, 19, 20, 21, 199, 200, 201, 333, 503, 504, 600] {
         for (part, row) in [(0, 0), (0, 200), (0, 391), (1, 0), (1, 1), (1, 250), (2, 0)] {
-            let span = Span { start: Place { part: 0, row: start }, end: Some(Place { part, row }) };
+            let span = Span { start: Position { part: 0, row: start }, end: Some(Position { part, row }) };
             let options = ReadOptions { span: Some(span), ..everything() };
-            let in_span = |place: &(u32, u32)| *place >= (0, start) && *place < (part, row);
+            let in_span = |position: &(u32, u32)| *position >= (0, start) && *position < (part, row);
             let expected: Vec<_> = all.iter().filter(|add| in_span(&(add.0, add.1))).cloned().collect();
             assert_eq!(adds(&read(&checkpoint, options).unwrap()), expected, "{start} to {part}/{row}");
         }
     }
-    let span = Span { start: Place { part: 1, row: 100 }, end: None };
+    let span = Span { start: Position { part: 1, row: 100 }, end: None };
     let rest = read(&checkpoint, ReadOptions { span: Some(span), ..everything() }).unwrap();
     assert_eq!(adds(&rest), all.into_iter().filter(|add| (add.0, add.1) >= (1, 100)).collect::<Vec<_>>());
 }
@@ -332,7 +332,7 @@ fn a_v2_top_file_may_be_json() {
     all.extend(expected(1, &sidecar));
     assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), all);
 
-    let span = Span { start: Place { part: 0, row: 4 }, end: Some(Place { part: 1, row: 1 }) };
+    let span = Span { start: Position { part: 0, row: 4 }, end: Some(Position { part: 1, row: 1 }) };
     let found = adds(&read(&checkpoint, ReadOptions { span: Some(span), ..everything() }).unwrap());
     assert_eq!(found, all[1..4]);
 

@@ -137,7 +137,7 @@ proptest! {
         let expected = naive(&content);
         prop_assert_eq!(adds(&read(&checkpoint, everything()).unwrap()), &expected[..]);
 
-        let span = Span { start: Place { part: 0, row: start }, end: Some(Place { part: 0, row: start + length }) };
+        let span = Span { start: Position { part: 0, row: start }, end: Some(Position { part: 0, row: start + length }) };
         let prefix = kept.clone();
         let keep = move |tuple: &PartitionTuple| {
             tuple.values[0].as_deref().is_some_and(|value| value.starts_with(&prefix))

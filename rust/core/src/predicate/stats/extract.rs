@@ -57,14 +57,14 @@ impl Extractor {
     fn add(&mut self, path: &[String]) {
         let mut branches = &mut self.root;
         for (depth, name) in path.iter().enumerate() {
-            let place = branches.iter().position(|branch| *branch.name == **name).unwrap_or_else(|| {
+            let position = branches.iter().position(|branch| *branch.name == **name).unwrap_or_else(|| {
                 branches.push(Branch { name: name.as_str().into(), column: None, inner: Vec::new() });
                 branches.len() - 1
             });
             if depth + 1 == path.len() {
-                branches[place].column = Some(self.count);
+                branches[position].column = Some(self.count);
             }
-            branches = &mut branches[place].inner;
+            branches = &mut branches[position].inner;
         }
         self.count += 1;
     }

@@ -5,7 +5,7 @@
 //! writer cut off) becomes a [`Spread`] wide enough for every reading.
 
 use super::number::{Number, Spread, float_key, parse_double, parse_single};
-use crate::civil_time::{self, DAY_MICROS, FARTHEST_ZONE_MICROS, Moment};
+use crate::civil_time::{self, CivilTime, DAY_MICROS, FARTHEST_ZONE_MICROS};
 use crate::predicate::expression::{Literal, NumberKind};
 use crate::schema::{Column, DataType, PrimitiveType};
 
@@ -169,7 +169,7 @@ fn number(literal: &Literal, coarsest: NumberKind, scale: i32) -> Option<Spread>
     })
 }
 
-fn micros(moment: Moment) -> Spread {
+fn micros(moment: CivilTime) -> Spread {
     if moment.rounded {
         return Spread { low: moment.micros, high: moment.micros + 1, open: true };
     }

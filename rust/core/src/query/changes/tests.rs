@@ -59,7 +59,7 @@ fn answered(
         max_files: None,
     };
     let writer = LineWriter::new(format, format.id_scheme(), urls);
-    let from = ChangePlace { version: start, skip: 0 };
+    let from = ChangeCursor { version: start, skip: 0 };
     let mut source = ChangeLines::new(Vec::new(), batches, from, options, writer);
     let mut out = Vec::new();
     while let Turn::Lines(work) = source.next_turn().unwrap() {

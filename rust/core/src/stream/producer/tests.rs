@@ -4,7 +4,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use super::*;
-use crate::scan::{Foreseen, Outcome};
+use crate::scan::{Outcome, Precount};
 
 /// Numbers `0..count`, a line each; fails or panics where told.
 struct Numbers {
@@ -45,9 +45,9 @@ impl LineSource for Numbers {
         }))
     }
 
-    fn foreseen(&mut self) -> Option<Foreseen> {
+    fn precount(&mut self) -> Option<Precount> {
         let outcome = self.outcome();
-        (self.next == 1).then_some(Foreseen { files: self.count, outcome })
+        (self.next == 1).then_some(Precount { files: self.count, outcome })
     }
 
     fn outcome(&self) -> Outcome {
@@ -67,7 +67,7 @@ fn drain(stream: &mut NdjsonStream) -> (Vec<u8>, Result<()>) {
         match stream.take() {
             Ok(Next::Chunk(chunk)) => body.extend_from_slice(chunk.bytes()),
             Ok(Next::Done) => return (body, Ok(())),
-            Ok(Next::NotYet) => {
+            Ok(Next::Pending) => {
                 let wakeups = stream.wakeups.as_ref().unwrap();
                 while !wakeups.take() {
                     thread::yield_now();
@@ -91,7 +91,7 @@ fn chunks_made_by_many_threads_leave_in_order() {
     end.unwrap();
     assert_eq!(body, lines(60));
     let summary = stream.summary();
-    assert_eq!(summary.foreseen.map(|foreseen| foreseen.files), Some(60));
+    assert_eq!(summary.precount.map(|precount| precount.files), Some(60));
     assert_eq!(summary.written, LineCounts { files: 60, file_bytes: 600, min_expiration_ms: Some(941) });
     assert_eq!(summary.outcome.considered, 60);
 }
@@ -113,7 +113,7 @@ fn a_gzip_answer_with_a_last_line_is_one_member() {
 #[test]
 fn an_answer_made_here_is_ready_at_once_and_needs_no_thread() {
     let pool = Pool::new(1).unwrap();
-    let options = StreamOptions { here: true, ..StreamOptions::default() };
+    let options = StreamOptions { inline: true, ..StreamOptions::default() };
     let mut stream = NdjsonStream::start(&pool, &Arc::default(), Box::new(Numbers::to(2)), options).unwrap();
     for number in 0..2 {
         let Next::Chunk(chunk) = stream.take().unwrap() else { panic!("not ready") };
@@ -189,7 +189,7 @@ fn a_deadline_is_told_though_the_work_itself_hangs() {
     let options = StreamOptions { deadline, ..StreamOptions::default() };
     let source = Box::new(Hanging(Mutex::new(held)));
     let mut stream = NdjsonStream::start(&pool, &Arc::default(), source, options).unwrap();
-    assert!(matches!(stream.take(), Ok(Next::NotYet)));
+    assert!(matches!(stream.take(), Ok(Next::Pending)));
     thread::sleep(stream.time_left().unwrap());
     for _ in 0..2 {
         assert!(matches!(stream.take(), Err(Error::DeadlineExceeded)));
@@ -201,7 +201,7 @@ struct Endless;
 
 impl LineSource for Endless {
     fn next_turn(&mut self) -> Result<Turn> {
-        Ok(Turn::Later)
+        Ok(Turn::Pending)
     }
 
     fn outcome(&self) -> Outcome {

@@ -9,13 +9,13 @@ use object_store::aws::{AwsCredential, AwsCredentialProvider};
 use super::S3Credentials;
 
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct ReplaceableCredentials {
     given: RwLock<Option<Arc<AwsCredential>>>,
     /// Asked as long as no keys were given.
     otherwise: AwsCredentialProvider,
 }
 
-impl Keys {
+impl ReplaceableCredentials {
     pub(super) fn new(given: Option<&S3Credentials>, otherwise: AwsCredentialProvider) -> Self {
         Self { given: RwLock::new(given.map(credential)), otherwise }
     }
@@ -27,7 +27,7 @@ impl Keys {
 }
 
 #[async_trait]
-impl CredentialProvider for Keys {
+impl CredentialProvider for ReplaceableCredentials {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {

@@ -5,12 +5,12 @@ use crate::hash_block::{Block, SHA256_K, Schedule};
 
 /// Whole blocks that follow the own blocks of each message.
 #[derive(Clone, Default)]
-pub(crate) struct Ending {
+pub(crate) struct SharedSuffix {
     blocks: Vec<Block>,
     schedules: Vec<Schedule>,
 }
 
-impl Ending {
+impl SharedSuffix {
     pub(crate) fn of(blocks: &[Block]) -> Self {
         Self { blocks: blocks.to_vec(), schedules: blocks.iter().map(schedule).collect() }
     }

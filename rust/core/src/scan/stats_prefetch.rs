@@ -6,27 +6,27 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::column_cache::HotColumns;
+use crate::column_cache::CachedColumns;
 use crate::pool::{Pool, Task};
 use crate::predicate::Predicate;
 
 #[derive(Debug)]
-pub(super) struct Preparation {
-    columns: Arc<HotColumns>,
+pub(super) struct StatsPrefetch {
+    columns: Arc<CachedColumns>,
     predicate: Arc<Predicate>,
     /// Batches before this one are nobody's but the scan's yet.
     left: AtomicUsize,
 }
 
-impl Preparation {
+impl StatsPrefetch {
     /// Begins on all threads of `pool` but the one that the scan needs.
-    pub(super) fn start(columns: Arc<HotColumns>, predicate: Arc<Predicate>, pool: &Pool) -> Arc<Self> {
+    pub(super) fn start(columns: Arc<CachedColumns>, predicate: Arc<Predicate>, pool: &Pool) -> Arc<Self> {
         let left = AtomicUsize::new(columns.batches.len());
-        let preparation = Arc::new(Self { columns, predicate, left });
+        let stats_prefetch = Arc::new(Self { columns, predicate, left });
         for _ in 1..pool.threads() {
-            pool.submit(Arc::new(Walk(Arc::downgrade(&preparation))));
+            pool.submit(Arc::new(Walk(Arc::downgrade(&stats_prefetch))));
         }
-        preparation
+        stats_prefetch
     }
 
     /// Prepares the last batch that is not prepared yet; false when there is none.
@@ -46,11 +46,11 @@ impl Preparation {
 }
 
 /// One thread's way, a batch a step.
-struct Walk(Weak<Preparation>);
+struct Walk(Weak<StatsPrefetch>);
 
 impl Task for Walk {
     fn step(self: Arc<Self>, pool: &Pool) {
-        if self.0.upgrade().is_some_and(|preparation| preparation.prepare_one()) {
+        if self.0.upgrade().is_some_and(|stats_prefetch| stats_prefetch.prepare_one()) {
             pool.submit(self);
         }
     }

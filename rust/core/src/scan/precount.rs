@@ -16,7 +16,7 @@ const KEPT_FILES: u64 = 65_536;
 
 /// What a scan will have done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Foreseen {
+pub struct Precount {
     /// Files of the answer.
     pub files: u64,
     /// What will have become of the others.
@@ -25,25 +25,25 @@ pub struct Foreseen {
 
 impl Scan {
     /// Looks ahead, before the first file: to the end if that is reached `until` then, and nothing has to be read.
-    pub fn foresee(&mut self, until: Instant) -> Result<Option<Foreseen>> {
+    pub fn precount(&mut self, until: Instant) -> Result<Option<Precount>> {
         if self.options.reads_all() {
             let all = self.snapshot.known_totals().map(|totals| totals.files);
-            return Ok(all.map(|files| Foreseen {
+            return Ok(all.map(|files| Precount {
                 files,
                 outcome: Outcome { considered: files, ..Outcome::default() },
             }));
         }
-        let foreseen = if self.is_in_memory()? { self.look_ahead(until, KEPT_FILES) } else { Ok(None) };
-        foreseen.map_err(|error| self.explained(error))
+        let precount = if self.is_in_memory()? { self.look_ahead(until, KEPT_FILES) } else { Ok(None) };
+        precount.map_err(|error| self.explain(error))
     }
 
     fn is_in_memory(&self) -> Result<bool> {
-        let is_hot = || self.hot.as_ref().is_some_and(|(cache, key)| cache.get(key).is_some());
-        Ok(self.snapshot.checkpoint()?.is_none() || is_hot())
+        let is_cached = || self.cache.as_ref().is_some_and(|(cache, key)| cache.get(key).is_some());
+        Ok(self.snapshot.checkpoint()?.is_none() || is_cached())
     }
 
-    pub(super) fn look_ahead(&mut self, until: Instant, most_kept: u64) -> Result<Option<Foreseen>> {
-        let mut scan = Self::new(Arc::clone(&self.snapshot), self.hot.clone(), self.options.clone())?;
+    pub(super) fn look_ahead(&mut self, until: Instant, most_kept: u64) -> Result<Option<Precount>> {
+        let mut scan = Self::new(Arc::clone(&self.snapshot), self.cache.clone(), self.options.clone())?;
         let (mut files, mut found) = (0, VecDeque::new());
         let is_whole = loop {
             if Instant::now() >= until {
@@ -56,11 +56,11 @@ impl Scan {
                 found.push_back(selected);
             }
         };
-        let foreseen = is_whole.then(|| Foreseen { files, outcome: scan.outcome() });
+        let precount = is_whole.then(|| Precount { files, outcome: scan.outcome() });
         if files <= most_kept {
             scan.ahead = found;
             *self = scan;
         }
-        Ok(foreseen)
+        Ok(precount)
     }
 }
