@@ -1,11 +1,11 @@
-//! What was changed over a range of versions.
+//! The changes of a table over a range of versions.
 //!
-//! In: a table's root and a range. Out, version by version: the files of the change data feed, or the
-//! data-changing adds and removes, with the metadata and the protocol that a version brought. A commit is read
-//! when its turn comes, the next ones are on their way, and what is held is bounded whatever the range.
+//! Takes a table's root and a range. Returns, version by version, the files of the change data feed or the
+//! data-changing adds and removes, with the metadata and the protocol that each version brought. Each commit is read
+//! when it is needed, with the next ones prefetched, so memory is bounded for any range.
 //!
-//! A place in a range is (version, index in that version's [`ChangeBatch`]); it means the same on every
-//! replica for as long as the commit is there.
+//! A cursor in a range is (version, index in the [`ChangeBatch`] of that version). It has the same meaning on every
+//! replica while the commit exists.
 
 mod batches;
 mod groups;

@@ -1,10 +1,9 @@
 //! A checkpoint as a stream of batches of adds.
 //!
-//! In come the files that [`crate::segment`] chose: one classic Parquet file, the parts of a multi-part one, or
-//! a v2 top file (Parquet or JSON) with its sidecars. Out come the protocol, the metadata and, in a fixed
-//! order, batches of adds. Only the columns asked for are read, page after page: what is held is the pages
-//! that are being decoded, whatever the size of the checkpoint. Whatever is wrong with a file is an
-//! [`Error::CorruptLog`].
+//! Takes the files that [`crate::segment`] selects: one classic Parquet file, the parts of a multi-part checkpoint, or
+//! a v2 top file (Parquet or JSON) with its sidecars. Returns the protocol, the metadata and, in a fixed order, batches
+//! of adds. Reads only the requested columns, page by page, so memory holds the pages being decoded for a checkpoint of
+//! any size. A malformed file is an [`Error::CorruptLog`].
 
 mod adds;
 mod json_file;

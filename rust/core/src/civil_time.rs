@@ -1,4 +1,4 @@
-//! Dates and timestamps as text, in the spellings of Spark, of ISO-8601 and of other writers.
+//! Parses and formats dates and timestamps, in the formats of Spark, ISO 8601 and other writers.
 
 /// Microseconds of a day.
 pub(crate) const DAY_MICROS: i128 = 86_400_000_000;

@@ -1,9 +1,9 @@
-//! Columns of hot tables, and snapshots that requests come back to, kept in memory within one budget of bytes.
+//! Columns of frequently read tables and recently used snapshots, in memory within one budget of bytes.
 //!
-//! What is kept is the file batches of one checkpoint, whole and immutable: commits after it are small and live
-//! with their snapshot, so a new version asks this room for nothing but which of its rows are dead. Columns are
-//! built by the first scan that reads a checkpoint to its end, as it streams; of several such scans at once only
-//! one builds. The least recently used columns leave first; scans that still walk them hold them until they end.
+//! An entry holds the file batches of one checkpoint, immutable and complete. Later commits are small and live with
+//! their snapshot, so a new version only needs to know which rows are dead. Columns are built by the first scan that
+//! reads a checkpoint to its end; of several such scans only one builds. Eviction is LRU; running scans keep evicted
+//! columns until they end.
 
 mod batch;
 mod builder;

@@ -1,8 +1,8 @@
 //! One JSON file of the log: a commit, a log compaction file, or the top file of a JSON checkpoint.
 //!
-//! In: its bytes. Out: protocol, metadata, the commit's own timestamp, and the file actions as [`Columns`]
-//! whose strings are views into the file. Everything is read once. Unknown actions and fields are skipped;
-//! whatever is broken is an [`Error::CorruptLog`] that names the file and the line.
+//! Takes its bytes. Returns the protocol, the metadata, the in-commit timestamp, and the file actions as [`Columns`]
+//! whose strings are views into the file. Each byte is parsed once. Unknown actions and fields are skipped; malformed
+//! ones are an [`Error::CorruptLog`] that names the file and the line.
 
 mod columns;
 mod json;

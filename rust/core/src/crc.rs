@@ -1,7 +1,7 @@
 //! The version checksum file, `<version>.crc` (PROTOCOL, section Version Checksum File).
 //!
-//! It saves reading: protocol, metadata and totals of a version without its files. Nothing depends on it, so
-//! whatever is wrong with it makes it absent.
+//! It gives the protocol, the metadata and the totals of a version without reading the checkpoint. It is optional, so a
+//! malformed one counts as absent.
 
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::commit::{MetadataJson, lenient_i64, lenient_optional_i64};

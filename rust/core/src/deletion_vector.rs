@@ -1,7 +1,16 @@
-//! Deletion vectors: where one is stored and which rows it deletes (PROTOCOL, section Deletion Vectors).
+//! Deletion vectors: their location and the rows that they delete (PROTOCOL, section Deletion Vectors).
 //!
-//! In goes a piece of a deletion vector file or the text of an inline vector, whoever wrote it; out come row
-//! indexes, or [`Error::CorruptLog`]. What is read is never taken for a size to allocate.
+//! Takes bytes of a deletion vector file or the text of an inline vector, from any origin. Returns row indices, or
+//! [`Error::CorruptLog`]. A size in the input is never used to allocate memory.
+//!
+//! ```
+//! use deltalog::deletion_vector::{MAX_ROWS, RoaringTreemap, decode_file, encode_file, rows};
+//!
+//! let file = encode_file(&RoaringTreemap::from_iter([0, 9]))?;
+//! let vector = decode_file(&file, 1, file.len() - 9)?;
+//! assert_eq!(rows(&vector, MAX_ROWS)?, [0, 9]);
+//! # Ok::<(), deltalog::Error>(())
+//! ```
 
 pub use roaring::RoaringTreemap;
 

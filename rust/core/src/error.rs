@@ -1,8 +1,8 @@
-//! The one error of the crate.
+//! The error type of the crate.
 //!
-//! Every variant is one sentence that may be shown to a recipient: it speaks of versions, features and log
-//! file names, never of buckets, hosts, keys or directories. What an operator needs beside that travels in
-//! the variant's `detail`, which `Display` leaves out.
+//! The message of every variant is one sentence that may be shown to a recipient: it names versions, features and log
+//! files, never buckets, hosts, keys or directories. Details for the operator are in the field `detail`, which
+//! `Display` omits.
 
 /// What went wrong while a log was read or a stream was made.
 #[derive(Debug, Clone, thiserror::Error)]

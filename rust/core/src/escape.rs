@@ -1,7 +1,7 @@
-//! JSON string escaping, and its reverse, of text that is mostly plain.
+//! JSON string escaping and unescaping, optimised for text that is mostly plain.
 //!
-//! Escaped are `"`, `\`, control characters, and U+0085, U+2028 and U+2029: clients that split lines as
-//! Unicode does break on those.
+//! Escapes `"`, `\`, control characters, and U+0085, U+2028 and U+2029: clients that split lines by Unicode rules break
+//! lines at these.
 
 /// Text is looked at in blocks of this size.
 const BLOCK_BYTES: usize = 16;

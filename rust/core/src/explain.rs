@@ -1,4 +1,4 @@
-//! Why a query returns the files it returns: what each condition drops by itself, and a few files as examples.
+//! Explains the result of a query: the number of files that each condition drops alone, with examples.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! What a table's protocol requires of its readers (PROTOCOL, sections Protocol Evolution and Table Features).
+//! The reader features of a table's protocol (PROTOCOL, sections Protocol Evolution and Table Features).
 //!
-//! One table names every reader feature that this crate knows and whom it concerns. From it follow: whether the
-//! log can be read, which features a client must announce, whether the answer needs the delta format, and which
-//! features stay in an answer's protocol line. A feature that a protocol lists counts whether or not a property
-//! switches it on: files of older versions may still use it, and the parquet format could not say so. Features
-//! of writers alone do not matter here.
+//! One table lists every reader feature that this crate knows. It decides whether the log can be read, which features a
+//! client must announce, whether the answer requires the delta format, and which features remain in the protocol line of
+//! an answer. A listed feature counts whether or not a property enables it: files of older versions may still use it,
+//! and the parquet format has no field for it. Writer features are ignored.
 
 use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! File ids: the hex digest of a file's path as the log spells it, so that they outlive URLs and servers.
+//! File ids: the hex digest of a file's path as in the log. They do not depend on the URL or the server.
 
 use arrow_array::{Array, StringViewArray};
 

@@ -1,9 +1,9 @@
 //! SHA-256 and MD5 of many short messages at once.
 //!
-//! In go groups of at most [`GROUP`] messages, padded to whole blocks; out come their digests. An [`Engine`]
-//! is chosen once for what the CPU has: sixteen or eight messages side by side in wide registers, or one after
-//! another by the `sha2` and `md-5` crates. Every engine gives the same digests for messages of any lengths;
-//! wide ones are quick when the messages of a group have about the same number of blocks.
+//! Takes groups of at most [`GROUP`] messages, padded to whole blocks, and returns their digests. An [`Engine`] is
+//! selected once for the CPU: sixteen or eight messages in parallel lanes, or one after another by the `sha2` and `md-5`
+//! crates. Every engine returns the same digests for messages of any lengths. Lanes are fast if the messages of a group
+//! have about the same number of blocks.
 
 mod hmac_key;
 mod shared_suffix;

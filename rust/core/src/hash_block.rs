@@ -1,4 +1,4 @@
-//! What every way of hashing takes and gives: blocks, and the state between two of them.
+//! The types that all hash implementations share: blocks, states and padding.
 
 /// A block of SHA-256 and of MD5.
 pub(crate) type Block = [u8; BLOCK_BYTES];

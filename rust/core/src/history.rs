@@ -1,13 +1,13 @@
-//! When versions were committed, and which version a time means.
+//! Commit timestamps, and the version of a timestamp.
 //!
-//! In: a listing of the log and the table's latest metadata. Out: timestamps of commits and versions found by
-//! them. Where the table has in-commit timestamps those count from the version that enabled them; before it,
-//! and elsewhere, the files' modification times, made strictly monotonic (PROTOCOL, section In-Commit
-//! Timestamps). The two sides are searched apart.
+//! Takes a listing of the log and the table's latest metadata. Returns timestamps of commits and versions found by
+//! timestamp. In-commit timestamps apply from the version that enabled them. Before it, and in other tables,
+//! modification times of the commit files apply, adjusted to be strictly monotonic (PROTOCOL, section In-Commit
+//! Timestamps). Both ranges are searched separately.
 //!
-//! In-commit timestamps count where both the table's protocol supports them and its property enables them. A commit
-//! that must have one and has none has no known time: its file's modification time is another clock, and to mix the
-//! two would put versions in a wrong order. Only a question that needs that time fails.
+//! In-commit timestamps require the table feature in the protocol and the enabling property. A commit that must have one
+//! and lacks it has no known timestamp: modification times are another clock, and mixing both would order versions
+//! wrongly. Only a request that needs this timestamp fails.
 
 use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitFile;

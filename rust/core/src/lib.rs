@@ -1,12 +1,50 @@
-//! Reads Delta logs as streams of files, prunes them by predicates, signs their URLs and writes the NDJSON
-//! lines of Delta Sharing.
+//! Reads Delta logs, prunes their files with predicates, signs URLs and writes the NDJSON lines of Delta Sharing.
 //!
-//! Rooms, from the log to the line: [`storage`] and [`log_path`] find files, [`segment`] chooses those that
-//! rebuild a version, [`commit`] and [`checkpoint`] decode them to batches of [`actions`] with their values coded
-//! by [`partition`], [`replay`] says which are live, [`snapshot`] answers for one version, [`history`] for times and
-//! [`changes`] for a range, [`scan`] streams live files past a [`predicate`], from the log or from [`column_cache`] columns,
-//! [`sign`] makes URLs (hashed in groups by `hash`) and [`ndjson`] writes lines on the threads of a [`pool`].
-//! [`table`] is one table over time, [`query`] puts an answer together.
+//! The modules in the order of a query:
+//! [`table`] finds the version, [`snapshot`] loads it from the files that [`segment`] selects and [`storage`] reads,
+//! [`scan`] streams its live files from the log or from the [`column_cache`], a [`predicate`] prunes them, [`sign`]
+//! makes their URLs, [`ndjson`] writes their lines, and [`stream`] turns the lines into chunks on the threads of a
+//! [`pool`]. [`query`] composes these parts. [`changes`] reads a range of versions and [`history`] maps timestamps to
+//! versions. [`commit`] and [`checkpoint`] decode log files to batches of [`actions`]; [`replay`] decides which of them
+//! are live.
+//!
+//! A table in a local directory:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use deltalog::column_cache::ColumnCache;
+//! use deltalog::pool::Pool;
+//! use deltalog::scan::{Scan, ScanOptions};
+//! use deltalog::storage::Storage;
+//! use deltalog::table::Table;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # std::fs::create_dir(directory.path().join("_delta_log"))?;
+//! # std::fs::write(
+//! #     directory.path().join("_delta_log/00000000000000000000.json"),
+//! #     r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}
+//! # {"metaData":{"id":"t","format":{"provider":"parquet"},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":[],"configuration":{}}}
+//! # {"add":{"path":"part-0.parquet","partitionValues":{},"size":100,"modificationTime":0,"dataChange":true}}
+//! # "#,
+//! # )?;
+//! # let root = directory.path().to_str().unwrap().to_owned();
+//! let pool = Pool::new(2)?;
+//! let cache = Arc::new(ColumnCache::new(64 << 20));
+//! let table = Arc::new(Table::new(Storage::local(), root, cache));
+//! let snapshot = table.latest(Duration::ZERO, &pool)?;
+//! let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), ScanOptions::everything())?;
+//! let mut paths = Vec::new();
+//! while let Some(selected) = scan.next_files()? {
+//!     let files = &selected.batch.files;
+//!     paths.extend(selected.rows.iter().map(|row| files.path.value(*row as usize).to_owned()));
+//! }
+//! assert_eq!((snapshot.version(), paths), (0, vec!["part-0.parquet".to_owned()]));
+//! # Ok(())
+//! # }
+//! ```
 
 #![deny(unsafe_code)]
 

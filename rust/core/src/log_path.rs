@@ -1,8 +1,7 @@
-//! Names in a Delta log, and the paths that its actions hold.
+//! Names in a Delta log, and the paths in its actions.
 //!
-//! In: names of files below `_delta_log/` and `path` fields of actions. Out: what the name says
-//! ([`LogFileName`]) and what the path points to ([`DataPath`]). Nothing here reads storage. Names that
-//! PROTOCOL does not know are `None`, never an error: other writers leave their own files beside the log.
+//! Parses names of files below `_delta_log/` to a [`LogFileName`] and `path` fields of actions to a [`DataPath`]. Does
+//! not read storage. Unknown names are `None`, not an error: other writers store their own files beside the log.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! From selected files to the bytes of an answer: header lines, a line a file, coded chunks.
+//! The lines of an answer: the header lines and one line per file, in both response formats.
 
 mod delta;
 mod header;

@@ -1,9 +1,8 @@
 //! Partition values as a dictionary: many files, few distinct tuples.
 //!
-//! In come the `partitionValues` of one add after another, out go [`PartitionColumn`]s whose tuples carry
-//! their values in the order of `metaData.partitionColumns` and their ready JSON. Batches share one
-//! dictionary for as long as it stays small; a batch that was handed out never changes, because the
-//! dictionary is copied before it grows under a reader.
+//! Takes the `partitionValues` of adds. Returns [`PartitionColumn`]s whose tuples hold their values in the order of
+//! `metaData.partitionColumns` and their encoded JSON. Batches share one dictionary while it is small. A returned batch
+//! never changes: a dictionary with readers is copied before it grows.
 
 mod timestamps;
 

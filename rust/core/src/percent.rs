@@ -1,10 +1,10 @@
-//! From the path of a log to the path of a URL: percent-decoded exactly once, then encoded once.
+//! Converts the path of a log to the path of a URL: percent-decoded exactly once, then encoded once.
 //!
-//! Delta writes `add.path` as a URI on top of Hive's own escaping, so one path may hold a raw `é`, `%20` and
-//! `%253D` (PROTOCOL, section Add File). The object's key is one decoding of it, and the URL holds one encoding
-//! of the key by the rules of `SigV4`: unreserved characters and `/` stand as they are, every other byte is `%XX`
-//! in upper case. A `%` that two hex digits do not follow stands for itself, as in deltalake and
-//! `delta_kernel`, because a writer that does not encode at all may put one in a file's name.
+//! Delta writes `add.path` as a URI on top of Hive's own escaping, so one path may hold a raw `é`, `%20` and `%253D`
+//! (PROTOCOL, section Add File). The object's key is the path decoded once, and the URL contains the key encoded once by
+//! the rules of `SigV4`: unreserved characters and `/` are literal, every other byte is `%XX` in upper case. A `%`
+//! without two hex digits is literal, as in deltalake and `delta_kernel`, because a writer that does not encode at all
+//! may put one in a file name.
 
 /// For each byte whether a URL's path holds it as it is.
 const PLAIN: [bool; 256] = {

@@ -1,12 +1,10 @@
 //! A bounded pool of native threads, fair between streams.
 //!
-//! A [`Task`] is a stream cut into short steps (one chunk of an answer). Runnable tasks wait in one first-in
-//! first-out queue and go to its end after every step, so a full listing of a million files and a query of
-//! twenty take turns chunk by chunk. A task that has nothing to do leaves the queue and costs nothing. A step
-//! that waits for storage does so inside of [`block_in_place`], and its place among the threads is another's meanwhile:
-//! a store that hangs holds up its own streams alone. Where the machine has more to do than processors, these
-//! threads come after the rest of the process: whoever takes chunks and answers small requests is never behind
-//! those who make more of them.
+//! A [`Task`] is a stream divided into short steps (one chunk of an answer). Runnable tasks wait in one FIFO queue and
+//! return to its end after every step, so a full listing of a million files and a query of twenty alternate chunk by
+//! chunk. A task without work leaves the queue and costs nothing. A step waits for storage inside [`block_in_place`],
+//! and another thread runs meanwhile: a hanging store delays only its own streams. These threads have a lower priority
+//! than the rest of the process: on a busy machine, sending chunks and answering small requests come first.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

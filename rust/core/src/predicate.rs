@@ -1,18 +1,35 @@
-//! Predicates that prune files, and never one that holds a matching row.
+//! Predicates that prune files, and never a file with a matching row.
 //!
-//! Comes in: the hints of a query, SQL and JSON, and the table's schema. Goes out: which files of a batch may
-//! hold a match. Both kinds of hints become one tree; what cannot be decided keeps its files, the rest still
-//! prunes, and a [`HintProblem`] says why. Partition values are asked once for each distinct tuple, statistics
-//! as typed columns of a [`StatsCache`].
+//! Takes the hints of a query, SQL and JSON, and the table's schema. Returns the files of a batch that may hold a match.
+//! Both kinds of hints become one tree. An undecidable part keeps its files, the rest still prunes, and a [`HintProblem`]
+//! has the reason. Partition values are evaluated once per distinct tuple, statistics as typed columns of a
+//! [`StatsCache`].
 //!
-//! Readings that are not obvious, all to the safe side:
-//! - A row matches where the predicate is true; null is not, also below NOT.
-//! - NaN is greater than all numbers, as in Spark, and many writers leave it out of their bounds. So a finite
-//!   maximum does not exclude `x > 10` on a float column; `x > 10 AND x < 20` does exclude NaN.
-//! - A timestamp without a zone may be of any zone, in a partition value and in a constant: a client compares it
-//!   in the zone of its session, which no hint names. Only a constant with a zone prunes exactly.
-//! - Bounds of timestamps are cut to milliseconds, those of strings to 32 characters, decimals may have gone
-//!   through a double: each is taken as wide as it may be.
+//! Rules that are not obvious, all on the safe side:
+//! - A row matches if the predicate is true; null does not match, below NOT neither.
+//! - NaN is greater than all numbers, as in Spark, and many writers omit it from bounds. A finite maximum therefore does
+//!   not exclude `x > 10` on a float column; `x > 10 AND x < 20` excludes NaN.
+//! - A timestamp without a zone may be in any zone, in a partition value and in a constant: a client compares it in the
+//!   zone of its session, which no hint contains. Only a constant with a zone prunes exactly.
+//! - Bounds of timestamps are truncated to milliseconds, those of strings to 32 characters, and decimals may have been
+//!   converted to doubles: each is widened accordingly.
+//!
+//! ```
+//! use deltalog::predicate::{Hints, Predicate};
+//! use deltalog::actions::Metadata;
+//!
+//! let metadata = Metadata {
+//!     schema_string: Some(
+//!         r#"{"type":"struct","fields":[{"name":"day","type":"date","nullable":true,"metadata":{}}]}"#.to_owned(),
+//!     ),
+//!     partition_columns: vec!["day".to_owned()],
+//!     ..Metadata::default()
+//! };
+//! let hints = Hints { sql: vec!["day >= '2024-01-01'".to_owned(), "day ~ 1".to_owned()], json: None };
+//! let (predicate, problems) = Predicate::of_table(&metadata, &hints);
+//! assert!(!predicate.is_trivial());
+//! assert_eq!(problems.len(), 1, "the second hint is not SQL, and prunes nothing");
+//! ```
 
 mod bind;
 mod eval;

@@ -1,7 +1,7 @@
-//! The answer to a query, put together: header lines, scan, line writer.
+//! Composes the answer to a query: header lines, scan, line writer.
 //!
-//! In comes a snapshot and what a request asks of it; out goes the [`FileLines`] that native threads turn to
-//! chunks.
+//! Takes a snapshot or a range of versions and the options of a request. Returns a [`FileLines`] or [`ChangeLines`],
+//! which [`crate::stream`] turns into chunks.
 
 pub mod changes;
 pub mod files;
@@ -26,15 +26,15 @@ use crate::snapshot::Snapshot;
 use crate::stop::Stop;
 use crate::table::Table;
 
-/// What one stream holds at most that nobody reads, in bytes: batches decoded ahead, the pages they are in, and
-/// chunks. One page of each column at hand comes on top where it is larger than the usual 1 MiB: what a page has is its
-/// writer's choice, and it is decoded whole. So does a single file's line.
+/// Maximum bytes that one stream holds ahead of its consumer: decoded batches, their pages, and chunks. Added to it
+/// are one page of each current column if larger than the usual 1 MiB, as writers choose page sizes and pages are
+/// decoded whole, and the line of a single file.
 pub const STREAM_BYTES: usize = 64 << 20;
 
-/// Up to this number of files an answer from memory is made on the calling thread: about 30 µs of work.
+/// Answers from memory with at most this number of files are made on the calling thread: about 30 µs of work.
 const FILES_OF_SMALL_TABLE: u64 = 64;
 
-/// What the lines of an answer look like.
+/// The format of the lines of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct LineOptions {
     /// The response format.
@@ -50,32 +50,32 @@ pub struct LineOptions {
 }
 
 impl LineOptions {
-    /// A writer for the lines of one stream.
+    /// Creates a writer for the lines of one stream.
     pub fn writer(self, signers: &SignerSet) -> Result<LineWriter> {
         let urls = signers.stream(self.now_ms, self.lifetime_seconds)?;
         Ok(LineWriter::new(self.format, self.ids, urls))
     }
 }
 
-/// What of a version's files is asked for.
+/// The options of a snapshot query.
 #[derive(Debug, Clone, Default)]
 pub struct FilesRequest {
     /// Predicates.
     pub hints: Hints,
-    /// Enough rows.
+    /// Number of rows that suffice.
     pub limit_hint: Option<u64>,
-    /// Files of a page.
+    /// Maximum number of files of a page.
     pub max_files: Option<u64>,
-    /// Where the page before has ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
     /// Whether lines name the version and its timestamp.
     pub with_version: bool,
-    /// When the work before the stream ends early.
+    /// Ends the work before the stream.
     pub stop: Stop,
 }
 
-/// The two first lines, the same bytes for every request of a version. Reads the log's paths and sizes when
-/// nobody knows the totals yet. Without `history_shared` no change data feed can be read.
+/// Writes the first two lines, which are equal for every request of a version. Reads paths and sizes from the log if
+/// the totals are not known. Without `history_shared` the metadata does not announce the change data feed.
 pub fn header(
     table: &Table,
     snapshot: &Snapshot,
@@ -107,10 +107,10 @@ fn append_metadata_of(
     append_metadata(format, snapshot.metadata(), facts, out)
 }
 
-/// The whole answer to a query for changes but for its last line. `from` is where the page before has ended.
+/// Prepares the whole answer to a query for changes except its last line. `from` is the end of the previous page.
 ///
 /// The metadata before the files is that of [`Changes::heading_version`]. A client of historical protocols replays
-/// them, so the first one is that of the first version.
+/// them, so the first protocol is that of the first version.
 pub fn changes(
     table: &Table,
     changes: &Changes,
@@ -142,14 +142,14 @@ pub fn changes(
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
-/// Whether the answer to a snapshot query is best made on the calling thread: its files are few and in memory.
+/// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory.
 #[must_use]
 pub fn is_made_inline(table: &Table, snapshot: &Snapshot) -> bool {
     let is_small = snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
     is_small && table.is_in_memory(snapshot)
 }
 
-/// The whole answer to a snapshot query but for its last line.
+/// Prepares the whole answer to a snapshot query except its last line.
 pub fn files(
     table: &Table,
     snapshot: &Arc<Snapshot>,

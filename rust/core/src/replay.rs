@@ -1,8 +1,8 @@
-//! Which files the commits have already decided about.
+//! Log replay: the files whose latest action is in the commits.
 //!
-//! A [`ReplaySet`] is filled newest first with the keys of the commits' adds and removes; the first reference
-//! to a key decides. A checkpoint's rows are only probed. So the set grows with the commits since the
-//! checkpoint, never with the table, and most tables probe an empty or a small one.
+//! A [`ReplaySet`] is filled from the newest commit to the oldest with the keys of adds and removes; the first reference
+//! to a key wins. Rows of a checkpoint are only looked up. The set grows with the commits since the checkpoint, not with
+//! the table.
 
 use std::hash::BuildHasher;
 

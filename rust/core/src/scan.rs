@@ -1,9 +1,8 @@
 //! The live files of a snapshot as one ordered, lazy stream, pruned by a predicate and cut by limits.
 //!
-//! The order is fixed by (table, version, checkpoint): adds of the commits, newest first, then those of the
-//! checkpoint's parts, row by row. A [`Cursor`] names a file in that order, so a page goes on where another
-//! one, on whatever replica, has ended. Files come from the log itself, a row group at a time, or from hot
-//! columns; behind this room nobody can tell which.
+//! The order is fixed by (table, version, checkpoint): adds of the commits from the newest, then those of the
+//! checkpoint's parts, row by row. A [`Cursor`] identifies a file in that order, so a page continues on any replica where
+//! the previous one ended. Files come from the log, one row group at a time, or from cached columns; results are equal.
 
 mod cursor;
 mod precount;
@@ -26,23 +25,23 @@ use crate::{Error, Result};
 pub use cursor::Cursor;
 pub use precount::Precount;
 
-/// What of a snapshot is asked for.
+/// Options of a scan.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
     /// Drops files that hold no matching row.
     pub predicate: Arc<Predicate>,
-    /// Enough rows, once the predicate has been applied.
+    /// Number of rows after the predicate that suffice.
     pub limit_hint: Option<u64>,
-    /// Files of a page.
+    /// Maximum number of files of a page.
     pub max_files: Option<u64>,
-    /// Where the page before has ended.
+    /// The end of the previous page.
     pub after: Option<Cursor>,
-    /// Fields that only the delta format has.
+    /// Whether to read fields that only the delta format has.
     pub delta_fields: bool,
 }
 
 impl ScanOptions {
-    /// All live files.
+    /// Options for all live files.
     #[must_use]
     pub fn everything() -> Self {
         Self {
@@ -64,47 +63,47 @@ impl ScanOptions {
     }
 }
 
-/// What became of the files that a source looked at.
+/// Counts of the files that a source read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Live files of the version that were looked at.
+    /// Live files of the version that were evaluated.
     pub considered: u64,
-    /// Of these, dropped by partition values.
+    /// Files pruned by partition values.
     pub pruned_by_partition: u64,
-    /// Of these, dropped by statistics.
+    /// Files pruned by statistics.
     pub pruned_by_stats: u64,
-    /// Of these, dropped since earlier files hold enough rows.
+    /// Files pruned because earlier files have enough rows.
     pub pruned_by_limit: u64,
-    /// Where the next page goes on.
+    /// The start of the next page.
     pub next_cursor: Option<String>,
 }
 
-/// Files of one batch that belong to the answer.
+/// Selected files of one batch.
 #[derive(Debug, Clone)]
 pub struct Selected {
     /// The batch.
     pub batch: Arc<CachedBatch>,
-    /// Which of its files.
+    /// The selected rows of the batch.
     pub rows: RowIndices,
 }
 
-/// What a look for the next files has found.
+/// The result of a step of a scan.
 #[derive(Debug)]
 pub enum ScanStep {
-    /// At least one.
+    /// At least one selected file.
     Files(Selected),
-    /// None yet.
+    /// No file so far.
     Pending,
-    /// None any more.
+    /// The end of the scan.
     End,
 }
 
-/// Fewer of a batch's files than this leave it.
+/// Selections below this size are copied out of their batch.
 const FEW_FILES: usize = 128;
 
 impl Selected {
-    /// The same files out of a batch that passes by. It holds every page that one of its files came from, and who
-    /// gathers the files of a sparse answer would come to hold the whole log.
+    /// Copies a small selection out of a transient batch. A batch holds every page of its files, so collecting files
+    /// of a sparse answer would hold the whole log.
     fn compact(self) -> Self {
         if self.rows.is_empty() || self.rows.len() >= FEW_FILES {
             return self;
@@ -114,7 +113,7 @@ impl Selected {
     }
 }
 
-/// The stream. [`Scan::next_files`] does the reading.
+/// A scan over the live files of a snapshot. [`Scan::next_files`] reads.
 #[derive(Debug)]
 pub struct Scan {
     snapshot: Arc<Snapshot>,
@@ -126,18 +125,18 @@ pub struct Scan {
     limit: Limit,
     files_left: u64,
     outcome: Outcome,
-    /// Found by looking ahead.
+    /// Files that the precount selected.
     ahead: VecDeque<Selected>,
-    /// Ends with the scan.
+    /// Builds statistics in the background until the scan ends.
     stats_prefetch: Option<Arc<StatsPrefetch>>,
-    /// Whose threads decode ahead.
+    /// The pool whose threads decode ahead.
     pool: Option<Pool>,
-    /// What ended it, if it did not reach its end: that comes again, and never an end.
+    /// The error that ended the scan. Later calls return it as well, never an end.
     failure: Option<Error>,
 }
 
 impl Scan {
-    /// Begins at the first file, or behind `options.after`.
+    /// Starts at the first file, or after `options.after`.
     pub fn new(
         snapshot: Arc<Snapshot>,
         cache: Option<(Arc<ColumnCache>, ColumnsKey)>,
@@ -164,8 +163,8 @@ impl Scan {
         })
     }
 
-    /// Lets other threads of `pool` work ahead: decode the next batch of a checkpoint, and read the statistics that
-    /// a predicate asks of hot columns for the first time.
+    /// Uses other threads of `pool` to decode the next batch of a checkpoint, and to build the statistics of cached
+    /// columns that a predicate needs for the first time.
     pub fn prepare(&mut self, pool: &Pool) {
         self.pool = Some(pool.clone());
         let predicate = &self.options.predicate;
@@ -180,7 +179,7 @@ impl Scan {
         }
     }
 
-    /// The next files of the answer; `None` at its end. Never empty.
+    /// Returns the next selected files, never empty; `None` at the end.
     pub fn next_files(&mut self) -> Result<Option<Selected>> {
         loop {
             match self.step(&mut { usize::MAX })? {
@@ -191,7 +190,8 @@ impl Scan {
         }
     }
 
-    /// Looks for the next files of the answer in as many batches at most, and counts them down.
+    /// Evaluates up to `batches` batches until one has selected files, and subtracts the evaluated ones from
+    /// `batches`.
     pub fn step(&mut self, batches: &mut usize) -> Result<ScanStep> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -228,7 +228,7 @@ impl Scan {
         Ok(ScanStep::Pending)
     }
 
-    /// The next batch with those of its files that belong to the answer, if any.
+    /// Returns the next batch with its selected files, if any.
     fn next_batch(&mut self) -> Result<Option<Selected>> {
         if self.limit.is_reached() {
             self.end_by_limit()?;
@@ -246,7 +246,7 @@ impl Scan {
         Ok(Some(if passes { selected.compact() } else { selected }))
     }
 
-    /// What became of the files; complete when [`Self::next_files`] has returned `None`.
+    /// Returns the counts of the scan; complete once [`Self::next_files`] has returned `None`.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         Outcome {
@@ -257,8 +257,7 @@ impl Scan {
         }
     }
 
-    /// The checkpoint's reader has dropped files by their partition values, and row groups by their bounds,
-    /// before they came here.
+    /// Counts files that the reader of the checkpoint pruned by partition values, or with their row group.
     fn count_unseen(&mut self) {
         let is_whole = self.options.after.is_none();
         if let Some(totals) = self.snapshot.known_totals().filter(|_| is_whole) {
@@ -272,7 +271,7 @@ impl Scan {
         }
     }
 
-    /// Applies the page's size and the row limit.
+    /// Applies the page size and the row limit.
     fn cut(&mut self, batch: &CachedBatch, mut rows: RowIndices) -> Result<RowIndices> {
         let files = &batch.files;
         let room = usize::try_from(self.files_left).unwrap_or(usize::MAX);
@@ -296,7 +295,7 @@ impl Scan {
         Ok(rows)
     }
 
-    /// Files that were not looked at are pruned, too.
+    /// Counts files after the limit as pruned.
     fn end_by_limit(&mut self) -> Result<()> {
         if !matches!(self.stage, Stage::End) && self.options.after.is_none() {
             let Totals { files, .. } = self.snapshot.totals()?;
@@ -307,7 +306,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Whether a file of the answer follows, so that the last page names no next one.
+    /// Returns whether another file follows. The last page has no cursor.
     fn has_more(&mut self) -> Result<bool> {
         let counts = self.counts;
         let mut more = false;

@@ -1,9 +1,8 @@
-//! A table's schema, from the `schemaString` of its metaData to typed columns.
+//! A table's schema: the `schemaString` of its metadata as typed columns.
 //!
-//! Comes in: the JSON of a struct type (PROTOCOL, section Schema Serialization Format) and the column mapping
-//! mode. Goes out: fields with logical and physical names, and [`Column`]s found by the names that clients
-//! write. Promised: a type that this crate does not know is kept as [`DataType::Unknown`], it never fails a
-//! listing; nesting is bounded, deeper types are unknown too.
+//! Takes the JSON of a struct type (PROTOCOL, section Schema Serialization Format) and the column mapping mode. Returns
+//! fields with logical and physical names, and [`Column`]s resolved by the names that clients use. An unknown type
+//! becomes [`DataType::Unknown`] and never fails a query. Nesting is bounded; deeper types are unknown as well.
 
 use std::borrow::Cow;
 

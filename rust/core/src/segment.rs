@@ -1,10 +1,9 @@
 //! The files of a log that rebuild a version.
 //!
-//! In: a table's root and a version, or a segment that is known already. Out: the newest complete checkpoint
-//! that is not newer than the version, and the commits after it, newest first, compaction files in the place
-//! of those that they cover whole. `_last_checkpoint` only says where the listing may begin; whatever is wrong
-//! with it costs a longer listing. A missing commit is [`Error::CorruptLog`], a version that the log no longer
-//! holds [`Error::VersionNotFound`].
+//! Takes a table's root and a version, or a known segment. Returns the newest complete checkpoint up to the version and
+//! the later commits, newest first. A compaction file replaces the commits that it covers completely. `_last_checkpoint`
+//! only sets the start of the listing; an invalid one costs a longer listing. A missing commit is [`Error::CorruptLog`],
+//! a version that the log no longer holds is [`Error::VersionNotFound`].
 
 mod identity;
 mod listing;

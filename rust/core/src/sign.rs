@@ -1,8 +1,8 @@
 //! Makes URLs that open one object each, for a limited time.
 //!
-//! A [`Signer`] signs for one bucket or one local table. A [`SignerSet`] says which signer opens which
-//! location, and refuses whatever lies outside of all of them. A [`UrlStream`] is what a stream works with: it
-//! appends URLs for the paths of a log to an output and fills in their signatures in groups.
+//! A [`Signer`] signs for one bucket or one local table. A [`SignerSet`] selects the signer of a location, and rejects
+//! paths outside of all locations. A [`UrlStream`] appends URLs for the paths of a log to an output and fills in their
+//! signatures in groups.
 
 mod group;
 mod local;

@@ -1,9 +1,8 @@
-//! Vector code for x86-64, chosen at run time: hashing of many messages side by side, and escaping.
+//! Vector code for x86-64, selected at run time: hashing of many messages in lanes, and escaping.
 //!
-//! The functions of the rooms below are safe but for one thing: they must not run on a CPU
-//! without the instructions they are compiled for. So this is the one room of the crate that may say `unsafe`,
-//! and all that it says is a call behind a check of the CPU. The calls are out of line on purpose: inlined
-//! beside wide vectors, the hashing instructions of the portable way become many times slower, because the
+//! The functions of the submodules are safe except that they require a CPU with the instructions they are compiled for.
+//! Only this module may use `unsafe`, and only for calls behind a CPU check. The calls are out of line on purpose: when
+//! inlined beside wide vectors, the hashing instructions of the portable path become many times slower, because the
 //! compiler cannot clear the upper halves of the registers in between.
 
 #![allow(unsafe_code)]

@@ -1,11 +1,11 @@
 //! One version of a table.
 //!
-//! In: a table's root, a version or a time, and perhaps an older snapshot of the table. Out: protocol,
-//! metadata, the live adds of the commits after the checkpoint, and the set that tells which of the
-//! checkpoint's rows are dead. The checkpoint's files are not read: [`Snapshot::checkpoint`] streams them.
+//! Takes a table's root, a version or a timestamp, and optionally an older snapshot of the table. Holds the protocol,
+//! the metadata, the live adds of the commits after the checkpoint, and the set of keys that supersede rows of the
+//! checkpoint. The files of the checkpoint are not read: [`Snapshot::checkpoint`] streams them.
 //!
-//! The order of files is fixed by [`Snapshot::identity`]: the commits newest first, each in its own order,
-//! then the checkpoint's parts.
+//! [`Snapshot::identity`] fixes the order of files: the commits from the newest, each in its own order, then the parts of
+//! the checkpoint.
 
 mod load;
 
@@ -26,34 +26,35 @@ use crate::stop::Stop;
 use crate::storage::Storage;
 use load::LoadRequest;
 
-/// The source of a checkpoint's first part, whatever the version; the other parts follow, commits are before it.
+/// The source id of a checkpoint's first part in every version. Other parts follow; commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
 
-/// Threads that sum up a checkpoint: one sum is a fraction of a second, and other requests want to live.
+/// Threads that sum up a checkpoint. One sum takes a fraction of a second and must leave processors to other
+/// requests.
 const MAX_SUM_THREADS: usize = 4;
 
-/// Which version is asked for.
+/// The requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeTravel {
-    /// The newest one.
+    /// The latest version.
     Latest,
-    /// A version by its number.
+    /// A version by number.
     Version(i64),
-    /// The version that was the newest at a time, milliseconds since the epoch.
+    /// The version that was the latest at a timestamp, in milliseconds since the epoch.
     Timestamp(i64),
 }
 
-/// One version of a table; immutable, shared by all who answer from it.
+/// One version of a table. Immutable and shared.
 #[derive(Debug)]
 pub struct Snapshot {
     storage: Storage,
     root: String,
     segment: LogSegment,
-    /// Empty until the commit was read for it; `None` in it where the commit does not say it.
+    /// Empty until the commit has been read; contains `None` if the commit lacks an in-commit timestamp.
     timestamp: OnceLock<Option<i64>>,
     protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
-    /// What `partitionValues` are keyed by, in the order of `metadata.partition_columns`.
+    /// The keys of `partitionValues`, in the order of `metadata.partition_columns`.
     partition_names: Arc<[Box<str>]>,
     decoding: Decoding,
     partition_timestamps: OnceLock<Option<Arc<PartitionTimestamps>>>,
@@ -64,24 +65,24 @@ pub struct Snapshot {
     is_lost: AtomicBool,
 }
 
-/// A snapshot to go on from.
+/// A snapshot to load later versions from.
 #[derive(Debug, Clone, Copy)]
 pub struct Base<'a> {
-    /// It.
+    /// The snapshot.
     pub snapshot: &'a Arc<Snapshot>,
-    /// Whether the columns of its checkpoint are in memory. Once there is a newer checkpoint, an older one is worth
-    /// keeping for that alone: whoever has to read it may find that log cleanup took it away.
+    /// Whether the columns of its checkpoint are cached. Only then it is worth keeping once there is a newer
+    /// checkpoint, since log cleanup may delete the older one.
     pub is_cached: bool,
 }
 
 impl Snapshot {
-    /// Reads the version that `at` means. With `base`, an older or the same version of the same table, only
-    /// what was committed since is read; the base itself is returned if nothing was.
+    /// Loads a version. With `base`, an older or the same version of the same table, reads only later commits, and
+    /// returns the base itself if there are none.
     pub fn load(storage: &Storage, root: &str, at: TimeTravel, base: Option<Base<'_>>) -> Result<Arc<Self>> {
         Self::load_among(storage, root, at, base, &[])
     }
 
-    /// As [`Self::load`]. Of `kin`, other snapshots of the table, the batches of equal commits are shared.
+    /// As [`Self::load`], and shares the batches of equal commits with `known`, other snapshots of the table.
     pub(crate) fn load_among(
         storage: &Storage,
         root: &str,
@@ -92,9 +93,9 @@ impl Snapshot {
         load::load(LoadRequest { storage, root, known }, at, base)
     }
 
-    /// Reads the version of an identity from the very files that it names, so that the order of files is that
-    /// of the snapshot that had the identity. Fails as [`LogSegment::find_identity`] if they are there no more.
-    /// `kin` are other snapshots of the table, to share equal commits with.
+    /// Loads the version of an identity from the log files that it names, in the same order of files. Fails as
+    /// [`LogSegment::find_identity`] if they no longer exist. Shares equal commits with `known`, other snapshots of
+    /// the table.
     pub fn load_identity(
         storage: &Storage,
         root: &str,
@@ -104,7 +105,7 @@ impl Snapshot {
         load::load_identity(LoadRequest { storage, root, known }, identity)
     }
 
-    /// All that it holds in memory, as far as it grows with the log.
+    /// The memory that the snapshot holds, as far as it grows with the log.
     pub(crate) fn parts(self: &Arc<Self>) -> Vec<Allocation> {
         let rows: usize =
             self.commit_batches.iter().map(|(_, rows)| rows.capacity() * size_of::<u32>()).sum();
@@ -138,7 +139,7 @@ impl Snapshot {
         parts
     }
 
-    /// The files that a commit or a compaction file adds, if the version was rebuilt from it.
+    /// The adds of a commit or a compaction file, if the version was loaded from it.
     fn batch_of(&self, entry: &CommitEntry) -> Option<&Arc<FileBatch>> {
         self.segment.commits.iter().find(|known| *known == entry)?;
         let source = source_of(entry.end, self.segment.base_version());
@@ -151,8 +152,8 @@ impl Snapshot {
         self.segment.version
     }
 
-    /// When it was committed, milliseconds since the epoch: in-commit where the table has that, and `None` where the
-    /// commit then lacks it. May read the commit.
+    /// The commit timestamp in milliseconds since the epoch: in-commit if the table has it, and then `None` if the
+    /// commit lacks it. May read the commit.
     pub fn timestamp_ms(&self) -> Result<Option<i64>> {
         if let Some(known) = self.timestamp.get() {
             return Ok(*known);
@@ -164,57 +165,57 @@ impl Snapshot {
         Ok(*self.timestamp.get_or_init(|| found))
     }
 
-    /// The protocol in force.
+    /// The protocol of this version.
     #[must_use]
     pub fn protocol(&self) -> &Arc<Protocol> {
         &self.protocol
     }
 
-    /// The metadata in force.
+    /// The metadata of this version.
     #[must_use]
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
     }
 
-    /// The files of the log that it was read from.
+    /// The log files of this version.
     #[must_use]
     pub fn segment(&self) -> &LogSegment {
         &self.segment
     }
 
-    /// Names what fixes the order of files; part of page cursors.
+    /// Identifies the order of files; part of page tokens.
     #[must_use]
     pub fn identity(&self) -> LogIdentity {
         self.segment.identity()
     }
 
-    /// What the columns of its checkpoint are decoded by.
+    /// The part of the cache key that the metadata determines.
     #[must_use]
     pub fn decoding(&self) -> Decoding {
         self.decoding
     }
 
-    /// Whether it was rebuilt from the files that `identity` names.
+    /// Returns whether the version was loaded from the files that `identity` names.
     #[must_use]
     pub fn has_identity(&self, identity: &LogIdentity) -> bool {
         self.version() == identity.version() && self.identity() == *identity
     }
 
-    /// Whether a file of its log was missed: what is not in memory of it cannot be read any more.
+    /// Returns whether a log file of this version is missing: data that is not in memory cannot be read.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Takes note of an error that reading its files ended in.
+    /// Records an error of a read of its files.
     pub(crate) fn record_error(&self, error: &Error) {
         if matches!(error, Error::FileNotFound { .. }) {
             self.is_lost.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The error for whoever can only go on with this very snapshot: if cleanup took the file that `error` misses,
-    /// what the log still has.
+    /// Replaces the error of a missing file by one with the available versions, for callers that need this very
+    /// snapshot.
     #[must_use]
     pub fn explain_missing(&self, error: Error) -> Error {
         if !matches!(error, Error::FileNotFound { .. }) {
@@ -223,7 +224,7 @@ impl Snapshot {
         LogSegment::find_identity(&self.storage, &self.root, &self.identity()).err().unwrap_or(error)
     }
 
-    /// Whether the table's change data feed is on at this version.
+    /// Whether the change data feed is enabled at this version.
     #[must_use]
     pub fn change_data_feed(&self) -> bool {
         self.metadata.is_change_data_feed_on()
@@ -241,25 +242,25 @@ impl Snapshot {
         self.protocol.needs_delta_format(&self.metadata)
     }
 
-    /// The adds of the commits after the checkpoint, newest first, and which of them are live.
+    /// The adds of the commits after the checkpoint, newest first, with their live rows.
     #[must_use]
     pub fn commit_batches(&self) -> &[(Arc<FileBatch>, RowIndices)] {
         &self.commit_batches
     }
 
-    /// What the commits have decided about: rows of the checkpoint that are in it are dead.
+    /// The keys of the commits' actions. Rows of the checkpoint with these keys are dead.
     #[must_use]
     pub fn seen(&self) -> &Arc<ReplaySet> {
         &self.seen
     }
 
-    /// The live files of a batch of the checkpoint.
+    /// The live rows of a batch of the checkpoint.
     #[must_use]
     pub fn live_rows(&self, batch: &FileBatch) -> RowIndices {
         self.seen.live(batch)
     }
 
-    /// The checkpoint, opened at the first call: its file actions are read by [`Checkpoint::batches`].
+    /// The checkpoint, opened at the first call. [`Checkpoint::batches`] reads its file actions.
     pub fn checkpoint(&self) -> Result<Option<&Checkpoint>> {
         let Some(files) = &self.segment.checkpoint else { return Ok(None) };
         if let Some(opened) = self.checkpoint.get() {
@@ -270,8 +271,8 @@ impl Snapshot {
         Ok(Some(self.checkpoint.get_or_init(|| opened)))
     }
 
-    /// Whether a batch with this source may belong to the version. Of the checkpoint's parts only the first is
-    /// known to be there.
+    /// Returns whether a batch with this source may belong to the version. Only the first part of a checkpoint is
+    /// known to exist.
     #[must_use]
     pub fn has_source(&self, source: SourceId) -> bool {
         match source.0.checked_sub(CHECKPOINT_SOURCE.0) {
@@ -280,34 +281,35 @@ impl Snapshot {
         }
     }
 
-    /// Codes partition values as this version names them.
+    /// Returns a dictionary for partition values by this version's column names.
     #[must_use]
     pub fn interner(&self) -> PartitionInterner {
         PartitionInterner::new(&self.partition_names)
     }
 
-    /// Which of its partition columns are timestamps; `None` where none is.
+    /// The partition columns of timestamp types; `None` if there are none.
     pub(crate) fn partition_timestamps(&self) -> Option<&Arc<PartitionTimestamps>> {
         self.partition_timestamps.get_or_init(|| PartitionTimestamps::of(&self.metadata)).as_ref()
     }
 
-    /// Count and size of the files, if they are known without reading the checkpoint.
+    /// The number and total size of the files, if they are known without reading the checkpoint.
     #[must_use]
     pub fn known_totals(&self) -> Option<Totals> {
         self.totals.get().copied()
     }
 
-    /// Keeps what a scan of all files has found.
+    /// Sets the totals that a full scan computed.
     pub fn set_totals(&self, totals: Totals) {
         self.totals.get_or_init(|| totals);
     }
 
-    /// Count and size of the files. Reads paths and sizes of the checkpoint if nobody knows them yet.
+    /// Returns the number and total size of the files. Reads paths and sizes of the checkpoint if they are not
+    /// known.
     pub fn totals(&self) -> Result<Totals> {
         self.totals_until(&Stop::default())
     }
 
-    /// The same, until `stop`.
+    /// As [`Self::totals`], but ends with an error at `stop`.
     pub fn totals_until(&self, stop: &Stop) -> Result<Totals> {
         if let Some(known) = self.known_totals() {
             return Ok(known);
@@ -324,7 +326,7 @@ impl Snapshot {
         Ok(*self.totals.get_or_init(|| totals))
     }
 
-    /// Threads that read a bucket mostly wait for it, however many processors there are.
+    /// Threads that read a bucket mostly wait, so their number does not depend on the processors.
     fn sum_threads(&self) -> usize {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         if self.storage.is_remote() { MAX_SUM_THREADS } else { processors.min(MAX_SUM_THREADS) }
@@ -339,8 +341,8 @@ fn live_totals(batches: &[(Arc<FileBatch>, RowIndices)]) -> Totals {
     totals
 }
 
-/// A commit's place in the order of files, counted from the checkpoint: it stays what it is while newer commits
-/// come.
+/// The position of a commit in the order of files, counted from the checkpoint. It does not change with newer
+/// commits.
 fn source_of(commit: i64, base_version: i64) -> SourceId {
     SourceId(CHECKPOINT_SOURCE.0 - (commit - base_version) as u32)
 }

@@ -1,4 +1,4 @@
-//! When work that somebody waits for ends early.
+//! Cancellation and deadlines of blocking work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

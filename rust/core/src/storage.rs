@@ -1,8 +1,7 @@
-//! Where table roots are read from: the local file system or one S3-compatible bucket.
+//! The storage of tables: the local file system or one S3-compatible bucket.
 //!
-//! In: a [`Storage`], table roots and names. Out: listings, bytes and [`StoredFile`]s, by plain blocking calls
-//! from any thread. Nothing outside of this room knows of tokio or of `object_store`. Errors name the file
-//! without its directory; the store's own words travel in `detail`.
+//! A [`Storage`] returns listings, bytes and [`StoredFile`]s by blocking calls from any thread. Only this module uses
+//! tokio and `object_store`. Errors name the file without its directory; the message of the store is in `detail`.
 
 mod credentials;
 mod local;

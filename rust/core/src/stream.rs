@@ -1,4 +1,7 @@
-//! An answer as a stream of chunks: made ahead by native threads, coded, taken by an event loop.
+//! An answer as a stream of chunks.
+//!
+//! Native threads produce and compress chunks of lines ahead into a bounded queue; an event loop takes them without
+//! blocking. A [`LineSource`] supplies the lines, an [`NdjsonStream`] is the consumer's handle.
 
 mod buffers;
 mod compression;
@@ -15,41 +18,41 @@ pub use buffers::{Buffers, Chunk};
 pub use compression::ContentCoding;
 pub use producer::{NdjsonStream, Next, StreamOptions};
 
-/// Lines to be written: does its work on some thread, appends whole lines.
+/// A work item: runs on any thread and appends whole lines.
 pub type Work = Box<dyn FnOnce(&mut Vec<u8>) -> Result<LineCounts> + Send>;
 
-/// What a turn of a source brings.
+/// The result of one turn of a source.
 pub enum Turn {
-    /// Lines, which should make a chunk of 64 to 256 KiB.
+    /// Lines for a chunk of 64 to 256 KiB.
     Lines(Work),
-    /// Nothing yet, after as much work as a chunk may cost: other streams have their turn first.
+    /// No lines after as much work as a chunk may cost. Other streams run first.
     Pending,
-    /// Nothing more.
+    /// The end.
     End,
 }
 
-/// The pieces of an answer, in order.
+/// The work items of an answer, in order.
 pub trait LineSource: Send {
-    /// The next piece, if this turn is enough for it.
+    /// Returns the next item, if it is ready within this turn.
     fn next_turn(&mut self) -> Result<Turn>;
 
-    /// What is known, once the first piece is out, of how all of them will end.
+    /// Returns the final counts if they are known with the first item.
     fn precount(&mut self) -> Option<Precount> {
         None
     }
 
-    /// What is known at the end.
+    /// Returns the final counts at the end.
     fn outcome(&self) -> Outcome;
 }
 
-/// What a stream did; complete when the stream is done.
+/// The result of a stream; complete when the stream is done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What was written.
+    /// Counts of written lines.
     pub written: LineCounts,
-    /// What was looked at.
+    /// Counts of evaluated files.
     pub outcome: Outcome,
-    /// What the stream will have done, where that is known with its first chunk.
+    /// The final counts, if they are known with the first chunk.
     pub precount: Option<Precount>,
 }
 

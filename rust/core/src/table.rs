@@ -1,8 +1,7 @@
-//! One table over time: finds versions, remembers the snapshots that requests ask for.
+//! One table over time: finds its versions and caches their snapshots.
 //!
-//! Looking for the newest version costs one listing from the last known one, and requests that wait for the
-//! same look share it. A version that was seen is never taken back: a listing that comes late does not show a
-//! reader an older table.
+//! A refresh lists the log from the last known version on, and concurrent requests share it. The latest version never
+//! goes back: a listing that arrives late does not show an older table.
 
 mod snapshot_cache;
 
@@ -24,33 +23,33 @@ use crate::storage::Storage;
 use crate::{Error, Result};
 use snapshot_cache::SnapshotCache;
 
-/// How old the last look may be for a version in memory to be found by its number: the table may have been made again
-/// in its place, which only a look finds.
+/// Maximum age of the last refresh when a cached version is requested by number. The table may have been replaced by
+/// another one since, which only a refresh detects.
 const MAX_UNREFRESHED: Duration = Duration::from_secs(10);
 
-/// Which version's metadata stands before the changes of a range.
+/// The version whose metadata precedes the changes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heading {
-    /// The first one of the range.
+    /// The first version of the range.
     Start,
-    /// The latest one of the table.
+    /// The latest version of the table.
     Latest,
-    /// This one, which was the latest when an earlier page was answered.
+    /// A version that was the latest one at an earlier page.
     Version(i64),
 }
 
-/// A range of versions as a request has it.
+/// The range of versions and the options of a request for changes.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangesRequest {
-    /// What is read of it.
+    /// The kind of changes.
     pub kind: ChangeKind,
     /// The first version.
     pub start: i64,
-    /// The last version; the latest one if `None` or if it is later than that.
+    /// The last version; the latest one if `None` or if it is greater than the latest.
     pub end: Option<i64>,
     /// The version whose metadata heads the answer.
     pub heading: Heading,
-    /// How old the look that finds the latest version may be.
+    /// Maximum age of the refresh that finds the latest version.
     pub max_staleness: Duration,
 }
 
@@ -62,18 +61,18 @@ pub struct Table {
     root: String,
     cache: Arc<ColumnCache>,
     latest: Mutex<Option<Latest>>,
-    /// Held during a look, so that only one is under way; the last one, if it failed.
+    /// Held during a refresh, so that only one runs at a time. Contains the last refresh if it failed.
     refresh: Mutex<Option<FailedRefresh>>,
     refreshing: AtomicBool,
     snapshots: Mutex<SnapshotCache<Snapshot>>,
-    /// Surveyed ranges of versions: their later pages need no second survey.
+    /// Surveyed ranges of versions. Their later pages need no second survey.
     ranges: Mutex<SnapshotCache<Changes>>,
 }
 
 #[derive(Debug, Clone)]
 struct Latest {
     snapshot: Arc<Snapshot>,
-    /// When the look that found it began.
+    /// When the refresh that found it began.
     refreshed_at: Instant,
 }
 
@@ -84,7 +83,8 @@ struct FailedRefresh {
 }
 
 impl Table {
-    /// `root` is a directory in local storage, else a key prefix in the bucket. Nothing is read yet.
+    /// Creates a table without reading anything. `root` is a directory in local storage, or a key prefix in the
+    /// bucket.
     #[must_use]
     pub fn new(storage: Storage, root: String, cache: Arc<ColumnCache>) -> Self {
         static TABLES: AtomicU64 = AtomicU64::new(0);
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Where its log is read from.
+    /// The storage of the table.
     #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
@@ -114,14 +114,14 @@ impl Table {
         &self.root
     }
 
-    /// The latest version as of a look that is at most `max_staleness` old.
+    /// Returns the latest version as of a refresh that is at most `max_staleness` old.
     pub fn latest(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Result<Arc<Snapshot>> {
         let asked_at = Instant::now();
         self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.refresh(asked_at), Ok)
     }
 
-    /// As [`Self::latest`], but never looks: `None` when the last look is too old. Past half of `max_staleness`
-    /// the next look is begun on `pool`, behind the back of whoever asks.
+    /// As [`Self::latest`], but never reads: returns `None` if the last refresh is too old. After half of
+    /// `max_staleness` starts the next refresh on `pool` in the background.
     #[must_use]
     pub fn latest_if_fresh(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
@@ -135,21 +135,22 @@ impl Table {
         Some(latest.snapshot)
     }
 
-    /// The latest snapshot that is known, if the look that found it is at most `max_age` old. Neither reads nor
-    /// begins to read anything: the storage may hang.
+    /// Returns the latest known snapshot if its refresh is at most `max_age` old. Neither reads nor starts a read,
+    /// so it does not depend on the storage.
     #[must_use]
     pub fn kept(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
         (latest.refreshed_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
     }
 
-    /// Whether the files of a snapshot can be answered without reading anything.
+    /// Returns whether the files of a snapshot can be listed without reading anything.
     #[must_use]
     pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {
         snapshot.known_totals().is_some() && self.is_cached(snapshot)
     }
 
-    /// Count and size of a snapshot's files, from hot columns where they are there. The work ends at `stop`.
+    /// Returns the number and total size of a snapshot's files, computed from cached columns if there are any. Ends
+    /// with an error at `stop`.
     pub fn totals(&self, snapshot: &Snapshot, stop: &Stop) -> Result<Totals> {
         if snapshot.known_totals().is_none()
             && let Some(columns) = self.column_cache(snapshot).and_then(|(cache, key)| cache.get(&key))
@@ -171,7 +172,8 @@ impl Table {
         self.column_cache(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
     }
 
-    /// The version or the timestamp's version. History that is gone is an error that says what there is.
+    /// Returns a snapshot by version or timestamp. A version that the log no longer holds is an error with the
+    /// available versions.
     pub fn snapshot_at(&self, at: TimeTravel) -> Result<Arc<Snapshot>> {
         self.refresh_if_stale()?;
         if let TimeTravel::Version(version) = at
@@ -191,7 +193,7 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// The snapshot with the very order of files that `identity` names.
+    /// Returns the snapshot with the order of files that `identity` names.
     pub fn snapshot_with_identity(&self, identity: &str) -> Result<Arc<Snapshot>> {
         let identity: LogIdentity = identity.parse()?;
         if let Some(known) = self.known(|snapshot| snapshot.has_identity(&identity)) {
@@ -203,15 +205,15 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// Keeps a snapshot for requests that go on where this one ends, also when the log is cleaned up meanwhile.
+    /// Caches a snapshot for requests that continue it, also after log cleanup.
     pub fn remember(&self, snapshot: &Arc<Snapshot>) {
         keep(&self.snapshots, snapshot, Snapshot::parts);
     }
 
-    /// A range of versions, surveyed: what it requires of a client is known. The work ends at `stop`.
+    /// Returns a range of versions whose requirements for clients are known. Ends with an error at `stop`.
     ///
-    /// [`Heading::Latest`] needs a latest version that can be read: one with a feature that is not supported is an
-    /// error, also for a range of earlier versions without it.
+    /// [`Heading::Latest`] requires a readable latest version: one with an unsupported feature is an error, also for
+    /// a range of earlier versions without the feature.
     pub fn changes(&self, request: ChangesRequest, stop: &Stop) -> Result<Arc<Changes>> {
         let ChangesRequest { kind, start, end, heading, max_staleness } = request;
         let (end, heading) = match heading {
@@ -253,7 +255,8 @@ impl Table {
         Ok(changes)
     }
 
-    /// The latest version by a look that is at most `max_staleness` old, if that has `version`, or else by a new look.
+    /// The latest version by a refresh that is at most `max_staleness` old if it has `version`, otherwise by a new
+    /// refresh.
     fn latest_covering(&self, version: i64, max_staleness: Duration) -> Result<i64> {
         let known = lock(&self.latest).clone().filter(|latest| {
             latest.refreshed_at.elapsed() < max_staleness
@@ -266,13 +269,13 @@ impl Table {
         }
     }
 
-    /// When its versions were committed.
+    /// Reads the commit timestamps of the table's versions.
     pub fn history(self: &Arc<Self>, pool: &Pool) -> Result<History> {
         let latest = self.latest(Duration::ZERO, pool)?;
         History::read(&self.storage, &self.root, latest.protocol(), latest.metadata())
     }
 
-    /// Where the columns of a snapshot's checkpoint are kept.
+    /// Returns the column cache and the key of the columns of a snapshot's checkpoint.
     #[must_use]
     pub fn column_cache(&self, snapshot: &Snapshot) -> Option<(Arc<ColumnCache>, ColumnsKey)> {
         let checkpoint = snapshot.identity().checkpoint_name()?;
@@ -280,8 +283,8 @@ impl Table {
         Some((Arc::clone(&self.cache), key))
     }
 
-    /// Builds a snapshot's columns on `pool`, behind the back of scans that read only parts of its checkpoint: a
-    /// scan of everything builds them by itself.
+    /// Builds the columns of a snapshot on `pool` in the background, if partial scans have missed them. A full scan
+    /// builds columns itself.
     pub fn build_columns_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
         let files = snapshot.known_totals().map(|totals| totals.files);
         let Some((cache, key)) =
@@ -294,8 +297,8 @@ impl Table {
         Ok(())
     }
 
-    /// Looks, if something is in memory and the last look is too long ago to rely on it. A table that is gone is an
-    /// error; while a look fails otherwise, what is in memory serves.
+    /// Refreshes if snapshots are cached and the last refresh is too old. A deleted table is an error; other
+    /// failures are ignored, and cached snapshots are used.
     fn refresh_if_stale(&self) -> Result<()> {
         let asked_at = Instant::now();
         let refreshed_at = lock(&self.latest).as_ref().map(|latest| latest.refreshed_at);
@@ -343,14 +346,14 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// Versions of a table that was here before do not belong to the one that was created in its place.
+    /// Versions of a table do not belong to a new table in the same location.
     fn forget_all_but(&self, id: &str) {
         lock(&self.snapshots).retain(|snapshot| snapshot.metadata().id == *id);
         lock(&self.ranges).retain(|range| range.head().metadata().id == *id);
         self.cache.forget_columns(self.id);
     }
 
-    /// `kin` are snapshots of the table that are in memory: what is equal in the new one is shared.
+    /// `known_snapshots` are cached snapshots of the table. The new snapshot shares equal parts with them.
     fn load(
         &self,
         at: TimeTravel,
@@ -388,7 +391,7 @@ impl Drop for Table {
     }
 }
 
-/// The snapshot that is the least older than the version asked for.
+/// Returns the newest snapshot that is not newer than the requested version.
 fn nearest(at: TimeTravel, known_snapshots: &[Arc<Snapshot>]) -> Option<Arc<Snapshot>> {
     let TimeTravel::Version(version) = at else { return None };
     let older =
@@ -396,8 +399,7 @@ fn nearest(at: TimeTravel, known_snapshots: &[Arc<Snapshot>]) -> Option<Arc<Snap
     older.max_by_key(|snapshot| snapshot.version()).cloned()
 }
 
-/// A scan of everything whose files nobody takes: it leaves its columns behind. A batch a step, so that it is one
-/// stream among others.
+/// A full scan that only builds columns. It runs one batch per step, so it takes turns with other streams.
 struct BuildColumns(Mutex<Scan>);
 
 impl Task for BuildColumns {
@@ -409,7 +411,7 @@ impl Task for BuildColumns {
     }
 }
 
-/// A look that nobody waits for.
+/// A refresh in the background.
 struct BackgroundRefresh(Arc<Table>);
 
 impl Task for BackgroundRefresh {
@@ -421,7 +423,7 @@ impl Task for BackgroundRefresh {
     }
 }
 
-/// A refresh that is under way; however it ends, also by a panic, the next one may begin.
+/// Marks a running refresh. The mark ends with the refresh, also by a panic.
 struct Refreshing<'a>(&'a AtomicBool);
 
 impl Drop for Refreshing<'_> {
@@ -430,7 +432,7 @@ impl Drop for Refreshing<'_> {
     }
 }
 
-/// Marks an item as used, and keeps it, also again if it left the cache.
+/// Marks an item as used and caches it, also if it was evicted before.
 fn keep<T: Any + Send + Sync>(
     snapshots: &Mutex<SnapshotCache<T>>,
     item: &Arc<T>,
@@ -444,7 +446,7 @@ fn keep<T: Any + Send + Sync>(
     }
 }
 
-/// Finds an item and keeps it.
+/// Finds an item and caches it.
 fn find_kept<T: Any + Send + Sync>(
     snapshots: &Mutex<SnapshotCache<T>>,
     is_wanted: impl Fn(&T) -> bool,

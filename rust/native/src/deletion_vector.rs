@@ -1,4 +1,4 @@
-//! Deletion vectors for whoever reads data files: the Spark pipeline, the demo, tests.
+//! Deletion vectors for readers of data files: the Spark pipeline, the demo, tests.
 
 use deltalog::deletion_vector::{MAX_ROWS, RoaringTreemap, decode_file, decode_inline, encode_file, rows};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! deltalog's errors as Python exceptions with their values as attributes.
+//! Maps errors of deltalog to Python exceptions with their values as attributes.
 
 use deltalog::Error;
 use pyo3::create_exception;

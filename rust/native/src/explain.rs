@@ -1,4 +1,4 @@
-//! `Explanation` and `Conjunct`: what conditions drop, for `delta-gateway explain`.
+//! `Explanation` and `Conjunct`: the effect of each condition, for `delta-gateway explain`.
 
 use deltalog::explain::{ExplainedConjunct, Explanation as Explained};
 use deltalog::predicate::Scope;

@@ -1,6 +1,6 @@
-//! `gateway._native`: converts, maps errors, releases the GIL; decides nothing.
+//! `gateway._native`: converts values, maps errors and releases the GIL. It contains no decisions.
 //!
-//! `gateway/_native.pyi` documents what Python sees; its signatures are held against this crate by stubtest.
+//! `gateway/_native.pyi` documents the Python interface; stubtest compares its signatures with this crate.
 
 mod changes;
 mod deletion_vector;

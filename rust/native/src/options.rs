@@ -1,4 +1,4 @@
-//! `AnswerOptions`: how an answer is written and which page of it, whatever it is an answer to.
+//! `AnswerOptions`: the format, signers, filters and page of an answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What all tables of the process share: the pool, the cache of hot columns, the buffers of chunks.
+//! The state that all tables of the process share: the pool, the column cache, the buffers of chunks.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -1,4 +1,4 @@
-//! `Signer` and `Signers`: who signs URLs, and for which locations.
+//! `Signer` and `Signers`: the signers of URLs and their locations.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `Stop`: when a blocking call ends early.
+//! `Stop`: a deadline and cancellation of blocking calls.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! `Storage`: where logs are read from.
+//! `Storage`: the storage that logs are read from.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `NdjsonChunks`, `Chunk`, `StreamSummary` and `PruneCounts`: an answer in the making, as the event loop sees it.
+//! `NdjsonChunks`, `Chunk`, `StreamSummary` and `PruneCounts`: an answer in progress, for the event loop.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;

@@ -1,8 +1,7 @@
-//! `add.stats` of a batch's files: as the log has them, or as the lines of answers hold them.
+//! `add.stats` of the files of a batch, raw as in the log or escaped as in the lines of an answer.
 //!
-//! A batch that stays in memory is written many times and asked by a predicate once, so it keeps its statistics
-//! escaped, in one text. Whichever way they are kept, what comes out is the same, byte for byte. A file without
-//! statistics and one whose statistics are empty are alike.
+//! A cached batch is written many times and evaluated by a predicate once, so it stores its statistics escaped, in one
+//! text. Both forms return the same bytes. A file without statistics equals one whose statistics are empty.
 
 use arrow_array::{Array, StringViewArray};
 

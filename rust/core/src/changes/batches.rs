@@ -1,4 +1,4 @@
-//! The versions of a range, one after the other.
+//! The versions of a range in order, each as a [`ChangeBatch`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The commits of a range in groups, each read while the one before is worked on.
+//! The commits of a range in groups. The next group is read while the current one is processed.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Size and partition values of removed files, for removes that lack them.
 //!
-//! Old writers log no more of a removed file than its path; the add in force at the remove has the rest. Paths are
-//! gathered from many versions, then one look at the table before them finds their adds: each look gathers twice as
-//! many groups of commits, so that the first files come soon and a long range costs few looks. From there on the adds
-//! of each version replace what is known of these paths, since a path may be added again.
+//! Old writers log only the path of a removed file; the add in force before the remove has the other fields. Paths of
+//! many versions are collected, then one scan of the table before them finds their adds. Each scan covers twice as many
+//! groups of commits as the previous one: the first files arrive soon and a long range needs few scans. After the scan
+//! the adds of each version replace the known values, since a path may be added again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The protocols and metadata of a range, read before its answer begins.
+//! The protocols and metadata of a range, read before the answer begins.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! From Arrow columns of `add` to a [`FileBatch`].
+//! Converts Arrow columns of `add` to a [`FileBatch`].
 
 use std::sync::Arc;
 

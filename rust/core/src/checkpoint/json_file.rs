@@ -1,6 +1,6 @@
-//! A v2 top file in JSON: actions a line, as in a commit, and the sidecars.
+//! A v2 top file in JSON: one action per line, as in a commit, and the sidecars.
 //!
-//! Such a file may be as large as any checkpoint, so it is read in pieces of whole lines.
+//! Such a file has no size limit, so it is read in pieces of whole lines.
 
 use std::ops::Range;
 use std::sync::Arc;

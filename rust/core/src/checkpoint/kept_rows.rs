@@ -1,4 +1,4 @@
-//! Which rows of a row group a filter on partition values keeps, found from the partition columns alone.
+//! The rows of a row group that a filter on partition values keeps, found from the partition columns alone.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;

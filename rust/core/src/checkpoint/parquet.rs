@@ -1,4 +1,4 @@
-//! One Parquet file of a checkpoint: its footer, its pages within bounds, its typed columns.
+//! One Parquet file of a checkpoint: its footer, its pages with bounded sizes, its typed columns.
 
 mod column_bytes;
 pub(super) mod decoded_bytes;

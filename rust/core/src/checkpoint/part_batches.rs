@@ -1,8 +1,8 @@
-//! The adds of one Parquet part, row group after row group.
+//! The adds of one Parquet part, row group by row group.
 //!
-//! Only the leaf columns that the caller needs and that hold something are read. A row group is skipped whole
-//! where its statistics say that it has no adds or that the caller's filter cannot match; where the caller
-//! filters by partition, the partition columns are read first and the others only for the rows that are kept.
+//! Reads only leaf columns that the caller needs and that have values. Skips a row group if its statistics show that it
+//! has no adds or cannot match the filter. With a filter on partition values, the partition columns are read first and
+//! the other columns only for the rows that pass.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,7 +1,6 @@
-//! The adds of a checkpoint, part by part.
+//! Readers of the parts of a checkpoint, in the order of the parts.
 //!
-//! In go the parts, out come readers of one part each, in the parts' order. They share nothing but the dictionary
-//! of partition values, so several may read at a time.
+//! Readers share only the dictionary of partition values, so several may read at a time.
 
 use std::ops::Range;
 use std::sync::Arc;

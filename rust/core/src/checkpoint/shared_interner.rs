@@ -1,4 +1,4 @@
-//! The dictionary of partition values that all parts of a checkpoint have in common.
+//! The dictionary of partition values that all parts of a checkpoint share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What a checkpoint's top file says once: the protocol, the metadata, and the sidecars it refers to.
+//! The single rows of a checkpoint's top file: the protocol, the metadata and the sidecars.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};

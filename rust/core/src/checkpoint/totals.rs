@@ -1,4 +1,4 @@
-//! How many files a checkpoint has and how many bytes, by one pass over as few columns as possible.
+//! The number and total size of the files of a checkpoint, from one pass over as few columns as possible.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! A batch of files with what scans derive from it, and the columns of a checkpoint as batches.
+//! A batch of files with values derived from it, and the columns of a checkpoint as batches.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 

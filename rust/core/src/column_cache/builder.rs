@@ -1,4 +1,4 @@
-//! Columns in the making, batch by batch, within the budget.
+//! Builds the columns of a checkpoint, batch by batch, within the budget.
 
 use std::sync::Arc;
 

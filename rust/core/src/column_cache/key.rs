@@ -1,4 +1,4 @@
-//! The name of cached columns: a table, a checkpoint, and all that decoding them depends on.
+//! The key of cached columns: a table, a checkpoint, and everything that decoding depends on.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the cache holds, how many bytes of it, and in which order it leaves.
+//! The entries of the cache, their sizes and their order of use.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! The shapes of the actions in JSON. Strings borrow from the line where it has them without escapes.
+//! The JSON shapes of the actions. Strings without escapes borrow from the line.
 
 use std::borrow::Cow;
 use std::fmt;

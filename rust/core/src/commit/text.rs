@@ -1,4 +1,4 @@
-//! Strings of a JSON file as spans of it; those with escapes go unescaped to a second buffer.
+//! Strings of a JSON file as spans of it. Strings with escapes are unescaped into a second buffer.
 
 use arrow_array::StringViewArray;
 use arrow_array::builder::StringViewBuilder;

@@ -1,4 +1,4 @@
-//! An HMAC-SHA256 key as the two states that its padded blocks leave, so that a message costs only itself.
+//! An HMAC-SHA256 key as the two hash states after its padded blocks, which are hashed once per key.
 
 use super::{
     BLOCK_BYTES, Block, SHA256_INITIAL, Sha256State, absorb_whole_blocks, big_endian, blocks, pad_sha256,

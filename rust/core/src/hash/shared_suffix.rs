@@ -1,5 +1,5 @@
-//! The last blocks of many messages that end alike: what SHA-256 makes of a block before it looks at the state is
-//! made once for all of them.
+//! The last blocks of many messages with the same suffix. Their message schedule does not depend on the hash state, so
+//! it is computed once for all messages.
 
 use crate::hash_block::{Block, SHA256_K, Schedule};
 

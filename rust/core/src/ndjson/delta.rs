@@ -1,6 +1,6 @@
-//! Lines of the delta response format: Delta's own actions, paths replaced by URLs.
+//! Lines of the delta response format: Delta's own actions, with URLs instead of paths.
 //!
-//! Deletion vectors leave either inline or as an absolute path (`p`), which is what clients can follow.
+//! Deletion vectors are inline or an absolute path (`p`), which clients can open.
 
 use arrow_array::{Array, Int64Array};
 

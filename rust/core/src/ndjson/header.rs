@@ -1,7 +1,6 @@
-//! The protocol and metaData lines that begin an answer.
+//! The protocol and metaData lines at the start of an answer.
 //!
-//! Their keys stand in a fixed order, so that they are the same bytes on every page and on every replica:
-//! clients compare them.
+//! Their keys have a fixed order, so the bytes are equal on every page and on every replica: clients compare them.
 
 use super::line::ResponseFormat;
 use super::row::append_member;

@@ -1,8 +1,7 @@
-//! A line for each file: the part of a stream's answer that is as long as its table.
+//! One line per file: the part of an answer that grows with the table.
 //!
-//! In go batches of file actions and the rows chosen from them; out come whole NDJSON lines with signed URLs.
-//! What the lines of a stream share is prepared once, ids and signatures are hashed in groups, and nothing is
-//! allocated per file.
+//! Takes batches of file actions and selected rows; writes whole NDJSON lines with signed URLs. The parts that the lines
+//! of a stream share are prepared once, ids and signatures are hashed in groups, and no memory is allocated per file.
 
 use std::sync::Arc;
 

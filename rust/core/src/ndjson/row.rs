@@ -1,4 +1,4 @@
-//! One file as both formats write it: its columns, its ids and its URLs.
+//! The fields of one file that both formats write: its columns, its ids and its URLs.
 
 use crate::actions::{FileBatch, PartitionTuple, RemoveFields, StatsText};
 use crate::file_id::{FileId, IdHasher};

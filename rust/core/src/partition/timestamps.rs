@@ -1,7 +1,7 @@
-//! Partition values of timestamps in the one spelling of the parquet format.
+//! Partition values of timestamps in the format of the parquet response format.
 //!
-//! A log may hold `1970-01-01 00:00:00`, with a fraction or not, or ISO 8601 with a zone (PROTOCOL, section Partition
-//! Value Serialization). Clients of the parquet format know the first alone; instants are written in UTC.
+//! A log may hold `1970-01-01 00:00:00`, with an optional fraction, or ISO 8601 with a zone (PROTOCOL, section Partition
+//! Value Serialization). Clients of the parquet format know only the former; timestamps with a zone are written in UTC.
 
 use std::borrow::Cow;
 use std::sync::Arc;

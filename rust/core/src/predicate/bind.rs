@@ -1,8 +1,8 @@
-//! From an [`Expression`] over names to a [`Bound`] over the columns of one schema.
+//! Binds an [`Expression`] over names to the columns of one schema, as a [`Bound`].
 //!
-//! Negations are pushed down to the leaves on the way, so that every leaf is one question: which values does it
-//! accept, and does it accept null? A row matches only where the whole is true; null is not. A leaf's set may
-//! be larger than the truth (then it is not `exact`), never smaller.
+//! Negations are pushed down to the leaves, so a leaf only states which values it accepts and whether it accepts null. A
+//! row matches only if the whole predicate is true; null does not match. The set of a leaf may be a superset of the
+//! exact one (then it is not `exact`), never a subset.
 
 use super::expression::{ColumnName, Comparison, Expression, Literal, NumberKind, Pattern, PatternRest};
 use super::parse::json::shown;

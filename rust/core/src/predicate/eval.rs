@@ -1,4 +1,4 @@
-//! Evaluation of a plan on the files of a batch: a verdict byte a file, loops without branches on typed columns.
+//! Evaluates a plan on the files of a batch: one verdict byte per file, branch-free loops on typed columns.
 
 use std::sync::Arc;
 

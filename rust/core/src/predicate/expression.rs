@@ -1,4 +1,4 @@
-//! The one tree that both kinds of hints are parsed to. Nothing here knows a schema.
+//! The expression tree that both kinds of hints are parsed to, without a schema.
 
 use std::fmt;
 

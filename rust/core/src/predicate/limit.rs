@@ -1,4 +1,4 @@
-//! `limitHint`: enough files for so many records, and no more.
+//! `limitHint`: as many files as are needed for a number of records.
 
 use super::Predicate;
 use super::eval::PartitionVerdicts;

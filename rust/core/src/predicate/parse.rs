@@ -1,4 +1,4 @@
-//! From the text of a hint to an [`Expression`](super::expression::Expression): SQL and JSON.
+//! Parsers of hints: SQL and JSON to an [`Expression`](super::expression::Expression).
 
 pub(super) mod json;
 mod lexer;

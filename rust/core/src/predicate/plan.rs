@@ -1,8 +1,7 @@
-//! A bound predicate made ready for evaluation, and its evaluation on partition values.
+//! A bound predicate prepared for evaluation, and its evaluation on partition values.
 //!
-//! Leaves of one column merge; subtrees over partition columns alone become slots that are evaluated once for
-//! each distinct tuple. Verdicts are bits: whether a file *may* hold a match, and whether every row of it
-//! *must* be one.
+//! Leaves of one column merge; subtrees over partition columns become slots that are evaluated once per distinct tuple.
+//! Verdicts are bits: whether a file *may* hold a match, and whether every row of it *must* match.
 
 use super::bind::{Bound, BoundColumn, Leaf, Set};
 use super::values::keys::{KeyType, partition_spread};

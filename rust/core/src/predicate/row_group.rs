@@ -1,4 +1,4 @@
-//! Whether a row group of a checkpoint may hold a wanted file, from bounds over all of its files.
+//! Evaluates a predicate on bounds over all files of a checkpoint's row group.
 
 use super::Predicate;
 use super::bind::{Bound, Leaf, Set};

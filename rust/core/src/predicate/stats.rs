@@ -1,9 +1,8 @@
-//! Statistics of a batch of files as typed columns, built when a predicate first asks for them.
+//! Statistics of a batch of files as typed columns, built when a predicate needs them for the first time.
 //!
-//! What a file's statistics leave out stands as "anything may be": the least key for a missing minimum, the
-//! greatest for a missing maximum. Bounds hold for files with deletion vectors and with `tightBounds` false
-//! too: they are those of all rows once written. A null count proves something only when it is zero or all
-//! (PROTOCOL, section Per-file Statistics).
+//! A missing bound means "any value": the least key for a missing minimum, the greatest for a missing maximum. Bounds
+//! are valid for files with deletion vectors and with `tightBounds` false, as they cover all rows ever written. A null
+//! count proves something only if it is zero or equals the number of rows (PROTOCOL, section Per-file Statistics).
 
 mod extract;
 

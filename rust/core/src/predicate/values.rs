@@ -1,4 +1,4 @@
-//! Values as numbers that compare like them, and sets of values as ranges of these numbers.
+//! Values as order-preserving numbers, and sets of values as ranges of these numbers.
 
 pub(super) mod keys;
 pub(super) mod number;

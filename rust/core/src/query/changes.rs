@@ -1,5 +1,5 @@
-//! The answer to a query for changes as pieces of work: the header lines, then version by version its protocol
-//! and metadata where they are wanted, its cdc files, adds and removes.
+//! The answer to a query for changes as work items: the header lines, then per version its protocol and metadata (if
+//! requested), its cdc files, adds and removes.
 
 use std::sync::Arc;
 
@@ -16,41 +16,41 @@ use crate::scan::Outcome;
 use crate::stream::{LineSource, Turn};
 use crate::{Error, Result};
 
-/// Lines of a chunk, files and others.
+/// Maximum lines of a chunk.
 const CHUNK_LINES: usize = 256;
 
-/// What of a range is answered.
+/// The options of a query for changes.
 #[derive(Debug, Clone)]
 pub struct ChangeOptions {
     /// The response format.
     pub format: ResponseFormat,
-    /// Metadata of later versions, inline.
+    /// Whether to include the metadata of later versions.
     pub include_historical_metadata: bool,
-    /// Protocols of later versions, inline.
+    /// Whether to include the protocols of later versions.
     pub include_historical_protocol: bool,
-    /// Those on partition columns prune.
+    /// Predicates; those on partition columns prune.
     pub hints: Hints,
-    /// Files of a page.
+    /// Maximum number of files of a page.
     pub max_files: Option<u64>,
 }
 
-/// A file of a range, by its version and its place in that version's answer.
+/// The position of a file in a range: its version and the index in the answer of that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeCursor {
-    /// The version that the page goes on in.
+    /// The version in which the page starts.
     pub version: i64,
-    /// Files of that version that were answered before.
+    /// Files of that version on earlier pages.
     pub skip: u64,
 }
 
 impl ChangeCursor {
-    /// The form that travels in a page token.
+    /// Formats the cursor for a page token.
     #[must_use]
     pub fn to_text(self) -> String {
         format!("{}.{}", self.version, self.skip)
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Parses the result of [`Self::to_text`].
     pub fn parse(text: &str) -> Result<Self> {
         let numbers = text.split_once('.').and_then(|(version, skip)| {
             Some(Self { version: version.parse().ok()?, skip: skip.parse().ok()? })
@@ -59,7 +59,7 @@ impl ChangeCursor {
     }
 }
 
-/// Cuts a range of changes into chunks.
+/// Divides a range of changes into chunks.
 #[derive(Debug)]
 pub struct ChangeLines {
     head: Option<Vec<u8>>,
@@ -67,15 +67,15 @@ pub struct ChangeLines {
     options: ChangeOptions,
     writers: Writers,
     in_force: Option<InForce>,
-    /// Pieces of the version at hand that have not been handed out, the next one last.
+    /// Remaining pieces of the current version, the next one last.
     pieces: Vec<Piece>,
-    /// The version at hand and how many of its files were handed out.
+    /// The current version and the number of its returned files.
     cursor: ChangeCursor,
     files_left: u64,
     outcome: Outcome,
 }
 
-/// What follows from the metadata of a version.
+/// Values derived from the metadata of a version.
 #[derive(Debug)]
 struct InForce {
     metadata: Arc<Metadata>,
@@ -97,7 +97,7 @@ struct Files {
 }
 
 impl Files {
-    /// The first `count` files; the others stay.
+    /// Takes the first `count` files.
     fn take(&mut self, count: usize) -> Self {
         let rest = self.rows.split_off(self.rows.len().min(count));
         Self {
@@ -130,7 +130,7 @@ impl std::fmt::Debug for Piece {
 }
 
 impl ChangeLines {
-    /// `batches` begin at `from.version`; `head` is written before all else.
+    /// `batches` start at `from.version`; `head` is written first.
     #[must_use]
     pub fn new(
         head: Vec<u8>,
@@ -152,7 +152,7 @@ impl ChangeLines {
         }
     }
 
-    /// The next lines of the page, up to `count` of them and about so many bytes.
+    /// Returns the next lines of the page, at most `count` and about the given bytes.
     fn next_pieces(&mut self, mut count: usize, mut bytes: usize) -> Result<Vec<Piece>> {
         let mut taken = Vec::new();
         while count > 0 && bytes > 0 && self.files_left > 0 {
@@ -185,7 +185,7 @@ impl ChangeLines {
         Ok(taken)
     }
 
-    /// Whether anything follows the files that were handed out.
+    /// Returns whether more lines follow.
     fn has_more(&mut self) -> Result<bool> {
         while self.pieces.is_empty() {
             if !self.next_version()? {
@@ -195,7 +195,7 @@ impl ChangeLines {
         Ok(true)
     }
 
-    /// Lays out the pieces of the next version; false behind the last one.
+    /// Prepares the pieces of the next version; returns false after the last one.
     fn next_version(&mut self) -> Result<bool> {
         let Some(batch) = self.batches.next_version()? else { return Ok(false) };
         let skip = if batch.version == self.cursor.version { self.cursor.skip } else { 0 };
@@ -244,7 +244,7 @@ impl ChangeLines {
         Ok(header)
     }
 
-    /// The files that the predicates on partition columns keep.
+    /// Returns the files that the predicates on partition columns keep.
     fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> RowIndices {
         self.outcome.considered += files.rows.len() as u64;
         let predicate = &self.in_force(metadata).predicate;
@@ -266,7 +266,7 @@ impl ChangeLines {
         kept
     }
 
-    /// Hints and partition values mean what the columns of that version mean.
+    /// Binds hints and partition values to the columns of a version.
     fn in_force(&mut self, metadata: &Arc<Metadata>) -> &InForce {
         if self.in_force.as_ref().is_none_or(|known| !Arc::ptr_eq(&known.metadata, metadata)) {
             self.in_force = None;

@@ -1,4 +1,4 @@
-//! The answer to a snapshot query as pieces of work: the header lines, then a line for each file of a scan.
+//! The lines of a snapshot query as work items: the header lines, then one line per file of a scan.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,33 +10,33 @@ use crate::ndjson::{LineCounts, LineWriter};
 use crate::scan::{Outcome, Precount, Scan, ScanStep, Selected};
 use crate::stream::{LineSource, Turn};
 
-/// Files of the first chunk: the first byte should not wait for the work of a whole one.
+/// Files of the first chunk, which is small so that the first byte is early.
 const FIRST_CHUNK_FILES: usize = 64;
 /// Files of a chunk, about 220 KB of lines with statistics.
 const CHUNK_FILES: usize = 256;
-/// Bytes of a chunk's lines, where more than one file is in it: see [`crate::actions::FileBatch::line_bytes`].
+/// Maximum bytes of the lines of a chunk with more than one file: see [`crate::actions::FileBatch::line_bytes`].
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
-/// Batches that are looked at in one turn, where few of their files are wanted. To decode and look at them costs
-/// about as much as to write a few chunks.
+/// Maximum batches per turn if few of their files are selected. Decoding and evaluating them costs about as much as
+/// writing a few chunks.
 const BATCHES_A_TURN: usize = 4;
-/// How long the first byte may wait for the counts that the answer's header tells. A predicate over the hot
-/// columns of a million files is done by then.
+/// Maximum delay of the first byte for the counts in the header of the answer. A predicate over the cached columns
+/// of a million files is evaluated by then.
 const PRECOUNT_TIME: Duration = Duration::from_millis(50);
 
-/// Cuts a scan into chunks.
+/// Divides a scan into chunks.
 #[derive(Debug)]
 pub struct FileLines {
     head: Option<Vec<u8>>,
     scan: Scan,
     precount: Option<Precount>,
-    /// The scan has looked ahead, as it does once.
+    /// Whether the precount was made, which happens once.
     has_precounted: bool,
-    /// Files for the next chunk, and how many it still wants.
+    /// Files for the next chunk, and the number of files it still needs.
     gathered: Vec<Piece>,
     wanted: usize,
-    /// Bytes of lines that the next chunk still wants.
+    /// Bytes of lines that the next chunk still needs.
     wanted_bytes: usize,
-    /// Files of the last batch that have not been handed out, and how many of its rows have.
+    /// Remaining files of the last batch, and the number of its returned rows.
     rest: Option<(Selected, usize)>,
     writers: Writers,
 }
@@ -58,7 +58,7 @@ impl FileLines {
         }
     }
 
-    /// Gathers files until there are enough for a chunk, or no more. False: there may be more, in another turn.
+    /// Collects files until there are enough for a chunk, or none are left. Returns false if another turn is needed.
     fn gather(&mut self) -> Result<bool> {
         let mut batches = BATCHES_A_TURN;
         while self.wanted > 0 && self.wanted_bytes > 0 {
@@ -84,12 +84,12 @@ impl FileLines {
     }
 }
 
-/// Files of one batch, part of those that a scan has selected.
+/// Files of one batch for a chunk.
 #[derive(Debug)]
 struct Piece {
     batch: Arc<CachedBatch>,
     rows: RowIndices,
-    /// So many were selected.
+    /// Number of files of the batch that the scan selected.
     of_files: usize,
 }
 
@@ -133,7 +133,7 @@ impl LineSource for FileLines {
     }
 }
 
-/// Line writers of one stream, one for each thread that is at work on it.
+/// Line writers of one stream, one for each thread that works on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Writers(Arc<(LineWriter, Mutex<Vec<LineWriter>>)>);
 

@@ -1,21 +1,21 @@
-//! A file of a snapshot by its position in the fixed order, as page tokens carry it.
+//! The position of a file in the fixed order of a snapshot, as page tokens contain it.
 
 use crate::actions::SourceId;
 use crate::checkpoint;
 use crate::snapshot::CHECKPOINT_SOURCE;
 use crate::{Error, Result};
 
-/// A file of a snapshot, by its place in the fixed order.
+/// The position of a file in the fixed order of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     pub(super) source: SourceId,
     pub(super) row: u32,
-    /// Rows that `limit_hint` still asks for behind this file.
+    /// Remaining rows of `limit_hint` after this file.
     pub(super) limit_left: Option<u64>,
 }
 
 impl Cursor {
-    /// The form that travels in a page token.
+    /// Formats the cursor for a page token.
     #[must_use]
     pub fn to_text(self) -> String {
         match self.limit_left {
@@ -24,7 +24,7 @@ impl Cursor {
         }
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Parses the result of [`Self::to_text`].
     pub fn parse(text: &str) -> Result<Self> {
         let mut numbers = text.split('.');
         let cursor = (|| {

@@ -1,8 +1,8 @@
-//! What will become of a version's files, told before the first of them.
+//! The counts of a scan before its first file.
 //!
-//! An answer's header is to say how many files predicates pruned, and leaves before the answer is made. Where the
-//! files are in memory a scan is run ahead within a time; what it finds is kept, so the work is not done twice.
-//! Of a scan that reads the log nothing can be told before it has read it.
+//! The header of an answer states how many files predicates pruned and is sent before the answer exists. If the files
+//! are in memory, the scan runs ahead within a time limit, and its results are kept for the answer. A scan that reads
+//! the log has no counts before it has read it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,20 +11,22 @@ use std::time::Instant;
 use super::{Outcome, Scan};
 use crate::Result;
 
-/// Files found ahead that are kept: 256 KiB of row numbers. Finding more again is nothing beside signing them.
+/// Selected files that are kept: 256 KiB of row indices. Selecting more of them twice costs little compared with
+/// signing.
 const KEPT_FILES: u64 = 65_536;
 
-/// What a scan will have done.
+/// The final counts of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Precount {
-    /// Files of the answer.
+    /// Selected files.
     pub files: u64,
-    /// What will have become of the others.
+    /// Counts of all files.
     pub outcome: Outcome,
 }
 
 impl Scan {
-    /// Looks ahead, before the first file: to the end if that is reached `until` then, and nothing has to be read.
+    /// Counts before the first file is returned. Returns `None` if the log has to be read or the time `until` passes
+    /// before the end.
     pub fn precount(&mut self, until: Instant) -> Result<Option<Precount>> {
         if self.options.reads_all() {
             let all = self.snapshot.known_totals().map(|totals| totals.files);

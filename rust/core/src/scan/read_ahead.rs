@@ -1,10 +1,9 @@
-//! Decodes the next batches of a checkpoint while the lines of this one are written.
+//! Decodes the next batches of a checkpoint while the lines of the current one are written.
 //!
-//! In go the readers of its parts, each an iterator of batches; the batches come out in the order of the parts
-//! and within them. Of each part a few batches at most are decoded before they are asked for, and of all parts
-//! together no more than a number of bytes. Beside the part that is asked for the next one is read, and more of them
-//! where they are small, so that a store's latency is not waited for part by part. Whoever asks first decodes: where
-//! no thread of the pool is free, or where there are bytes enough, nothing waits.
+//! Takes the readers of the parts, each an iterator of batches; yields the batches in the order of the parts. At most a
+//! few batches of each part are decoded ahead, and a bounded number of bytes in total. The next part is read ahead as
+//! well, and several parts if they are small, so the latency of the store is not paid per part. If no thread of the pool
+//! is free, or the bytes are used up, the consumer decodes without waiting.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,29 +12,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use crate::pool::{self, Pool, Task};
 use crate::{Error, Result};
 
-/// To decode a batch takes about as long as to write its lines, now more and now less: a second one keeps two
-/// threads from waiting for each other.
+/// Decoding a batch takes about as long as writing its lines, with variation: a second batch keeps two threads busy.
 const BATCHES_AHEAD: usize = 2;
-/// Decoded batches that nobody has taken, and the pages that their readers are in, have so many bytes at most, beside
-/// what the part that is asked for needs for its next batch.
+/// Maximum bytes of decoded batches in the queue and of the pages that their readers hold, in addition to the needs
+/// of the current part.
 const DECODED_BYTES_AHEAD: usize = 24 << 20;
-/// A step is taken for so large at least, until a larger one was seen: several may be under way at once.
+/// Assumed bytes of a step until a larger one was seen, since several may run at once.
 const LEAST_STEP_BYTES: usize = 1 << 20;
-/// Parts are opened ahead until their files have so many bytes together, and one at least.
+/// Parts are opened ahead up to this total size of their files, and one at least.
 const BYTES_AHEAD: u64 = 4 << 20;
-/// A part counts as so many, however small its file, or the log says that it is: tens of them are enough to hide
-/// a store's latency.
+/// Minimum size that a part counts for: tens of parts suffice to hide the latency of a store.
 const LEAST_PART_BYTES: u64 = 64 << 10;
 
-/// `R` reads one part.
+/// Reads parts ahead; `R` reads one part.
 #[derive(Debug)]
 pub(super) struct ReadAhead<P: Iterator<Item = R>, R, T> {
     parts: P,
     measures: Measures<R, T>,
     bytes: Arc<AheadBytes>,
-    /// Those that are being read, in their order, and the bytes of their files.
+    /// The parts being read, in order, and the bytes of their files.
     open: VecDeque<(Arc<Part<R, T>>, u64)>,
-    /// None: nothing is decoded before it is asked for.
+    /// `None`: nothing is decoded ahead.
     pool: Option<Pool>,
     failed: bool,
 }
@@ -43,11 +40,11 @@ pub(super) struct ReadAhead<P: Iterator<Item = R>, R, T> {
 /// How readers and batches are measured, in bytes.
 #[derive(Debug)]
 pub(super) struct Measures<R, T> {
-    /// The file of a part.
+    /// The size of the file of a part.
     pub(super) file: fn(&R) -> u64,
-    /// What a reader holds between two batches.
+    /// The bytes that a reader holds between two batches.
     pub(super) reader_held: fn(&R) -> usize,
-    /// What a batch holds.
+    /// The bytes of a batch.
     pub(super) batch: fn(&T) -> usize,
 }
 
@@ -59,16 +56,16 @@ impl<R, T> Clone for Measures<R, T> {
 
 impl<R, T> Copy for Measures<R, T> {}
 
-/// What all parts of a scan hold together.
+/// The memory of all parts of a scan.
 #[derive(Debug, Default)]
 struct AheadBytes {
     held: AtomicUsize,
-    /// The most that one batch and its reader have come to.
+    /// The largest size of one batch and its reader so far.
     largest_step: AtomicUsize,
 }
 
 impl AheadBytes {
-    /// Takes the bytes of one more step; `None` where they are too many.
+    /// Reserves the bytes of one more step; `None` if they exceed the limit.
     fn reserve(self: &Arc<Self>) -> Option<Reserved> {
         let bytes = self.largest_step.load(Ordering::Relaxed).max(LEAST_STEP_BYTES);
         let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= DECODED_BYTES_AHEAD);
@@ -85,7 +82,7 @@ impl AheadBytes {
     }
 }
 
-/// The bytes of a step that is under way; given back however it ends.
+/// The reserved bytes of a running step, released when it ends.
 struct Reserved {
     ahead: Arc<AheadBytes>,
     bytes: usize,
@@ -107,7 +104,7 @@ where
         Self { parts, measures, bytes: Arc::default(), open: VecDeque::new(), pool, failed: false }
     }
 
-    /// The next batch; `None` at the end, and after an error.
+    /// Returns the next batch; `None` at the end and after an error.
     pub(super) fn next(&mut self) -> Option<Result<T>> {
         while !self.failed && (!self.open.is_empty() || self.open_next()) {
             match self.open.front()?.0.next() {
@@ -144,19 +141,18 @@ where
     }
 }
 
-/// A part that is being read.
+/// A part being read.
 #[derive(Debug)]
 struct Part<R, T> {
-    /// Held by whoever decodes, until the batch is ready.
+    /// Held while a batch is decoded.
     reader: Mutex<Reader<R>>,
-    /// Decoded and not asked for, with the bytes of each. Whoever has what is ready need not wait for what is being
-    /// decoded.
+    /// Decoded batches with their sizes. Taking one does not wait for the batch being decoded.
     ready: Mutex<VecDeque<(Result<T>, usize)>>,
-    /// What the reader holds, as counted among the bytes of all parts.
+    /// The reader's share of the bytes of all parts.
     held: AtomicUsize,
     measures: Measures<R, T>,
     bytes: Arc<AheadBytes>,
-    /// A [`Step`] is in the pool, and a second one would only wait for it; or there is nothing left to decode.
+    /// Whether a [`Step`] is in the pool or nothing is left to decode.
     stepping: AtomicBool,
 }
 
@@ -164,7 +160,7 @@ struct Part<R, T> {
 enum Reader<R> {
     Left(Box<R>),
     Ended,
-    /// A thread panicked amid a batch, so what comes next is unknown.
+    /// Whether a thread panicked during a batch, which makes later batches unknown.
     Lost,
 }
 
@@ -197,13 +193,13 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
         Some(found)
     }
 
-    /// The batch that another thread decodes at this moment, or else one decoded here.
+    /// Returns the batch that another thread is decoding, or decodes one.
     fn decode_next(&self) -> Option<Result<T>> {
         let mut reader = self.lock_reader();
         self.take_ready().or_else(|| Some(self.decode(&mut reader)?.0))
     }
 
-    /// Decodes a batch; false where there is nothing more to decode.
+    /// Decodes a batch; returns false if none is left.
     fn decode_ahead(&self) -> bool {
         let mut reader = self.lock_reader();
         let Some((found, bytes)) = self.decode(&mut reader) else { return false };
@@ -213,7 +209,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
         goes_on
     }
 
-    /// Decodes a batch, says how many bytes it has, and counts what the reader holds from here on.
+    /// Decodes a batch, returns it with its size, and updates the bytes of the reader.
     fn decode(&self, reader: &mut Reader<R>) -> Option<(Result<T>, usize)> {
         let found = reader.decode();
         let held = match reader {
@@ -272,7 +268,7 @@ where
     R: Iterator<Item = Result<T>> + Send + 'static,
     T: Send + 'static,
 {
-    /// Sees to it that batches are decoded as long as there is room for them.
+    /// Schedules decoding while memory is available.
     fn step(self: &Arc<Self>, pool: &Pool) {
         if self.has_room() && !self.stepping.swap(true, Ordering::AcqRel) {
             pool.submit(Arc::new(Step(Arc::downgrade(self))));
@@ -280,7 +276,7 @@ where
     }
 }
 
-/// Decodes a batch at a time until there are enough; does nothing when the scan has ended.
+/// Decodes one batch per step until there are enough; does nothing once the scan has ended.
 struct Step<R, T>(Weak<Part<R, T>>);
 
 impl<R, T> Task for Step<R, T>

@@ -1,4 +1,4 @@
-//! Where a scan's batches come from, one stage after another: commits, then column cache or checkpoint.
+//! The stages of a scan: batches of commits first, then cached columns or the checkpoint.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) enum Stage {
 }
 
 impl Scan {
-    /// The next batch and which of its files are live and behind the place where the page before has ended.
+    /// Returns the next batch with its live rows after the end of the previous page.
     pub(super) fn next_live(&mut self) -> Result<Option<(Arc<CachedBatch>, RowIndices)>> {
         loop {
             let found = match &mut self.stage {

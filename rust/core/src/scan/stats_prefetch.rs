@@ -1,7 +1,7 @@
-//! Typed statistics made ahead of a scan over hot columns.
+//! Builds typed statistics ahead of a scan over cached columns.
 //!
-//! The first predicate on a column has to read the statistics of every file. The scan does so from the first batch
-//! on; the pool's other threads come to meet it from the last one. The work ends with the scan.
+//! The first predicate on a column has to read the statistics of every file. The scan does so from the first batch on;
+//! the other threads of the pool work backwards from the last one. The work ends with the scan.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -14,12 +14,12 @@ use crate::predicate::Predicate;
 pub(super) struct StatsPrefetch {
     columns: Arc<CachedColumns>,
     predicate: Arc<Predicate>,
-    /// Batches before this one are nobody's but the scan's yet.
+    /// Batches before this one are left to the scan.
     left: AtomicUsize,
 }
 
 impl StatsPrefetch {
-    /// Begins on all threads of `pool` but the one that the scan needs.
+    /// Starts on all threads of `pool` except the one that the scan needs.
     pub(super) fn start(columns: Arc<CachedColumns>, predicate: Arc<Predicate>, pool: &Pool) -> Arc<Self> {
         let left = AtomicUsize::new(columns.batches.len());
         let stats_prefetch = Arc::new(Self { columns, predicate, left });
@@ -29,7 +29,7 @@ impl StatsPrefetch {
         stats_prefetch
     }
 
-    /// Prepares the last batch that is not prepared yet; false when there is none.
+    /// Prepares the last unprepared batch; returns false if there is none.
     fn prepare_one(&self) -> bool {
         loop {
             let taken =
@@ -45,7 +45,7 @@ impl StatsPrefetch {
     }
 }
 
-/// One thread's way, a batch a step.
+/// The work of one thread, one batch per step.
 struct Walk(Weak<StatsPrefetch>);
 
 impl Task for Walk {

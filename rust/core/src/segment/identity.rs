@@ -1,4 +1,4 @@
-//! What fixes the order of a version's files, as a short text for page cursors.
+//! The identity of a segment, which fixes the order of a version's files, as a short text for page tokens.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! A listing of `_delta_log/`, told apart by what the names say.
+//! A listing of `_delta_log/`, classified by file names.
 
 use std::collections::BTreeMap;
 

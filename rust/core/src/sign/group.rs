@@ -1,8 +1,8 @@
-//! URLs that stand in an output without their signatures, which are made together.
+//! URLs in an output whose signatures are pending and computed together.
 //!
-//! The more the texts of a group are alike, the less there is to hash: paths of one length have everything behind
-//! them in common. So URLs wait beside those of their length, and what is left over at the end is signed as it
-//! comes. Nothing is allocated per URL once the buffers have grown to the longest path.
+//! Texts that share a suffix need less hashing, and paths of one length share everything that follows them. Pending URLs
+//! are therefore grouped by the length of their path; the remaining ones are signed at the end. No memory is allocated
+//! per URL once the buffers fit the longest path.
 
 use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
 use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};

@@ -1,9 +1,9 @@
-//! URLs of the gateway's own files route, for tables that no store can sign for.
+//! URLs of the gateway's own files route, for tables in storage that cannot sign URLs.
 //!
 //! `{base_url}/{percent-encoded key}?sp=r&expires={unix seconds}&signature={hex}`, where the signature is
-//! HMAC-SHA256(key, "{path of the URL}\n{expires}"). The path names the table, so a URL of one table opens no
-//! other; the route verifies with [`verify_local_url`] before it looks at the path. Clients spell a path anew
-//! (many send `=` for `%3D`), so what is signed is the path decoded once and encoded once by our rules.
+//! HMAC-SHA256(key, "{path of the URL}\n{expires}"). The path contains the table, so a URL is valid for one table only.
+//! The route verifies with [`verify_local_url`] before it uses the path. Clients re-encode paths (many send `=` for
+//! `%3D`), so the signature covers the path decoded once and encoded once by this module's rules.
 
 use hmac::{Hmac, KeyInit, Mac};
 

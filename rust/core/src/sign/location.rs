@@ -1,6 +1,6 @@
-//! One spelling for each absolute location that a log or the configuration may name.
+//! The canonical form of an absolute location in a log or in the configuration.
 //!
-//! `s3a:` and `s3n:` are `s3:`; what is a file of this machine, [`DataPath`] says.
+//! `s3a:` and `s3n:` become `s3:`; [`DataPath`] recognises local files.
 
 use crate::log_path::DataPath;
 

@@ -1,7 +1,7 @@
-//! Which signer opens which location.
+//! Selects the signer of a location.
 //!
-//! A log names a file by a relative path, which lies under the table's root, or by an absolute one, which must
-//! lie under the root or under a location that the configuration allows.
+//! A relative path in a log is below the table's root. An absolute path must be below the root or below a location that
+//! the configuration allows.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

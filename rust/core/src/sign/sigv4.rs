@@ -1,8 +1,8 @@
-//! Presigned GET URLs of S3 and stores like it: AWS Signature Version 4 in the query, `UNSIGNED-PAYLOAD`, `host`
-//! the only signed header.
+//! Presigned GET URLs of S3 and compatible stores: AWS Signature Version 4 in the query, with `UNSIGNED-PAYLOAD` and
+//! `host` as the only signed header.
 //!
-//! In go a bucket, an endpoint and credentials; out comes a template that signs any key for one moment and
-//! lifetime. See <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>.
+//! Takes a bucket, an endpoint and credentials. Returns a template that signs any key for one time and lifetime. See
+//! <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>.
 
 use std::fmt;
 use std::net::IpAddr;

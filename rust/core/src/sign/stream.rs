@@ -1,4 +1,4 @@
-//! The URLs of one stream: appended to an output at once, signed in groups.
+//! The URLs of one stream: appended to an output immediately, signed in groups.
 
 use std::fmt;
 use std::sync::Arc;

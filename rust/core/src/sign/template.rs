@@ -1,7 +1,7 @@
-//! What all URLs of one root have in common.
+//! The parts that all URLs of one root share.
 //!
-//! A signer prepares a [`UrlTemplate`] once per stream: the text around the object's path, and hash states that
-//! have already taken in whatever does not depend on the path.
+//! A signer prepares a [`UrlTemplate`] once per stream: the text around the object's path, and hash states that include
+//! everything before the path.
 
 use crate::hash::{
     BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,

@@ -1,4 +1,4 @@
-//! Eight messages side by side.
+//! Eight messages in parallel.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_and_si256, _mm256_or_si256, _mm256_permute2x128_si256,

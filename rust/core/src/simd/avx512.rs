@@ -1,4 +1,4 @@
-//! Sixteen messages side by side.
+//! Sixteen messages in parallel.
 
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_shuffle_epi8,

@@ -1,5 +1,5 @@
-//! Two messages at a time by the CPU's own SHA-256 instructions: a round waits for the one before it, so a
-//! second message fills the gaps.
+//! Two messages at a time with the SHA-256 instructions of the CPU: each round depends on the previous one, and a second
+//! message fills the gaps.
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_set_epi32, _mm_sha256msg1_epu32,

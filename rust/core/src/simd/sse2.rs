@@ -1,4 +1,4 @@
-//! Sixteen bytes looked at in one step, with what every CPU of this architecture has.
+//! Checks sixteen bytes per step, with the instructions of every x86-64 CPU.
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128,

@@ -1,4 +1,4 @@
-//! Escaping by shuffles: eight bytes become up to sixteen in one step, whatever stands where, and the reverse.
+//! Escaping and unescaping by shuffles: eight bytes become up to sixteen in one step.
 
 use std::arch::x86_64::{
     __m128i, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8, _mm_shuffle_epi8,

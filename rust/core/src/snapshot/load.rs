@@ -1,4 +1,4 @@
-//! How a snapshot comes to be: one search for files, one batch of reads, one pass over the commits.
+//! Loads a snapshot: one search for log files, one batch of reads, one pass over the commits.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -18,17 +18,17 @@ use crate::schema::partition_names;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment, log_file_path};
 use crate::storage::Storage;
 
-/// A continued snapshot keeps its checkpoint and appends commits. Behind this many it begins anew from the
-/// newest checkpoint, so that neither its memory nor its replay grows for ever.
+/// A continued snapshot keeps its checkpoint and appends commits. After this many commits it is loaded from the
+/// newest checkpoint, which bounds its memory and its replay.
 const MAX_CONTINUED_COMMITS: usize = 64;
-/// The same for the files that its commits have decided about.
+/// The same limit for keys of commits.
 const MAX_CONTINUED_KEYS: usize = 200_000;
 
-/// The same for the age of its checkpoint, told by the store's own times: cleanup takes old checkpoints once
-/// there are newer ones.
+/// The same limit for the age of its checkpoint, by the timestamps of the store: cleanup deletes old checkpoints
+/// once newer ones exist.
 const MAX_CONTINUED_MS: i64 = 24 * 3600 * 1000;
 
-/// Where a table is read from.
+/// The location of a table, and its cached snapshots.
 #[derive(Clone, Copy)]
 pub(super) struct LoadRequest<'a> {
     pub(super) storage: &'a Storage,
@@ -122,7 +122,7 @@ fn continues(segment: &LogSegment, previous: &LogSegment) -> bool {
         && segment.commits.ends_with(&previous.commits)
 }
 
-/// A commit and what is in it.
+/// A commit and its content.
 type Commit<'a> = (&'a CommitEntry, CommitFile);
 
 struct Loader<'a> {
@@ -133,8 +133,8 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// The snapshot, continuing `previous` where there is one; `None` if the new metadata names partitions
-    /// otherwise, so that the batches at hand are of no use.
+    /// Loads the snapshot, as a continuation of `previous` if given. Returns `None` if new metadata renames
+    /// partition columns, which makes the existing batches unusable.
     fn load(self, previous: Option<&Snapshot>) -> Result<Option<Snapshot>> {
         let known = previous.map_or(0, |previous| previous.segment.commits.len());
         let (commits, checksum) = self.read(self.segment.commits.len() - known)?;
@@ -198,7 +198,7 @@ impl Loader<'_> {
         Ok((commits, checksum))
     }
 
-    /// The protocol and the metadata in force, from the nearest place that has them.
+    /// The protocol and the metadata of the version, from the newest file that has them.
     fn heads(
         &self,
         commits: &[Commit<'_>],
@@ -264,13 +264,13 @@ impl Loader<'_> {
             .collect()
     }
 
-    /// Versions mostly have the metadata of others.
+    /// Shares equal metadata, as most versions do not change it.
     fn shared_metadata(&self, metadata: Arc<Metadata>) -> Arc<Metadata> {
         let known = self.known.iter().find(|known| *known.metadata == *metadata);
         known.map_or(metadata, |known| Arc::clone(&known.metadata))
     }
 
-    /// When the version was committed; not filled where its commit has to be read to know it.
+    /// The commit timestamp; empty if the commit has to be read for it.
     fn timestamp(
         &self,
         protocol: &Protocol,
@@ -312,7 +312,7 @@ fn take(seen: &mut ReplaySet, (entry, commit): &Commit<'_>) -> RowIndices {
 }
 
 impl Snapshot {
-    /// What newer commits decide about beside what this version's have.
+    /// The keys of newer commits and of this version together.
     fn seen_with(&self, newer: &ReplaySet) -> Arc<ReplaySet> {
         if newer.is_empty() {
             return Arc::clone(&self.seen);
@@ -323,7 +323,7 @@ impl Snapshot {
     }
 }
 
-/// The files of older commits that newer ones say nothing of.
+/// The files of older commits without an action in newer ones.
 fn still_live(
     batches: &[(Arc<FileBatch>, RowIndices)],
     seen: &ReplaySet,

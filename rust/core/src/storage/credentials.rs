@@ -1,4 +1,4 @@
-//! The keys by which a bucket is read: replaced whole while it is read, because temporary ones end.
+//! The credentials of a bucket, replaced as a whole while requests run, because temporary ones expire.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -1,7 +1,7 @@
 //! The local file system.
 //!
-//! A directory may be a mount of something far away that hangs. What may wait for it does so inside of
-//! [`pool::block_in_place`]: a mount that hangs holds up the streams of its own tables alone.
+//! A directory may be a mount of a remote file system that hangs. Calls that may block run inside
+//! [`pool::block_in_place`], so a hanging mount delays only streams of its own tables.
 
 use std::fs::File;
 use std::io::Result as IoResult;

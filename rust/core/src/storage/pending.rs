@@ -1,4 +1,4 @@
-//! Reads that go on while their caller does something else.
+//! Reads that run in the background.
 
 use std::sync::mpsc::Receiver;
 

@@ -1,7 +1,7 @@
-//! The one tokio runtime behind the blocking calls, built when a remote store is first asked.
+//! The tokio runtime behind the blocking calls, built with the first request to a remote store.
 //!
-//! A runtime's threads do not survive `fork()`: a child that inherited it would wait for ever, so it is refused
-//! with words that say what to do instead.
+//! The threads of a runtime do not survive `fork()`: a child process with an inherited runtime would wait forever. Calls
+//! in such a child return an error that explains what to do instead.
 
 use std::future::Future;
 use std::sync::OnceLock;

@@ -1,8 +1,7 @@
-//! A file read in pieces, as Parquet is.
+//! A file that is read in ranges, as Parquet requires.
 //!
-//! A local file is read in place by position, so that threads share it without a cursor. A remote one is read
-//! in windows with the next window on its way ([`super::window`]), so that decoding a row group never holds
-//! the row group's bytes.
+//! Threads share a local file by positional reads. A remote file is read in windows with the next window prefetched
+//! ([`super::window`]), so decoding a row group never holds all of its bytes.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

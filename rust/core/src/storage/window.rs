@@ -1,9 +1,8 @@
 //! Windows of a remote file.
 //!
-//! Columns of a row group are read side by side, each from its own place on. So windows are aligned to a grid
-//! and kept until others were needed more recently; a window that continues one that is held is followed by
-//! its successor before that is asked for. What is held and on its way stays under a bound, whatever the
-//! file's size.
+//! Columns of a row group are read in parallel, each from its own offset. Windows are aligned to a grid and kept in LRU
+//! order; a window that continues a held one triggers a prefetch of its successor. Memory for held and requested windows
+//! is bounded for any file size.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,13 +1,13 @@
-//! Chunks of an answer and the memory they reuse.
+//! Chunks of an answer and their reusable memory.
 
 use std::sync::{Arc, Mutex};
 
 use super::lock;
 
-/// Buffers kept for the next chunk. Fresh memory costs a page fault for every 4 KiB.
+/// Number of spare buffers. New memory costs a page fault per 4 KiB.
 const SPARE_BUFFERS: usize = 24;
 
-/// A piece of an answer. Its memory goes back to the stream's spare buffers when it is dropped.
+/// A chunk of an answer. Dropping it returns its memory to the spare buffers.
 #[derive(Debug)]
 pub struct Chunk {
     bytes: Vec<u8>,
@@ -37,7 +37,7 @@ impl Drop for Chunk {
 pub struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 impl Buffers {
-    /// Frees those that nobody uses.
+    /// Frees all spare buffers.
     pub fn release(&self) {
         let spare = std::mem::take(&mut *lock(&self.0));
         drop(spare);

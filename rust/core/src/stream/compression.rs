@@ -1,9 +1,8 @@
 //! Content coding of an answer, chunk by chunk, in parallel.
 //!
-//! Every chunk is compressed by itself, so several threads can work on one answer, and the pieces put after
-//! one another are one valid body: for gzip they are full-flushed parts of a single deflate stream (one member,
-//! its checksum combined from those of the parts), for zstd they are frames, which RFC 8878 lets follow each
-//! other.
+//! Every chunk is compressed separately, so several threads can work on one answer, and the concatenated chunks are one
+//! valid body. With gzip they are fully flushed parts of a single deflate stream: one member, with a checksum combined
+//! from those of the parts. With zstd they are frames, which RFC 8878 allows to be concatenated.
 
 use std::io::Write;
 

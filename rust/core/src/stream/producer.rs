@@ -1,10 +1,9 @@
 //! The producer of an answer: native threads make chunks ahead into a bounded queue.
 //!
-//! In comes a [`LineSource`], which yields pieces of work in the answer's order. One thread at a time asks the
-//! source for its next piece (decoding and pruning are sequential); the piece is then signed, written and coded
-//! outside of that lock, so several threads may be at work on one answer, and the chunks leave in order. When
-//! the queue is full the stream leaves the pool and its threads serve others; taking a chunk brings it back.
-//! The reader never blocks: it takes what is ready and waits on a pipe for more.
+//! Takes a [`LineSource`], which yields work items in the order of the answer. One thread at a time requests the next
+//! item from the source, since decoding and pruning are sequential. The item is signed, written and compressed outside
+//! of that lock, so several threads may work on one answer; the chunks are delivered in order. A stream with a full queue
+//! leaves the pool until a chunk is taken. The consumer never blocks: it takes ready chunks and waits on a pipe for more.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
@@ -21,39 +20,39 @@ use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
 use crate::{Error, Result};
 
-/// Chunks that may be ready or in the making for one reader. Three keep two threads busy while a third chunk
-/// is being sent, and bound what a slow reader holds.
+/// Maximum chunks of one stream that are ready or in production. Three keep two threads busy while a third chunk is
+/// sent, and bound the memory of a slow consumer.
 const CHUNKS_AHEAD: usize = 3;
 
-/// What the reader finds when it looks.
+/// The result of [`NdjsonStream::take`].
 #[derive(Debug)]
 pub enum Next {
-    /// A piece of the body.
+    /// The next chunk of the body.
     Chunk(Chunk),
-    /// Nothing yet: wait for the file descriptor.
+    /// No chunk yet: wait for the file descriptor.
     Pending,
-    /// Everything was taken.
+    /// All chunks were taken.
     Done,
 }
 
-/// How a stream is made.
+/// The options of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StreamOptions {
-    /// How the body is coded.
+    /// The content coding of the body.
     pub coding: ContentCoding,
-    /// When to give up.
+    /// The deadline of the stream.
     pub deadline: Option<Instant>,
-    /// Makes the whole answer on the calling thread: for small ones from memory, whose work is less than that of
+    /// Produces the whole answer on the calling thread, for small answers from memory whose work costs less than
     /// waking another thread.
     pub inline: bool,
 }
 
-/// The reader's end of an answer in the making. Dropping it stops the work.
+/// The consumer's handle of an answer in production. Dropping it stops the work.
 #[derive(Debug)]
 pub struct NdjsonStream {
     inner: Arc<Inner>,
     pool: Pool,
-    /// None where the answer was made before anyone could wait for it.
+    /// `None` if the answer was produced inline.
     wakeups: Option<Wakeups>,
 }
 
@@ -63,29 +62,29 @@ struct Inner {
     cancelled: AtomicBool,
     options: StreamOptions,
     buffers: Arc<Buffers>,
-    /// None where the answer is made at its start.
+    /// `None` if the answer is produced inline.
     signal: Option<Signal>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Pieces handed out by the source.
+    /// Items that the source has returned.
     started: u64,
-    /// Pieces whose chunks have been put into `ready`.
+    /// Items whose chunks are in `ready` or taken.
     emitted: u64,
-    /// Pieces finished before an earlier one.
+    /// Items that finished before an earlier one.
     out_of_order: BTreeMap<u64, Finished>,
     ready: VecDeque<Vec<u8>>,
     trailer: Trailer,
     summary: Summary,
-    /// How many pieces there are, once the source has ended.
+    /// The number of items, once the source has ended.
     end: Option<u64>,
     failure: Option<Error>,
-    /// The stream is neither in the pool's queue nor asking its source.
+    /// Whether the stream is outside of the pool because its queue is full.
     parked: bool,
-    /// The reader waits on the pipe.
+    /// Whether the consumer waits on the pipe.
     reader_waits: bool,
-    /// A byte is in the pipe, or on its way there.
+    /// Whether a byte is in the pipe or about to be written.
     signalled: bool,
 }
 
@@ -109,7 +108,7 @@ impl std::fmt::Debug for Inner {
 }
 
 impl NdjsonStream {
-    /// Starts making the answer.
+    /// Starts the production of an answer.
     pub fn start(
         pool: &Pool,
         buffers: &Arc<Buffers>,
@@ -139,15 +138,15 @@ impl NdjsonStream {
         Ok(Self { inner, pool: pool.clone(), wakeups })
     }
 
-    /// Readable when [`Self::take`] has something new to say after it said [`Next::Pending`], which it never says of
-    /// an answer that was made at its start: that one has no descriptor.
+    /// The descriptor that becomes readable once [`Self::take`] can make progress after [`Next::Pending`]. An inline
+    /// answer never returns `Pending` and has no descriptor.
     #[must_use]
     pub fn wakeup_fd(&self) -> Option<RawFd> {
         self.wakeups.as_ref().map(Wakeups::fd)
     }
 
-    /// The next piece of the body, without waiting. An error ends the stream; it comes after the pieces that
-    /// were whole before it.
+    /// Returns the next chunk of the body without blocking. An error ends the stream, after all chunks that precede
+    /// it.
     pub fn take(&mut self) -> Result<Next> {
         let mut state = lock(&self.inner.state);
         if state.signalled {
@@ -180,26 +179,26 @@ impl NdjsonStream {
         Ok(Next::Pending)
     }
 
-    /// How long the work may still take; after that [`Self::take`] has something new to say in any case.
+    /// Returns the time until the deadline, after which [`Self::take`] returns an error.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.inner.options.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether every chunk was made and taken, with no failure.
+    /// Returns whether every chunk was produced and taken without failure.
     #[must_use]
     pub fn is_done(&self) -> bool {
         lock(&self.inner.state).is_done()
     }
 
-    /// What the stream did. Complete when it is done.
+    /// Returns the result of the stream; complete when it is done.
     #[must_use]
     pub fn summary(&self) -> Summary {
         lock(&self.inner.state).summary.clone()
     }
 
-    /// Codes the last line and ends the body.
+    /// Encodes the last line and ends the body.
     pub fn finish(&self, last_line: &[u8]) -> Result<Vec<u8>> {
         let coding = self.inner.options.coding;
         let (mut trailer, nothing_before) = {
@@ -218,7 +217,7 @@ impl NdjsonStream {
         Ok(out)
     }
 
-    /// Stops the work: steps under way end soon, none begins.
+    /// Stops the work: running steps end soon, no new step starts.
     pub fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::Relaxed);
         self.inner.fail(Error::Cancelled);
@@ -240,7 +239,7 @@ impl State {
         self.failure.is_none() && self.ready.is_empty() && self.end == Some(self.emitted)
     }
 
-    /// Puts a finished piece, and those that waited for it, in order.
+    /// Appends a finished item to the ready chunks, with later items that waited for it.
     fn emit(&mut self, number: u64, finished: Finished, coding: ContentCoding) {
         self.out_of_order.insert(number, finished);
         while let Some(mut finished) = self.out_of_order.remove(&self.emitted) {
@@ -259,7 +258,7 @@ impl State {
         }
     }
 
-    /// Whether the reader has to be told that there is something for it, which is said once.
+    /// Returns whether to wake the consumer, once per wait.
     #[must_use]
     fn wakes_reader(&mut self) -> bool {
         let something_to_say = !self.ready.is_empty() || self.failure.is_some() || self.is_done();
@@ -285,7 +284,7 @@ impl Inner {
         self.release(state);
     }
 
-    /// Lets the state go, then wakes the reader: awake before that, it would only wait for the state.
+    /// Releases the lock, then wakes the consumer, which would otherwise block on the lock.
     fn release(&self, mut state: MutexGuard<'_, State>) {
         let wakes = state.wakes_reader();
         drop(state);
@@ -304,7 +303,7 @@ impl Inner {
         }
     }
 
-    /// The next piece, by its number.
+    /// Starts the next item and returns it with its number.
     fn begin(&self) -> Result<Started> {
         self.stopped()?;
         let mut source = lock(&self.source);
@@ -401,7 +400,7 @@ impl Task for Inner {
     }
 }
 
-/// A defect in one stream must not take a thread of the pool, and with it all other streams, along.
+/// Converts a panic to an error, so that it ends one stream and no thread of the pool.
 fn catch<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Error::Internal { detail: "a native thread panicked".into() }))

@@ -1,4 +1,4 @@
-//! A pipe that wakes the reader of a stream, on any event loop.
+//! A pipe that wakes the consumer of a stream, usable with any event loop.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,8 +1,8 @@
-//! What later requests come back to: the next page of an answer, a version that was asked for by number.
+//! Snapshots and ranges of one table for later requests: the next page of an answer, a version requested by number.
 //!
-//! A page goes on in the order of the first one, which only the very files that gave it can tell; log cleanup may
-//! take them while a client still reads. So what was begun stays in memory while it is used and the budget of the
-//! process has room for it: the cache holds it, and here is only where to find it.
+//! Pages continue in the order of the first one, which only the same log files define; log cleanup may delete these
+//! while a client still reads. A started answer therefore stays in memory while it is used and the budget of the process
+//! allows. The [`ColumnCache`] holds it; this module finds it.
 
 use std::any::Any;
 use std::sync::{Arc, Weak};

@@ -1,8 +1,8 @@
-//! The bytes of one column chunk, read ahead in windows and guarded.
+//! The bytes of one column chunk, prefetched in windows and validated.
 //!
-//! The Parquet reader asks for a page's header and then for its body; here both come from one window of the
-//! chunk, so a page costs less than one read of the store. Headers and bodies that would decompress to more than
-//! a page may have are refused ([`super::page_guard`]).
+//! The Parquet reader requests the header of a page and then its body. Both come from one window of the chunk, so a
+//! page costs less than one read of the store. Headers and bodies that decompress to more than the limit of a page are
+//! rejected ([`super::page_guard`]).
 
 use std::io::Read;
 use std::ops::Range;

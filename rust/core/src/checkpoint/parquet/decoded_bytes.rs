@@ -1,7 +1,7 @@
-//! Cuts decoded rows by what they become.
+//! Splits decoded rows by their size after decoding.
 //!
-//! A dictionary holds a text once, however many rows refer to it; what is made of the rows (statistics escaped,
-//! written from typed columns, deletion vectors, lines) holds it for each of them.
+//! A dictionary stores a text once for all rows that refer to it. Later forms (escaped statistics, text written from
+//! typed columns, deletion vectors, lines) store it once per row.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};

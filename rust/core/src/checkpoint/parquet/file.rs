@@ -1,7 +1,7 @@
-//! One Parquet file of a checkpoint: its footer, and its row groups as Arrow batches of chosen leaf columns.
+//! One Parquet file of a checkpoint: its footer, and its row groups as Arrow batches of selected leaf columns.
 //!
-//! Strings come as views into the decompressed pages. Whatever is wrong with the file is an
-//! [`Error::CorruptLog`]; a store that fails keeps its own error.
+//! Strings are views into the decompressed pages. A malformed file is an [`Error::CorruptLog`]; an error of the store
+//! is returned as it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

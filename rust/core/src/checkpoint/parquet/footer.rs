@@ -1,7 +1,7 @@
-//! A Parquet file's footer, checked before it is decoded.
+//! The footer of a Parquet file, validated before it is decoded.
 //!
-//! Readers build the schema by recursion, so a footer that nests groups without end would overflow the stack,
-//! which no error handling survives. Checkpoints nest as deep as the statistics of the table's own schema.
+//! Readers build the schema recursively, so a footer with unbounded nesting overflows the stack, which no error handling
+//! catches. An honest checkpoint nests as deep as the statistics of the table's schema.
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;

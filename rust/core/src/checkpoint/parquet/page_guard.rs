@@ -1,7 +1,7 @@
-//! No page decompresses to more than a ceiling: a page is the unit of memory of everything above.
+//! Limits the decompressed size of a page, the unit of memory of all readers above.
 //!
-//! A header says what its body decompresses to, and most codecs write no byte more. Those that would go on are
-//! inflated once to nowhere, if the body is long enough to be a danger at all.
+//! The header of a page states its decompressed size, and most codecs write no more than that. Bodies of the other
+//! codecs are decompressed once to a sink, if they are long enough to exceed the limit.
 
 use std::io::Read;
 

@@ -1,8 +1,8 @@
 //! Counts the pages of one row group while its batches are decoded.
 //!
-//! Strings are views into decompressed pages, so a batch holds every page that it touches. How large those are is
-//! known only when they are read: the footer tells the mean, and a few files with huge statistics may stand among
-//! many with small ones. A batch that would hold more than its share fails, and is read again with fewer rows.
+//! Strings are views into decompressed pages, so a batch holds every page that it touches. The sizes of pages are known
+//! only after reading: the footer has the mean, and a few files with huge statistics may stand among many with small
+//! ones. A batch that exceeds its share fails, and is read again with fewer rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

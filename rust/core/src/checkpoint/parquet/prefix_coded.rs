@@ -1,7 +1,7 @@
-//! What the values of a prefix-coded page (`DELTA_BYTE_ARRAY`) decode to.
+//! The decoded size of the values of a prefix-coded page (`DELTA_BYTE_ARRAY`).
 //!
-//! Each value repeats a prefix of the one before it, so a small page may hold much text. The lengths of all values
-//! precede the text (parquet-format, Encodings.md): they are read without decoding a value.
+//! Each value repeats a prefix of the previous one, so a small page may decode to much text. The lengths of all values
+//! precede the text (parquet-format, Encodings.md) and are read without decoding a value.
 
 use parquet::basic::Encoding;
 use parquet::column::page::Page;

@@ -1,8 +1,8 @@
-//! What the footer says about all adds of a row group at once.
+//! Bounds over all adds of a row group, from the statistics of the footer.
 //!
-//! A typed column of a checkpoint has the least and the greatest value of each row group in the footer. The
-//! least of the files' minima bounds them all, so a filter can drop a row group unread. That helps only where
-//! a checkpoint is clustered; nothing depends on it.
+//! The footer has the minimum and the maximum of each typed column per row group. The least of the files' minima bounds
+//! all files, so a filter can skip a row group. This is effective only for clustered checkpoints; correctness does not
+//! depend on it.
 
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::{DataType, Field};

@@ -1,6 +1,6 @@
-//! Thrift's compact protocol, as far as the checks of footers and page headers need it.
+//! The compact protocol of Thrift, limited to the checks of footers and page headers.
 //!
-//! The reader allocates nothing and bounds its recursion, so bytes of any origin are safe to read.
+//! The reader allocates nothing and bounds its recursion, so it is safe for untrusted bytes.
 
 /// Unknown fields nest less than this.
 const MAX_SKIPPED_DEPTH: usize = 32;

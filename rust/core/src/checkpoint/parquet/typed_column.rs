@@ -1,7 +1,7 @@
-//! The typed columns of a checkpoint, `partitionValues_parsed` and `stats_parsed`, back as text.
+//! The typed columns of a checkpoint, `partitionValues_parsed` and `stats_parsed`, converted to text.
 //!
-//! Partition values follow PROTOCOL, section Partition Value Serialization; statistics are JSON as Delta
-//! writes it (section Per-file Statistics).
+//! Partition values follow PROTOCOL, section Partition Value Serialization; statistics are JSON as Delta writes it
+//! (section Per-file Statistics).
 
 use std::fmt::Write as _;
 

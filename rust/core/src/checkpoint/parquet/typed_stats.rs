@@ -1,6 +1,6 @@
-//! `stats` written anew from `stats_parsed`, for checkpoints that have nothing else.
+//! Writes `stats` from `stats_parsed`, for checkpoints that have only the latter.
 //!
-//! Null leaves are left out, and so is a struct without any other.
+//! Null leaves are omitted, and so is a struct without any other leaf.
 
 use arrow_array::builder::StringViewBuilder;
 use arrow_array::cast::AsArray;

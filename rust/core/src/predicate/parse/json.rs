@@ -1,7 +1,7 @@
 //! `jsonPredicateHints`: a tree of operations as JSON (filtering.txt, section JSON Predicates).
 //!
-//! Operations and value types are taken in any case. An operation that the specification does not have makes
-//! the hint malformed; a leaf that is well formed but makes no sense is undecidable alone.
+//! Operations and value types are case-insensitive. An unknown operation makes the hint malformed; a well-formed leaf
+//! without a meaning is undecidable on its own.
 
 use serde_json::{Map, Value};
 

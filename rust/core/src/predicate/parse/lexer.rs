@@ -1,4 +1,4 @@
-//! The words of SQL as Spark reads them: names, numbers, strings with escapes, symbols.
+//! Tokens of Spark SQL: names, numbers, strings with escapes, symbols.
 
 use crate::predicate::expression::{MAX_DEPTH, NumberKind};
 

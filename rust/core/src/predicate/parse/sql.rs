@@ -1,8 +1,8 @@
-//! `predicateHints`: conditions in the SQL that clients write and that Spark renders.
+//! `predicateHints`: conditions in the SQL that clients write and that Spark generates.
 //!
-//! By hand, without regular expressions: one look at each token, a bounded number of nodes and of nesting.
-//! What is syntax but beyond statistics (functions, arithmetic, other columns) becomes an undecidable leaf, so
-//! that the rest of the condition still prunes; what is no syntax is an error and skips the hint.
+//! A hand-written parser without regular expressions: one pass over the tokens, with bounded nesting and number of nodes.
+//! Valid SQL that statistics cannot decide (functions, arithmetic, comparisons of columns) becomes an undecidable leaf,
+//! so the rest of the condition still prunes. Invalid SQL is an error that skips the hint.
 
 use super::json::shown;
 use super::lexer::{Lexer, Token};

@@ -1,8 +1,8 @@
-//! Takes a few columns' bounds out of the JSON of `add.stats` in one pass, without building a tree of it.
+//! Extracts the bounds of a few columns from the JSON of `add.stats` in one pass, without building a tree.
 //!
-//! Comes in: the text of one file's statistics, and the physical paths that a predicate asks for. Goes out:
-//! slices of that text. Promised: time linear in the text, no recursion over what is skipped, no panic on
-//! anything; text that is no JSON of statistics yields nothing, which keeps the file.
+//! Takes the text of one file's statistics and the physical paths that a predicate needs; returns slices of that text.
+//! Time is linear in the text, skipped values need no recursion, and no input panics. Text that is not valid statistics
+//! yields nothing, which keeps the file.
 
 use memchr::{memchr2, memchr3};
 

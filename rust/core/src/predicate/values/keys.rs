@@ -1,8 +1,8 @@
-//! From text to comparable keys: constants, partition values and statistics of one column in one order.
+//! Converts constants, partition values and statistics of a column to keys with one common order.
 //!
-//! All ordered types but strings map to integers in which "less" is Spark's "less": microseconds, days,
-//! unscaled decimals, the bits of floats. What a text leaves open (a zone that is not named, digits that a
-//! writer cut off) becomes a [`Spread`] wide enough for every reading.
+//! All ordered types except strings map to integers with the order of Spark: microseconds, days, unscaled decimals, bits
+//! of floats. An ambiguous text (without a time zone, or with truncated digits) becomes a [`Spread`] that covers every
+//! reading.
 
 use super::number::{Number, Spread, float_key, parse_double, parse_single};
 use crate::civil_time::{self, CivilTime, DAY_MICROS, FARTHEST_ZONE_MICROS};

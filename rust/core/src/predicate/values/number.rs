@@ -1,4 +1,4 @@
-//! Decimal numbers as text, read without rounding.
+//! Parses decimal numbers without rounding.
 
 /// Beyond every decimal(38) and every i64, and one more step still fits an i128.
 pub(crate) const HUGE: i128 = 150_000_000_000_000_000_000_000_000_000_000_000_000;

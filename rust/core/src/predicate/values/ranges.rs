@@ -1,7 +1,7 @@
-//! Sets of values as sorted cuts through an ordered domain: what a leaf of a predicate accepts.
+//! Sets of values as sorted cuts through an ordered domain: the values that a leaf of a predicate accepts.
 //!
-//! A cut lies just before a value (or, for strings, just after one); membership toggles at each cut. Union and
-//! complement, and so intersection, are exact: leaves of one column merge without loss.
+//! A cut is directly before a value (or, for strings, directly after one); membership toggles at each cut. Union,
+//! complement and intersection are exact, so leaves of one column merge without loss.
 
 use std::cmp::Ordering;
 
