@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from gateway.report.palette import DARK, LIGHT, declarations
 from gateway.report.plots import WIDTH, StackPlot
 from gateway.report.units import SECONDS
 
@@ -21,10 +22,6 @@ MARGIN = 14
 SWATCH = 11
 CHARACTER = 6.8
 NANOSECONDS = 1e-9
-LIGHT = "--page: #ffffff; --text: #1f2328; --muted: #59636e; --grid: #d9dee3; --bad: #b3261e; "
-DARK = "--page: #15181c; --text: #e3e6ea; --muted: #a2abb5; --grid: #363d45; --bad: #ff8a80; "
-LIGHT_SERIES = ("#2a6fb8", "#c4570a", "#1a7f5a", "#8247c9", "#9a6b00", "#b8336a")
-DARK_SERIES = ("#6cb0f5", "#f59b57", "#56c99a", "#bd9bf2", "#dcb64e", "#f28bb1")
 
 
 def profile(page: str) -> dict[str, dict[str, float]]:
@@ -52,17 +49,12 @@ def standalone(plot: StackPlot) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{whole}" width="{width}" height="{full_height}" '
         f'role="img" aria-label="{plot.title}">\n'
-        f"<style>\nsvg {{ {LIGHT}{series(LIGHT_SERIES)} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ svg {{ {DARK}{series(DARK_SERIES)} }} }}\n"
+        f"<style>\nsvg {{ {declarations(LIGHT)} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ svg {{ {declarations(DARK)} }} }}\n"
         "text { font-family: system-ui, sans-serif; fill: var(--text); }\n</style>\n"
         f'<rect x="{left}" y="{top}" width="{width}" height="{full_height}" rx="10" fill="var(--page)"/>\n'
         f"{legend(plot)}{inner}\n</svg>\n"
     )
-
-
-def series(colours: tuple[str, ...]) -> str:
-    """Return the CSS variables of the series."""
-    return " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(colours))
 
 
 def legend(plot: StackPlot) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gateway.report.palette import DARK, LIGHT, declarations
 from gateway.report.parts import Section
 from gateway.report.text import printable
 
@@ -45,7 +46,9 @@ class Page:
         """The whole document. Raises ReportUnavailable."""
         check_libraries()
         run_at = None if self.run_at is None else f"{self.run_at:%Y-%m-%d %H:%M} UTC"
-        return _environment().get_template("page.html").render(page=self, run_at=run_at)
+        light, dark = (declarations(colours) for colours in (LIGHT, DARK))
+        template = _environment().get_template("page.html")
+        return template.render(page=self, run_at=run_at, light=light, dark=dark)
 
 
 def _environment() -> "Environment":

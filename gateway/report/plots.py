@@ -152,7 +152,7 @@ class LinePlot:
             return log_ticks(min(values), max(values))
         if unit is DAYS:
             return day_ticks(min(values), max(values))
-        return ticks(min(0.0, *values), max(values), sexagesimal=unit is SECONDS)
+        return ticks(min(0.0, *values), max(values), sexagesimal=unit is SECONDS, whole=unit.is_exact)
 
     def _texts(self, marks: list[float], unit: Unit) -> list[str]:
         return [unit.tick_texts([mark])[0] for mark in marks] if self.logarithmic else unit.tick_texts(marks)
@@ -208,7 +208,7 @@ def _bars(title: str, rows: Sequence[_Row], unit: Unit, salt: str) -> str:
     if not rows or not any(parts for _, parts in rows):
         return ""
     height = _BAR_ROW * len(rows) + _BOTTOM + _TOP
-    marks = ticks(min(0.0, *sums), max(0.0, *sums))
+    marks = ticks(min(0.0, *sums), max(0.0, *sums), whole=unit.is_exact)
     texts = unit.tick_texts(marks)
     with svg.drawing(WIDTH, height, salt) as figure:
         axes = _axes(figure, 8, texts[-1], height)

@@ -102,10 +102,13 @@ def significant(value: float, figures: int = FIGURES) -> str:
     return text.rstrip("0").rstrip(".") if decimals else text
 
 
-def ticks(low: float, high: float, *, most: int = 6, sexagesimal: bool = False) -> list[float]:
+def ticks(
+    low: float, high: float, *, most: int = 6, sexagesimal: bool = False, whole: bool = False
+) -> list[float]:
     """About `most` round numbers that cover a range; at least two, also where the range is empty.
 
     `sexagesimal`: steps of seconds, such as 15 and 30, up to a minute and of minutes beyond.
+    `whole`: only whole numbers, as of things that are counted.
     """
     if not math.isfinite(high - low):
         return [0.0, 1.0]
@@ -114,7 +117,7 @@ def ticks(low: float, high: float, *, most: int = 6, sexagesimal: bool = False) 
         # One point or equal values: the axis begins at zero, or spans one unit where all are zero.
         low, high = min(low, 0.0), max(high, 0.0)
         high = high if high - low > _SMALLEST_SPAN else low + 1.0
-    step = _step((high - low) / max(most - 2, 1), sexagesimal=sexagesimal)
+    step = max(_step((high - low) / max(most - 2, 1), sexagesimal=sexagesimal), float(whole))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     # A decimal's text and back: multiples of 0.1 stay 0.3 and do not become 0.30000000000000004.
     return [float(f"{index * step:.12g}") for index in range(first, last + 1)]

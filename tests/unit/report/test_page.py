@@ -12,6 +12,7 @@ import pytest
 
 from gateway.report import page as page_module
 from gateway.report.page import Page, ReportUnavailable, check_libraries
+from gateway.report.palette import DARK, LIGHT
 from gateway.report.parts import (
     Cell,
     Column,
@@ -93,6 +94,12 @@ def test_a_page_fetches_nothing() -> None:
 
 def test_a_page_is_the_same_text_each_time() -> None:
     assert render(*everything("table")) == render(*everything("table"))
+
+
+def test_light_and_dark_have_every_colour_that_a_page_uses() -> None:
+    used = {*re.findall(r"var\(--([\w-]+)\)", render(*everything("table")))}
+    assert used
+    assert used <= LIGHT.keys() == DARK.keys()
 
 
 def test_ids_are_unique_within_a_page() -> None:

@@ -132,6 +132,13 @@ def test_ticks_are_few_and_their_labels_differ(one: float, other: float, unit: U
     assert len(set(unit.tick_texts(found))) == len(found)
 
 
+def test_ticks_of_counts_are_whole_numbers() -> None:
+    assert ticks(0, 1, whole=True) == [0, 1]
+    assert ticks(0, 3, whole=True) == [0, 1, 2, 3]
+    assert ticks(0, 0, whole=True) == [0, 1]
+    assert ticks(0, 4000, whole=True) == [0, 1000, 2000, 3000, 4000]
+
+
 def test_days_are_dates_and_at_least_two() -> None:
     first = dt.date(2026, 1, 30).toordinal()
     assert DAYS.tick_texts(day_ticks(first, first)) == ["2026-01-30", "2026-01-31"]
