@@ -67,6 +67,9 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
             sys.stderr.write(f"delta-gateway: {error}\n")
             return 1 if isinstance(error, ReportUnavailable) else 2
         try:
+            for file in (getattr(arguments, name, None) for name in ("junit", "html")):
+                if file is not None:
+                    _check_writable(file)
             return run(arguments)
         except (OSError, ValueError, SparkUnavailable) as error:
             sys.stderr.write(f"delta-gateway: {error}\n")
@@ -76,6 +79,15 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
         return 1
 
     return checked
+
+
+def _check_writable(file: Path) -> None:
+    """Raise OSError where a report cannot be written, before the work that it reports."""
+    is_new = not file.exists()
+    with file.open("a", encoding="utf-8"):
+        pass
+    if is_new:
+        file.unlink()
 
 
 def _connector_jar(arguments: argparse.Namespace) -> Path | None:

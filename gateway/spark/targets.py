@@ -28,13 +28,27 @@ def load_targets(path: Path, patterns: Sequence[str] = ()) -> list[Target]:
 
     `patterns` choose tables by name, with `*` and `?`. Raises ConfigError or ValueError.
     """
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = _document(path)
     listed = document.get("tables") if isinstance(document, dict) else None
+    if listed is not None and not isinstance(listed, list):
+        raise ValueError(f"{path}: `tables` is not a list")
     targets = _configured(path) if listed is None else [_listed(entry) for entry in listed]
     chosen = [one for one in targets if not patterns or any(fnmatchcase(one.table, p) for p in patterns)]
     if not chosen:
         raise ValueError("there is no such shared table" if patterns else "the file shares no tables")
     return chosen
+
+
+def _document(path: Path) -> object:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is no UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ValueError(f"{path}{line} is not YAML: {error.problem}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{path} is not YAML ({type(error).__name__})") from None
 
 
 def _configured(path: Path) -> list[Target]:

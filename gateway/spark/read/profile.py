@@ -48,9 +48,11 @@ class Profile:
 
 def _is_past(text: Any) -> bool:
     try:
-        return dt.datetime.fromisoformat(text) < dt.datetime.now(dt.UTC)
+        expires = dt.datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return False
+    # A time without a zone is in UTC.
+    return expires.replace(tzinfo=expires.tzinfo or dt.UTC) < dt.datetime.now(dt.UTC)
 
 
 def _file_text(path: str) -> str:

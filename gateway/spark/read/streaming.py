@@ -111,7 +111,7 @@ class ShareStreamReader(DataSourceStreamReader):
         if first == last:
             return found
         self._check_start(first)
-        for piece in self._pieces(first, last):
+        for piece in self._pieces(first, last, as_listed=True):
             tasks = [
                 one.task
                 for one in piece.tasks
@@ -148,8 +148,11 @@ class ShareStreamReader(DataSourceStreamReader):
                 return _boundary(left, most)
         return end
 
-    def _pieces(self, first: Offset, last: Offset) -> Iterator[_Piece]:
-        """What is listed for the offsets between two: a snapshot, a range of versions, or both."""
+    def _pieces(self, first: Offset, last: Offset, *, as_listed: bool = False) -> Iterator[_Piece]:
+        """What is listed for the offsets between two: a snapshot, a range of versions, or both.
+
+        `as_listed`: a longer range that was listed last serves as well.
+        """
         after = first.version
         if first.snapshot:
             after = last.version if first.version < 0 else first.version
@@ -158,11 +161,13 @@ class ShareStreamReader(DataSourceStreamReader):
                 return
         start = after + (1 if first.is_whole or first.snapshot else 0)
         if start <= last.version:
-            yield self._piece((start, last.version))
+            yield self._piece((start, last.version), as_listed=as_listed)
 
-    def _piece(self, versions: tuple[int, int] | int) -> _Piece:
+    def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool = False) -> _Piece:
         """List a snapshot or a range; what a batch's end was found by also plans that batch."""
-        if self._kept is None or self._kept[0] != versions:
+        kept = None if self._kept is None else self._kept[0]
+        if self._kept is None or (kept != versions and not (as_listed and _holds(kept, versions))):
+            # The next batch lists again: URLs do not live as long as a backlog.
             self._kept = None
             self._kept = (versions, self._list(versions))
         return self._kept[1]
@@ -234,6 +239,13 @@ class ShareStreamReader(DataSourceStreamReader):
         if last != self._loaded.version and not listing.later_heads:
             # A server that does not send the heads of a range still has that of its end.
             check_stream(self._loaded, self._options.client().head({"version": last}))
+
+
+def _holds(listed: tuple[int, int] | int | None, versions: tuple[int, int] | int) -> bool:
+    """Whether a listed range has all of another range."""
+    if not isinstance(listed, tuple) or not isinstance(versions, tuple):
+        return False
+    return listed[0] <= versions[0] and versions[1] <= listed[1]
 
 
 def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:

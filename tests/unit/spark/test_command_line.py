@@ -108,6 +108,7 @@ def test_a_connector_that_is_not_there_is_refused(
         ("{", "not JSON"),
         ("{}", "no bearerToken"),
         (json.dumps({**SHARE, "expirationTime": "2020-01-01T00:00:00Z"}), "has expired"),
+        (json.dumps({**SHARE, "expirationTime": "2020-01-01T00:00:00"}), "has expired"),
         (json.dumps({**SHARE, "type": "oauth"}), "bearer token"),
     ],
 )
@@ -120,3 +121,40 @@ def test_a_profile_is_checked_before_spark_is_started(
     assert cli.main(["verify", "-c", str(listed), "--profile", str(profile)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"shares: [", "is not YAML: "),
+        (b"a: b: c", "bad.yaml:1 is not YAML: "),
+        (b"\xff\xfe\xff", "is no UTF-8 text"),
+        (b"\x00", "is not YAML"),
+        (b"tables: 3", "`tables` is not a list"),
+        (b"tables: {a: b}", "`tables` is not a list"),
+        (b"tables: [3]", "has a table (share.schema.name) and a location"),
+    ],
+)
+@pytest.mark.usefixtures("no_spark")
+def test_a_file_of_tables_that_cannot_be_read_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes, words: str
+) -> None:
+    bad, profile = tmp_path / "bad.yaml", tmp_path / "p.share"
+    bad.write_bytes(text)
+    profile.write_text(json.dumps(SHARE))
+    assert cli.main(["verify", "-c", str(bad), "--profile", str(profile)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("place", ["missing/report.xml", "."])
+def test_a_report_that_cannot_be_written_fails_before_the_work(
+    tmp_path: Path, listed: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    profile = tmp_path / "p.share"
+    profile.write_text(json.dumps(SHARE))
+    report = tmp_path / place
+    assert cli.main(["verify", "-c", str(listed), "--profile", str(profile), "--junit", str(report)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(report) in line
