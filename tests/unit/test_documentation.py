@@ -168,7 +168,9 @@ def test_the_operations_page_lists_every_command() -> None:
 
 def test_the_recipients_page_lists_every_operation_of_the_command() -> None:
     listed = [name for row in rows(section(page("recipients"), "Commands")) for name in codes(row[0])]
-    assert sorted(listed) == sorted(choices(choices(parser(), "command")["recipient"], "operation"))
+    assert sorted(listed) == sorted(
+        choices(choices(parser("recipient"), "command")["recipient"], "operation")
+    )
 
 
 def choices(commands: argparse.ArgumentParser, name: str) -> dict[str, argparse.ArgumentParser]:
