@@ -23,7 +23,7 @@ MOST_BARS = 20
 WIDTH = 440
 _FONT = 12.0
 # Of one character of the font, generous: the browser chooses the font.
-_CHARACTER = 6.8
+_CHARACTER = 7.4
 _BAR_ROW = 36
 _BAR_MIDDLE, _BAR_THICKNESS = 0.68, 0.3
 _LINES_HEIGHT = 260
