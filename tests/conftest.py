@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for whatever asks for the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists)")
+    if missing := [name for name in ALONE if not (TESTS / name).exists()]:
+        raise pytest.UsageError(f"ALONE lists {missing}, which are not there")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,6 +22,7 @@ deleting it is always safe.
 """
 
 import argparse
+import fcntl
 import hashlib
 import json
 import os
@@ -88,12 +89,15 @@ R = TypeVar("R")
 
 
 def one_at_a_time(make: Callable[P, R]) -> Callable[P, R]:
-    """Lets parts that run side by side wait for one that makes what they all need."""
+    """Lets one part, pytest worker or test command make what several need, while the others wait."""
     lock = threading.RLock()
 
     @wraps(make)
     def locked(*arguments: P.args, **options: P.kwargs) -> R:
-        with lock:
+        path = CACHE / "locks" / make.__name__
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with lock, path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             return make(*arguments, **options)
 
     return locked
@@ -387,7 +391,7 @@ def coverage(arguments: list[str]) -> None:
     # Measured code is slower: what measures time or memory is left out.
     marks = ["-m", "not spark and not clone and not alone"]
     settings = f"--rcfile={ROOT / 'pyproject.toml'}"
-    measured = [python / "coverage", "run", settings, python / "pytest", "-q", *marks, *arguments]
+    measured = [python / "coverage", "run", settings, python / "pytest", "-q", "-n", "2", *marks, *arguments]
     failed = None
     try:
         run(*measured, variables=variables)
