@@ -659,6 +659,19 @@ mod tests {
     }
 
     #[test]
+    fn a_latest_version_that_is_not_supported_refuses_what_it_heads_and_no_other_range() {
+        let log = Log::new();
+        made_again(&log, "t", 2);
+        let features = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["tomorrow"],"writerFeatures":["tomorrow"]}}"#;
+        log.write(&log_path::commit_name(2), features.as_bytes());
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let ask = |heading| table.changes(range_of(0, Some(1), heading), &Stop::default());
+        assert_eq!(ask(Heading::Start).unwrap().heading_version(), 0);
+        assert!(matches!(ask(Heading::Latest), Err(Error::UnsupportedFeature(name)) if name == "tomorrow"));
+        assert_eq!(ask(Heading::Start).unwrap().ending_version(), 1);
+    }
+
+    #[test]
     fn a_survey_ends_at_its_stop() {
         let log = Log::new();
         made_again(&log, "t", 3);
