@@ -114,5 +114,6 @@ def measured(connection: socket.socket, drawn: random.Random) -> dict[str, list[
 
 
 def alike(taken: dict[str, list[float]]) -> bool:
-    assert ahead(taken["forbidden"], taken["granted"]) > 0.75
-    return abs(ahead(taken["forbidden"], taken["absent"]) - 0.5) < 0.1
+    """Whether a clock that tells what is granted from the rest cannot tell forbidden from absent."""
+    is_sharp = ahead(taken["forbidden"], taken["granted"]) > 0.75
+    return is_sharp and abs(ahead(taken["forbidden"], taken["absent"]) - 0.5) < 0.1

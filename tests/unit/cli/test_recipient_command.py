@@ -199,7 +199,9 @@ def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys,
     assert main(["recipient", "add", "acme", "-c", str(config), "--profile", str(profile)]) == 0
     capsys.readouterr()
     code = (
-        "import os, sys\n"
+        "import os, signal, sys\n"
+        # A process that a shell starts in the background ignores this signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from gateway.cli.profile_file import PrintedProfile, ProfileFile\n"
         "from gateway.__main__ import main\n"
         "def with_signal(kind):\n"

@@ -200,17 +200,18 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
 async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
     longest_seconds = 0.0
 
-    async def watched() -> None:
+    async def measure_steps() -> None:
+        """The processor's time of this thread alone, which other work of the machine does not lengthen."""
         nonlocal longest_seconds
         while True:
-            begun = time.monotonic()
+            begun = time.thread_time()
             await asyncio.sleep(0)
-            longest_seconds = max(longest_seconds, time.monotonic() - begun)
+            longest_seconds = max(longest_seconds, time.thread_time() - begun)
 
     body = {"predicateHints": ["value = 1"] * 60_000}
-    watching = asyncio.ensure_future(watched())
-    begun = time.monotonic()
+    measuring = asyncio.ensure_future(measure_steps())
+    begun, begun_here = time.process_time(), time.thread_time()
     await ask(client, body)
-    took_seconds = time.monotonic() - begun
-    watching.cancel()
-    assert longest_seconds < took_seconds / 2
+    seconds_of_threads = time.process_time() - begun - (time.thread_time() - begun_here)
+    measuring.cancel()
+    assert longest_seconds < seconds_of_threads
