@@ -74,7 +74,7 @@ class SignedForS3(Tables):
     portable = False
 
     def _make(self, table: SharedTable) -> OpenTable:
-        return dataclasses.replace(super()._make(table), access=BucketAccess(portable=self.portable))
+        return dataclasses.replace(super()._make(table), url_signers=BucketAccess(portable=self.portable))
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""From a bearer token to a Credential and its Recipient: the look-up by SHA-256.
+"""Authentication by bearer token: the lookup of its SHA-256.
 
-A token is compared by its hash and in constant time; what is stored or configured opens nothing. Absent,
-malformed, unknown, expired and revoked tokens get one answer.
+Tokens are compared by hash and in constant time; the stored hash cannot be used as a token. Absent,
+malformed, unknown, expired and revoked tokens get the same answer.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL_NAME = "authorization.bearerToken"
 
-# The reference server's token is any text of its configuration, so any text that a header carries may be one.
+# A token of the reference server is any text of its configuration, so any header text may be one.
 _BEARER = re.compile(r"bearer[ \t]+([^ \t](?:.*[^ \t])?)[ \t]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """One token's hash and whom it stands for."""
+    """The hash of a token and its recipient."""
 
     sha256: bytes = field(repr=False)
     recipient: Recipient
     expires_ms: int | None = None
 
     def has_expired(self, now_ms: int) -> bool:
-        """Whether the token is no longer valid at that time."""
+        """Return whether the token has expired at that time."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
 
 
 class Credentials(Protocol):
-    """Whoever knows tokens."""
+    """A lookup of tokens."""
 
     @property
     def anonymous(self) -> Recipient | None:
-        """Who comes without any token; None when nobody may."""
+        """The recipient of requests without a token; None when a token is required."""
 
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
-        """The credential of a token's hash, unless it is unknown or expired at that time."""
+        """Return the credential with a token hash, unless it is unknown or expired at that time."""
 
 
 class CredentialTable:
@@ -69,7 +69,7 @@ class CredentialTable:
         return CredentialTable(configured_credentials(config), anonymous=anonymous)
 
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
-        """Look a hash up: found by a short prefix, decided by a comparison in constant time."""
+        """Look up a hash: by a short prefix, then by a comparison in constant time."""
         found: Credential | None = None
         for credential in self._by_prefix.get(sha256[:4], ()):
             if hmac.compare_digest(credential.sha256, sha256):
@@ -80,7 +80,7 @@ class CredentialTable:
 
 
 def configured_credentials(config: Config) -> Iterable[Credential]:
-    """Every token that the configuration knows."""
+    """Iterate over all tokens of the configuration."""
     if config.authorization is not None:
         recipient = Recipient(UNIVERSAL_NAME, frozenset({EVERY_SHARE}))
         for token in _spellings(config.authorization.bearer_token.reveal()):
@@ -94,12 +94,12 @@ def configured_credentials(config: Config) -> Iterable[Credential]:
 
 
 def token_hash(token: str) -> bytes:
-    """The SHA-256 by which a token is known. Bytes of a header that are no UTF-8 count as they came."""
+    """Return the SHA-256 of a token. Header bytes that are not UTF-8 are hashed as sent."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def _spellings(token: str) -> Iterable[bytes]:
-    """The bytes that clients send for a token: UTF-8, and ISO 8859-1 from older HTTP libraries."""
+    """Iterate over the encodings that clients send: UTF-8, and ISO 8859-1 from older HTTP libraries."""
     yield token.encode()
     with suppress(UnicodeEncodeError):
         if not token.isascii():
@@ -107,9 +107,9 @@ def _spellings(token: str) -> Iterable[bytes]:
 
 
 def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Credential:
-    """Return the credential that the `Authorization` headers of a request have. Raises Unauthenticated.
+    """Return the credential of a request's `Authorization` headers. Raises Unauthenticated.
 
-    Where anyone may come without a token, one that is sent must still be known.
+    Where a token is not required, a token that is sent must still be valid.
     """
     if not authorization and credentials.anonymous is not None:
         return Credential(b"", credentials.anonymous)

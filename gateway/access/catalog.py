@@ -1,8 +1,9 @@
-"""What is shared: Share > Schema > SharedTable, found for a recipient.
+"""The catalog of shares: Share > Schema > SharedTable, as a recipient may see it.
 
-In: the configuration's shares and the names of a request. Out: frozen values with stable ids. Names compare
-without case; a name that is not granted and one that does not exist raise the same `NotFound`, after the same
-work. Spark sends a blank as `+`, so a name is first taken as it stands and then with `+` as a blank.
+In: the configuration's shares and the names of a request. Out: frozen values with stable ids. Names are
+compared without case. A name that is not granted and a name that does not exist raise the same `NotFound`,
+after the same work. Spark sends a blank as `+`, so a name is looked up as it is and then with `+` for
+blanks.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ Default = TypeVar("Default")
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """Who asks, and the shares granted to them, in lower case; `*` grants every share.
+    """A recipient and the granted shares, in lower case; `*` grants every share.
 
-    `networks` are those from which they may come; none lets them come from anywhere.
+    `networks` are the allowed source networks; empty allows every address.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Recipient:
 
 @dataclass(frozen=True, slots=True)
 class SharedTable:
-    """One table of a schema, with what its recipients may see of its history."""
+    """A table of a schema, with the part of its history that is shared."""
 
     name: str
     schema: str
@@ -65,7 +66,7 @@ class SharedTable:
     start_version: int
 
     def __hash__(self) -> int:
-        # That of all values would be made anew for each request.
+        # A hash of all values would be computed for each request.
         return hash(self.id)
 
     @property
@@ -97,7 +98,7 @@ class Share:
 
 
 class Names(Generic[Named]):
-    """Named things in order, found without case: by the name, or by it with `+` for its blanks."""
+    """Named items in order, looked up without case: by name, or by name with `+` for blanks."""
 
     def __init__(self, items: Iterable[Named]) -> None:
         self._items = tuple(items)
@@ -111,16 +112,16 @@ class Names(Generic[Named]):
         return len(self._items)
 
     def find(self, name: str, absent: Default) -> Named | Default:
-        """The item of that name, or `absent`.
+        """Return the item with a name, or `absent`.
 
-        The same steps run whatever there is: a clock learns nothing of names that are not granted.
+        Every lookup takes the same steps, so its time says nothing about names that are not granted.
         """
         folded = name.casefold()
         return self._exact.get(folded, self._form_encoded.get(folded, absent))
 
 
 NO_SHARE = Share("", "", Names(()))
-"""Stands where none was found."""
+"""Used where no share is found."""
 
 
 class Catalog:
@@ -140,7 +141,7 @@ class Catalog:
         return self._tables
 
     def shares_of(self, recipient: Recipient) -> list[Share]:
-        """The granted shares, in order."""
+        """Return the granted shares, in order."""
         return [share for share in self._shares if recipient.may_read(share)]
 
     def share(self, recipient: Recipient, share: str) -> Share:
@@ -168,7 +169,7 @@ class Catalog:
         return innermost
 
     def _granted(self, recipient: Recipient, share: str) -> Share | None:
-        """A granted share. Step by step, one that is absent is found out as one that is not granted."""
+        """Return a granted share. An absent share takes the same steps as one that is not granted."""
         found = self._shares.find(share, NO_SHARE)
         if not recipient.may_read(found) or found is NO_SHARE:
             return None
@@ -176,10 +177,10 @@ class Catalog:
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:
-    """Choose the page of a listing that follows the item called `after`.
+    """Return the page of a listing that follows the item called `after`.
 
-    Gives the indexes of the page and the name that the next page comes after: the empty string when that is
-    the first page again, None when nothing follows. Raises KeyError when `after` is no longer listed.
+    Returns the indexes of the page and the name after which the next page starts: the empty string for the
+    first page again, None when nothing follows. Raises KeyError when `after` is no longer listed.
     """
     start = 0
     if after:

@@ -1,9 +1,8 @@
-"""All recipients of a running server, those of the file and those of the database, in one table.
+"""The credentials of a running server: those of the configuration and those of the recipients' database.
 
-In: the configuration and the database. Out: a new CredentialTable whenever anybody has changed the database,
-seen within a second. SQLite runs in a thread of its own and never on the event loop. When the database cannot
-be read, or does not answer, the last table stays in force: nothing more is granted, the log says why, and the
-metric `recipients_readable` is 0.
+In: the configuration and the database. Out: a new CredentialTable within a second of a change of the
+database. SQLite runs on its own thread, never on the event loop. While the database cannot be read or does
+not answer, the last table stays in force, the log says why, and the metric `recipients_readable` is 0.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ log = logging.getLogger("gateway.recipients")
 
 POLL_SECONDS = 0.4
 PATIENCE_SECONDS = 10.0
-"""A database that has not answered within this counts as unreadable."""
+"""A database that does not answer within this time counts as unreadable."""
 THREAD = "recipients"
 NEVER_EXPIRES = float("inf")
-NOT_THERE = float("nan")
+NO_EXPIRY = float("nan")
 
 
 def configured_names(config: Config) -> frozenset[str]:
-    """Names that the database may not give again."""
+    """Return the names that the database may not use."""
     return frozenset(recipient.name.lower() for recipient in config.gateway.recipients)
 
 
 class CredentialStore:
-    """The credentials in force, and the watch over the database that they come from."""
+    """The credentials in force, kept up to date with the database."""
 
     def __init__(
         self,
@@ -58,9 +57,8 @@ class CredentialStore:
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
-        Unless `must_exist`, the database at `path` need not be there yet: a first recipient may be added
-        while this runs. One that cannot be read is raised, because there is no last state to keep:
-        sqlite3.Error, OSError, ValueError.
+        Unless `must_exist`, the database at `path` may be created later, with the first recipient. Raises
+        sqlite3.Error, OSError or ValueError for a database that cannot be read.
         """
         self._path = path
         self._changed = changed
@@ -69,7 +67,7 @@ class CredentialStore:
         self._reader = RecipientReader(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
         self._stored = StoredRecipients()
-        self._was_there = must_exist
+        self._has_existed = must_exist
         self._readable = True
         self._expiries: dict[str, float] = {}
         self._stored = self._thread.submit(self._read).result()
@@ -77,15 +75,15 @@ class CredentialStore:
 
     @property
     def had_database(self) -> bool:
-        """Whether the database was there at any time."""
-        return self._was_there
+        """Whether the database has ever existed."""
+        return self._has_existed
 
     def table(self, config: Config) -> CredentialTable:
-        """The table of a configuration and of what is known of the database. Takes a while for many."""
+        """Return the table of a configuration and the known database. Slow for many recipients."""
         return self._table(config, self._stored)
 
     async def latest_table(self, config: Config) -> CredentialTable:
-        """The same, made by a thread; in force as long as the event loop is not yielded to."""
+        """Return the same table, made on a thread; it is current until the event loop is yielded to."""
         while True:
             stored = self._stored
             table = await asyncio.to_thread(self._table, config, stored)
@@ -109,56 +107,56 @@ class CredentialStore:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                stored = await self._looked()
+                stored = await self._read_patiently()
                 if stored is not self._stored:
                     self._stored = stored
                     await self._change(config)
-                self._tell(None)
-            except Exception as error:  # noqa: BLE001 - to stop here would be to see no revocation any more
-                self._tell(error)
+                self._report(None)
+            except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
+                self._report(error)
 
-    async def _looked(self) -> StoredRecipients:
-        """Read the database in its thread, however long that takes."""
-        look = asyncio.get_running_loop().run_in_executor(self._thread, self._read)
+    async def _read_patiently(self) -> StoredRecipients:
+        """Read the database on its thread, however long that takes."""
+        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._read)
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                return await asyncio.shield(look)
+                return await asyncio.shield(reading)
         except TimeoutError:
-            if not look.done():
-                self._tell(TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s"))
-            return await look
+            if not reading.done():
+                self._report(TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s"))
+            return await reading
 
     async def _change(self, config: Callable[[], Config]) -> None:
         while True:
             current = config()
             table = await self.latest_table(current)
-            # The configuration may have been swapped while the table was made.
+            # The configuration may have changed while the table was made.
             if current is config():
                 break
         self._changed(table)
         log.info("the recipients' database has changed")
 
     def _read(self) -> StoredRecipients:
-        """The recipients of the database; none as long as there is no database. In the reader's thread."""
+        """Return the recipients of the database; none as long as there is no database. On the thread."""
         try:
             stored = self._reader.read()
         except FileNotFoundError:
-            if self._was_there:
+            if self._has_existed:
                 raise
             return self._stored
-        self._was_there = True
+        self._has_existed = True
         return stored
 
-    def _tell(self, trouble: Exception | None) -> None:
-        """Say whether the database can be read; once for each time that it cannot."""
-        if trouble is not None and self._readable:
+    def _report(self, error: Exception | None) -> None:
+        """Log when the database becomes unreadable or readable again, and set the metric."""
+        if error is not None and self._readable:
             log.error(
                 "the recipients' database cannot be read, the last state stays in force: %s",
-                str(trouble) or type(trouble).__name__,
+                str(error) or type(error).__name__,
             )
-        elif trouble is None and not self._readable:
+        elif error is None and not self._readable:
             log.info("the recipients' database can be read again")
-        self._readable = trouble is None
+        self._readable = error is None
         self._metrics.recipients_readable.set(1 if self._readable else 0)
 
     def _table(self, config: Config, stored: StoredRecipients) -> CredentialTable:
@@ -179,9 +177,9 @@ class CredentialStore:
                 ends = NEVER_EXPIRES if credential.expires_ms is None else credential.expires_ms / 1000
                 name = credential.recipient.name
                 expiries[name] = max(ends, expiries.get(name, 0.0))
-        before, self._expiries = self._expiries, expiries
-        # Not a number is in no comparison, so a revoked recipient raises no alert.
-        ended = dict.fromkeys(before.keys() - expiries.keys(), NOT_THERE)
+        previous, self._expiries = self._expiries, expiries
+        # A comparison with NaN is false, so a revoked recipient raises no alert.
+        ended = dict.fromkeys(previous.keys() - expiries.keys(), NO_EXPIRY)
         for name, ends in (expiries | ended).items():
-            if ends != before.get(name):
+            if ends != previous.get(name):
                 self._metrics.token_expiry.labels(name).set(ends)

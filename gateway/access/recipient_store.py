@@ -1,14 +1,13 @@
-"""Recipients kept in an embedded database: who they are, their tokens, grants and networks.
+"""Recipients in an embedded database: their tokens, grants and networks.
 
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
-and for a new token its plain text once (only its SHA-256 is stored). Every change writes its own history
-entry in the same transaction and is handed to `on_change` for the audit log. A recipient has at most two
-live tokens, and nothing ever lengthens the life of an old one.
+and the plain text of a new token once (only its SHA-256 is stored). Every change writes a history entry in
+the same transaction and is passed to `on_change` for the audit log. A recipient has at most two live tokens,
+and no operation extends the life of an old one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,7 +20,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from gateway.access.authentication import token_hash
 from gateway.config.networks import parse_network
+from gateway.protocol.profile import profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,13 +33,13 @@ TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 255
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
 BUSY_SECONDS = 5.0
-"""How long a change waits for another program's."""
+"""How long a change waits for the lock of another program."""
 EVERY_SHARE = "*"
 NOBODY = ""
-"""Stands as the recipient of a change that is no single one's."""
+"""The recipient of a change that concerns no single recipient."""
 
 _NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
-"""Control characters, and the surrogates that stand for bytes of a command line that are not UTF-8."""
+"""Control characters, and surrogates, which represent command-line bytes that are not UTF-8."""
 _NAME = re.compile(rf"[^{_NO_TEXT} /]+")
 _SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
 _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
@@ -82,7 +83,7 @@ class RecipientExists(RecipientError):
 
 
 class DatabaseMissing(RecipientError):
-    """No recipient was added so far, so there is no database."""
+    """Raised while there is no database, because no recipient has been added."""
 
     def __init__(self) -> None:
         super().__init__("there is no database of recipients yet; adding a recipient makes it")
@@ -90,20 +91,20 @@ class DatabaseMissing(RecipientError):
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """One token as stored. `expires_ms` None: it lives until it is rotated or revoked."""
+    """A token as stored. Without `expires_ms` it is valid until it is rotated or revoked."""
 
     sha256: str = field(repr=False)
     created_ms: int
     expires_ms: int | None
 
     def live(self, now_ms: int) -> bool:
-        """Whether it opens anything at that time."""
+        """Return whether the token is valid at that time."""
         return self.expires_ms is None or now_ms < self.expires_ms
 
 
 @dataclass(frozen=True, slots=True)
 class RecipientRecord:
-    """A recipient as stored. `shares` are case-folded and may hold `*`; no `networks` means any address."""
+    """A recipient as stored. `shares` are case-folded and may be `*`; no `networks` allow any address."""
 
     name: str
     comment: str
@@ -115,7 +116,7 @@ class RecipientRecord:
 
 @dataclass(frozen=True, slots=True)
 class IssuedToken:
-    """A token that was just made: the only time that its plain text exists here."""
+    """A new token: the only time that its plain text is known."""
 
     recipient: str
     token: str = field(repr=False)
@@ -124,7 +125,7 @@ class IssuedToken:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change, as the history and the audit log tell it."""
+    """A change, as in the history and the audit log."""
 
     at_ms: int
     actor: str
@@ -135,32 +136,22 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """How much a purge deleted."""
+    """The counts of deleted rows."""
 
     tokens: int
     changes: int
 
 
-def token_sha256(token: str) -> str:
-    """The form in which a token is stored and looked up."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def profile(endpoint: str, issued: IssuedToken) -> dict[str, str | int]:
-    """A token's profile file, as clients read it. It holds the plain token: show it once, keep it nowhere."""
-    values: dict[str, str | int] = {
-        "shareCredentialsVersion": 1,
-        "endpoint": endpoint,
-        "bearerToken": issued.token,
-    }
-    if issued.expires_ms is not None:
-        expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
-        values["expirationTime"] = expires.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return values
+def profile_of(endpoint: str, issued: IssuedToken) -> dict[str, str | int]:
+    """Return the profile of a new token."""
+    if issued.expires_ms is None:
+        return profile(endpoint, issued.token)
+    expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
+    return profile(endpoint, issued.token, expires.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
 
 
 def check_name(name: str, what: str = "recipient name") -> str:
-    """The name itself, or RecipientError: 1 to 255 characters without blanks, `/` and control characters."""
+    """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
         raise RecipientError(message)
@@ -168,7 +159,7 @@ def check_name(name: str, what: str = "recipient name") -> str:
 
 
 def check_share(share: str) -> str:
-    """The name itself, or RecipientError: 1 to 255 characters without `/` and control characters."""
+    """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
     if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
         message = f"share name: 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
         raise RecipientError(message)
@@ -176,7 +167,7 @@ def check_share(share: str) -> str:
 
 
 def check_comment(comment: str) -> str:
-    """The comment itself, or RecipientError: no control characters, and UTF-8."""
+    """Return a valid comment. Raises RecipientError for control characters and text that is not UTF-8."""
     if not _COMMENT.fullmatch(comment):
         raise RecipientError("comment: UTF-8 text without control characters")
     return comment
@@ -517,7 +508,7 @@ class RecipientDatabase:
         now_ms, token = self._now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = None if expires_in_seconds is None else now_ms + expires_in_seconds * 1000
         self._connection.execute(
-            "INSERT INTO tokens VALUES (?, ?, ?, ?)", (token_sha256(token), name, now_ms, expires_ms)
+            "INSERT INTO tokens VALUES (?, ?, ?, ?)", (token_hash(token).hex(), name, now_ms, expires_ms)
         )
         detail["tokenExpiresMs"] = "never" if expires_ms is None else str(expires_ms)
         return IssuedToken(name, token, expires_ms)

@@ -1,12 +1,12 @@
-"""Sealed tokens: page and refresh tokens that only this server's keys make and open.
+"""Sealed tokens: page and refresh tokens that only this server's keys can make and open.
 
 In: a purpose, the recipient, a small JSON value and an expiry. Out: base64url text without padding, which
-the Spark client puts into URLs unencoded. AES-256-GCM seals the value and binds purpose and recipient; the
-keys come from the configuration's secrets by HKDF, the first seals and all open, so keys rotate and any
-replica goes on. Whatever is wrong with a token, its bearer learns only that it is not accepted.
+the Spark client puts into URLs unencoded. AES-256-GCM encrypts the value and authenticates purpose and
+recipient. The keys are derived from the configured secrets by HKDF; the first one seals and all open, so
+keys can be rotated and any replica can continue. An invalid token gets one answer, whatever is wrong.
 
 Layout: format byte 1, four bytes of the key id's SHA-256, twelve random bytes, ciphertext and tag. Random
-nonces bound a key to 2^32 tokens.
+nonces limit a key to 2^32 tokens.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD_BYTES = len(FORMAT) + KEY_ID_BYTES + NONCE_BYTES
 MAX_TOKEN_LENGTH = 8192
 SECRET_BYTES = 32
 MADE_KEY = "\0made at the start"
-"""The id of the key that no configuration holds; none can have this id."""
+"""The id of the key that is made at the start; no configured key can have it."""
 
 
 class InvalidToken(InvalidParameter):
@@ -58,10 +58,10 @@ class Sealer:
     """Seals and opens tokens. `repr` shows no key."""
 
     def __init__(self, keys: Sequence[TokenKey], made: bytes | None = None) -> None:
-        """Take the configured keys, and the one that was made at the server's start.
+        """Take the configured keys, and the key `made` at the server's start; None: make one here.
 
-        The first configured key seals; without any, the one that was `made` does. It opens in either case, so
-        that tokens outlive a reload which brings keys. None: make one here.
+        The first configured key seals; without any, the key made at the start does. That key always opens, so
+        that tokens outlive a reload that adds keys.
         """
         self.made = made or os.urandom(SECRET_BYTES)
         secrets = [*((key.id, key.secret.reveal().encode()) for key in keys), (MADE_KEY, self.made)]
@@ -70,11 +70,11 @@ class Sealer:
         self._sealing_id = _key_id(secrets[0][0])
 
     def derived_keys(self, use: bytes) -> list[bytes]:
-        """Keys for another use, from the same secrets and in the same order."""
+        """Return keys for another use, from the same secrets and in the same order."""
         return [derive(secret, use) for secret in self._secrets]
 
     def seal(self, purpose: Purpose, recipient: str, value: dict[str, Any], *, expires_ms: int) -> str:
-        """Make a token."""
+        """Return a new token."""
         nonce = os.urandom(NONCE_BYTES)
         head = FORMAT + self._sealing_id + nonce
         plain = orjson.dumps([expires_ms, value])
@@ -82,7 +82,7 @@ class Sealer:
         return base64.urlsafe_b64encode(head + sealed).rstrip(b"=").decode()
 
     def open(self, purpose: Purpose, recipient: str, token: str, *, now_ms: int) -> dict[str, Any]:
-        """Give a token's value back. Raises InvalidToken, whatever is wrong."""
+        """Return a token's value. Raises InvalidToken, whatever is wrong."""
         return self.open_with_expiry(purpose, recipient, token, now_ms=now_ms)[0]
 
     def open_with_expiry(
@@ -108,17 +108,17 @@ class Sealer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Where the next page of an answer goes on.
+    """The place where the next page of an answer starts.
 
     Attributes:
         table: the shared table's id.
-        metadata_id: the Delta table's own: another one when the table was made anew in the same place.
-        identity: what fixes the order of files: a snapshot's or a range's.
-        versions: the first and the last version in the answer, and the one whose metadata heads it.
-        place: the native place.
-        response_format: the one that the first page was answered in.
+        metadata_id: the id in the Delta metadata; it differs when the table is created again.
+        identity: the order of files: that of a snapshot or a range.
+        versions: the first and the last version in the answer, and the one whose metadata comes first.
+        place: the native cursor.
+        response_format: of the first page.
         digest: of the parameters that choose files.
-        expires_ms: when this token expires, and with it all that follow from it.
+        expires_ms: when this token and all following ones expire.
 
     """
 
@@ -147,7 +147,7 @@ class Page:
         return page
 
     def continues(self, metadata_id: str, identity: str, response_format: str) -> bool:
-        """Whether the page before was of the same table, order of files and format."""
+        """Return whether an answer is of the same table, order of files and format as the page."""
         return (self.metadata_id, self.identity, self.response_format) == (
             metadata_id,
             identity,
@@ -157,9 +157,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The version whose URLs may be renewed, for a recipient who was given it.
+    """A version whose URLs may be renewed by the recipient who got it.
 
-    The version need be shared no longer, so a token that follows from another one expires with it.
+    The version may no longer be shared, so a following token expires with the first one.
     """
 
     table: str
@@ -182,7 +182,7 @@ class Refresh:
 
 
 def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, token: Page | Refresh) -> str:
-    """The token, whose expiry stands outside of its value as that of every token."""
+    """Seal a token; its expiry is stored beside the value."""
     value = asdict(token)
     return sealer.seal(purpose, recipient, value, expires_ms=value.pop("expires_ms"))
 
@@ -193,13 +193,13 @@ def derive(secret: bytes, use: bytes) -> bytes:
 
 
 def digest(value: object) -> str:
-    """Fingerprint of a query's parameters, for binding a token to them."""
+    """Return a fingerprint of a query's parameters, which binds a token to them."""
     plain = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return base64.urlsafe_b64encode(hashlib.sha256(plain).digest()[:16]).rstrip(b"=").decode()
 
 
 def _decode(token: str) -> bytes | None:
-    """Decode base64url; None for anything that is not the one spelling of its bytes."""
+    """Decode base64url; None for text that is not the canonical encoding."""
     if len(token) > MAX_TOKEN_LENGTH:
         return None
     try:

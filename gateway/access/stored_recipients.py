@@ -1,10 +1,9 @@
-"""What the server knows of the recipients' database: every recipient with its tokens, read in small steps.
+"""Reads the recipients' database of a running server, with little work per change.
 
-In: the path of the database. Out: `StoredRecipients`, a new one only when anything differs. The database is
-read whole at each change, so that nothing escapes, whoever changed it and however; but SQLite makes one text
-of each range of names, without the interpreter, and only ranges whose text differs are parsed. The file is
-known by its device and inode, too: one that is put in its place (a restore) is opened. Never creates or
-changes a file.
+In: the path of the database. Out: `StoredRecipients`, a new value only when anything differs. The whole
+database is read at each change, whoever made it; but SQLite renders each range of names as one text, and
+only ranges whose text differs are parsed. The file is identified by device and inode, so a restored file is
+opened. The reader never creates or changes a file.
 """
 
 from __future__ import annotations
@@ -45,23 +44,23 @@ SELECT json_array(
     (SELECT json_group_array(json_array(recipient, network)) FROM (
         SELECT * FROM networks WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, network)))
 """
-_FIRST, _BEHIND_ALL = "", b""
-"""Bounds before and behind all names: SQLite sorts every blob behind every text."""
+_FIRST, _AFTER_ALL = "", b""
+"""Bounds before and after all names: SQLite sorts every blob after every text."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameRange:
-    """The recipients up to a name, from that of the range before; None: to the end."""
+    """The recipients from the end of the previous range up to a name; None: to the end."""
 
     last: str | None
     digest: bytes
     recipients: tuple[tuple[Recipient, tuple[Credential, ...]], ...]
-    """Tokens that have expired are there as well: time decides at each request."""
+    """Expired tokens are included: each request compares the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecipients:
-    """All recipients of a database, as they were at one moment."""
+    """All recipients of a database at one moment."""
 
     ranges: tuple[NameRange, ...] = ()
 
@@ -71,24 +70,24 @@ class StoredRecipients:
 
 
 class RecipientReader:
-    """Reads a database whenever it has changed. For one thread alone."""
+    """Reads a database whenever it has changed. Not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
         self._data_version: int | None = None
-        self._found = StoredRecipients()
+        self._stored = StoredRecipients()
 
     def read(self) -> StoredRecipients:
-        """What is in the database: the value that was given before, where nothing has changed.
+        """Return the recipients; the same value as before where nothing has changed.
 
-        Raises sqlite3.Error, OSError, RecipientError and ValueError for what cannot be read.
+        Raises sqlite3.Error, OSError, RecipientError and ValueError for a database that cannot be read.
         """
         try:
             return self._read()
         except BaseException:
-            # Whatever is wrong with the file or the connection: the next look begins with a new one.
+            # The next read opens a new connection.
             self.close()
             raise
 
@@ -100,7 +99,7 @@ class RecipientReader:
         self._connection = self._data_version = None
 
     def _read(self) -> StoredRecipients:
-        connection = self._current()
+        connection = self._open()
         (data_version,) = connection.execute("PRAGMA data_version").fetchone()
         if data_version != self._data_version:
             connection.execute("BEGIN")
@@ -109,19 +108,19 @@ class RecipientReader:
                 ranges = tuple(self._ranges(connection))
             finally:
                 connection.execute("COMMIT")
-            if ranges != self._found.ranges:
-                self._found = StoredRecipients(ranges)
+            if ranges != self._stored.ranges:
+                self._stored = StoredRecipients(ranges)
             self._data_version = data_version
-        return self._found
+        return self._stored
 
-    def _current(self) -> sqlite3.Connection:
-        """A connection to the file that has the name at present. Raises OSError where there is none."""
+    def _open(self) -> sqlite3.Connection:
+        """Return a connection to the current file of the path. Raises OSError where there is none."""
         status = self._path.stat()
         file = (status.st_dev, status.st_ino)
         if self._connection is None or file != self._file:
             self.close()
             self._file = file
-            # Journals of writers that have crashed are rolled back, for which a reader must be able to write.
+            # A reader rolls back the journal of a crashed writer, which needs write access.
             uri = f"file:{quote(str(self._path.absolute()))}?mode=rw"
             self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
             status = self._path.stat()
@@ -135,27 +134,27 @@ class RecipientReader:
         if version > SCHEMA_VERSION:
             raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
         if version == 0:
-            raise RecipientError("the recipients' database is empty: it holds not even its tables")
+            raise RecipientError("the recipients' database is empty: it has no tables")
 
     def _ranges(self, connection: sqlite3.Connection) -> Iterator[NameRange]:
-        known = self._found.ranges or [
+        known = self._stored.ranges or [
             NameRange(last, b"", ())
             for last in (*(name for (name,) in connection.execute(_BOUNDS, (RANGE_RECIPIENTS,))), None)
         ]
         after = _FIRST
-        for before in known:
-            last = _BEHIND_ALL if before.last is None else before.last
+        for previous in known:
+            last = _AFTER_ALL if previous.last is None else previous.last
             (text,) = connection.execute(_RANGE, (after, last)).fetchone()
             digest = hashlib.sha256(text.encode()).digest()
-            if digest == before.digest:
-                yield before
+            if digest == previous.digest:
+                yield previous
             else:
-                yield from _parsed(text, digest, before.last)
-            after = before.last or _FIRST
+                yield from _parsed(text, digest, previous.last)
+            after = previous.last or _FIRST
 
 
 def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
-    """The ranges of a text: one, or several where recipients were added to it."""
+    """Parse the text of a range into one range, or several where recipients were added."""
     names, tokens, grants, networks = orjson.loads(text)
     shares_of, networks_of, tokens_of = _by_name(grants), _by_name(networks), _by_name(tokens)
     found = []
@@ -172,7 +171,7 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
     if len(found) <= 2 * RANGE_RECIPIENTS:
         yield NameRange(last, digest, tuple(found))
         return
-    # Their own texts are not known yet: without digests they are parsed once more at the next change.
+    # The texts of the new ranges are not known: without digests they are parsed again at the next change.
     for begin in range(0, len(found), RANGE_RECIPIENTS):
         part = found[begin : begin + RANGE_RECIPIENTS]
         is_last = begin + RANGE_RECIPIENTS >= len(found)
@@ -180,7 +179,7 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
 
 
 def _by_name(rows: Sequence[Sequence[Any]]) -> dict[bytes, list[Sequence[Any]]]:
-    """Rows by their first value, a recipient's name."""
+    """Group rows by their first value, the recipient's name."""
     groups: dict[bytes, list[Sequence[Any]]] = {}
     for name, *values in rows:
         groups.setdefault(_key(name), []).append(values)
@@ -188,5 +187,5 @@ def _by_name(rows: Sequence[Sequence[Any]]) -> dict[bytes, list[Sequence[Any]]]:
 
 
 def _key(name: str) -> bytes:
-    """The name as SQLite compares it: without the case of ASCII letters, and of no others."""
+    """Return a name as SQLite compares it: without the case of ASCII letters."""
     return name.encode().lower()

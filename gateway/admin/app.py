@@ -30,7 +30,7 @@ from gateway.access.recipient_store import (
     RecipientExists,
     RecipientNotFound,
     RecipientRecord,
-    profile,
+    profile_of,
 )
 from gateway.admin.openapi import DOCUMENT, MAX_LIST_LENGTH
 from gateway.errors import (
@@ -333,7 +333,7 @@ async def _with_database(
 
 
 def _issued(request: web.Request, issued: IssuedToken, *, status: int) -> web.Response:
-    file = profile(request.app[ADMINISTRATION].endpoint(), issued)
+    file = profile_of(request.app[ADMINISTRATION].endpoint(), issued)
     return _json({"recipient": issued.recipient, "profile": file}, status=status)
 
 

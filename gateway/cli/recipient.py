@@ -26,7 +26,7 @@ from gateway.access.recipient_store import (
     RecipientDatabase,
     RecipientError,
     RecipientRecord,
-    profile,
+    profile_of,
 )
 from gateway.cli.durations import life, seconds
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
@@ -164,7 +164,7 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
             comment=arguments.comment,
             expires_in_seconds=arguments.expires,
             allow_absent=arguments.allow_absent,
-            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            deliver=lambda issued: file.write(profile_of(endpoint(config), issued)),
             committed=file.keep,
         )
     _warn_of_host(config, arguments)
@@ -177,7 +177,7 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
             arguments.name,
             old_expires_in_seconds=arguments.old_expires,
             expires_in_seconds=arguments.expires,
-            deliver=lambda issued: file.write(profile(endpoint(config), issued)),
+            deliver=lambda issued: file.write(profile_of(endpoint(config), issued)),
             committed=file.keep,
         )
     _warn_of_host(config, arguments)

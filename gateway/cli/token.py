@@ -18,9 +18,9 @@ from gateway.access.authentication import token_hash
 from gateway.cli.durations import life
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import load
+from gateway.protocol.profile import profile
 
 TOKEN_BYTES = 32
-PROFILE_VERSION = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     expires = now + timedelta(seconds=arguments.expires) if arguments.expires else None
     if arguments.profile is not None:
         with ProfileFile(arguments.profile, overwrite=arguments.overwrite) as file:
-            file.write(profile_of(endpoint_of(arguments), token, expires))
+            file.write(profile(endpoint_of(arguments), token, _iso(expires) if expires else None))
         sys.stderr.write(f"The profile for {arguments.name} is in {arguments.profile}; it holds the token.\n")
     else:
         sys.stderr.write(f"The token of {arguments.name}, which is not shown again:\n{token}\n")
@@ -59,16 +59,6 @@ def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
         f"  tokens: [{{sha256: {token_hash(token).hex()}{until}}}]\n"
         f"  shares: {orjson.dumps(granted).decode()}\n"
     )
-
-
-def profile_of(endpoint: str, token: str, expires: datetime | None) -> dict[str, str | int]:
-    """What a profile holds."""
-    return {
-        "shareCredentialsVersion": PROFILE_VERSION,
-        "endpoint": endpoint,
-        "bearerToken": token,
-        **({"expirationTime": _iso(expires)} if expires else {}),
-    }
 
 
 def endpoint_of(arguments: argparse.Namespace) -> str:

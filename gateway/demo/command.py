@@ -3,7 +3,6 @@
 The gateway itself runs as it does for everyone, by `delta-gateway serve` over the written configuration.
 """
 
-import hashlib
 import json
 import secrets
 import signal
@@ -19,8 +18,10 @@ from pathlib import Path
 
 import yaml
 
+from gateway.access.authentication import token_hash
 from gateway.demo.reader import read_profile
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
+from gateway.protocol.profile import profile
 
 HOST = "127.0.0.1"
 PREFIX = "/delta-sharing"
@@ -71,7 +72,7 @@ def prepare(directory: Path, port: int) -> Demo:
     token = secrets.token_urlsafe(32)
     demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
     demo.configuration.write_text(configuration(demo, directory), encoding="utf-8")
-    credentials = {"shareCredentialsVersion": 1, "endpoint": demo.endpoint, "bearerToken": token}
+    credentials = profile(demo.endpoint, token)
     demo.profile.touch(mode=0o600)
     demo.profile.write_text(json.dumps(credentials, indent=2) + "\n", encoding="utf-8")
     return demo
@@ -82,7 +83,7 @@ def configuration(demo: Demo, directory: Path) -> str:
     tables = [{"name": table, "location": str(directory / table), "historyShared": True} for table in TABLES]
     recipient = {
         "name": "demo",
-        "tokens": [{"sha256": hashlib.sha256(demo.token.encode()).hexdigest()}],
+        "tokens": [{"sha256": token_hash(demo.token).hex()}],
         "shares": [SHARE],
     }
     keys = [{"id": "demo", "secret": secrets.token_urlsafe(32)}]

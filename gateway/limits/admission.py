@@ -10,18 +10,14 @@ import asyncio
 import math
 from collections import deque
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from gateway.config.operation import CLIENT_PATIENCE_SECONDS
-
-if TYPE_CHECKING:
-    pass
 
 RETRY_AFTER_CEILING_SECONDS = int(CLIENT_PATIENCE_SECONDS)
 
 
 class LimitKind(StrEnum):
-    """Which limit was met."""
+    """The kind of a limit."""
 
     REQUESTS = "requests"
     STREAMS = "streams"
@@ -30,7 +26,7 @@ class LimitKind(StrEnum):
 
 
 class LimitExceeded(Exception):
-    """A limit was met; `retry_after_seconds` is when to come again."""
+    """Raised over a limit; `retry_after_seconds` is the time to wait."""
 
     def __init__(self, limit: LimitKind, retry_after_seconds: float) -> None:
         super().__init__(f"over the limit of {limit}")
@@ -39,10 +35,10 @@ class LimitExceeded(Exception):
 
 
 class Admission:
-    """A capacity shared by those who are inside; others wait in order, a bounded number for a bounded time.
+    """A capacity with a queue, bounded in length and time.
 
-    A cost above the capacity is admitted alone. The first to wait is the first to be served, so a large one
-    is not starved.
+    A cost above the capacity is admitted alone. The queue is first in, first out, so a large cost does not
+    starve.
     """
 
     def __init__(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
@@ -53,20 +49,20 @@ class Admission:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def configure(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
-        """Change the capacity and the queue. Those inside stay; those who wait keep their time."""
+        """Change the capacity and the queue. Admitted costs stay; waiting ones keep their time."""
         self.capacity, self._queue_length, self._queue_seconds = capacity, queue_length, queue_seconds
         self._admit()
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting costs."""
         return len(self._waiting)
 
     def _fits(self, cost: int) -> bool:
         return not self.used or self.used + cost <= self.capacity
 
     async def enter(self, cost: int = 1) -> bool:
-        """Take `cost` of the capacity, waiting for it if need be. False: refused, nothing is taken."""
+        """Take `cost` of the capacity, and wait for it if necessary. False: refused, and nothing is taken."""
         if not self._waiting and self._fits(cost):
             self.used += cost
             return True
@@ -75,34 +71,34 @@ class Admission:
         return await self._wait(cost)
 
     def leave(self, cost: int = 1) -> None:
-        """Give back what `enter` took."""
+        """Return what `enter` took."""
         self.used -= cost
         self._admit()
 
     async def _wait(self, cost: int) -> bool:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = (cost, turn)
-        self._waiting.append(place)
+        entry = (cost, turn)
+        self._waiting.append(entry)
         try:
             async with asyncio.timeout(self._queue_seconds):
                 await turn
         except TimeoutError:
-            # The turn may have come in the very tick in which the time ran out.
+            # The turn may come in the same iteration of the loop as the timeout.
             if turn.done() and not turn.cancelled():
                 return True
-            self._forget(place)
+            self._forget(entry)
             return False
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave(cost)
             else:
-                self._forget(place)
+                self._forget(entry)
             raise
         return True
 
-    def _forget(self, place: tuple[int, asyncio.Future[None]]) -> None:
-        if place in self._waiting:
-            self._waiting.remove(place)
+    def _forget(self, entry: tuple[int, asyncio.Future[None]]) -> None:
+        if entry in self._waiting:
+            self._waiting.remove(entry)
         self._admit()
 
     def _admit(self) -> None:

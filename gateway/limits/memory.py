@@ -16,11 +16,10 @@ UNLIMITED = sys.maxsize
 
 
 class MemoryGate:
-    """Global admission: what streams may need together, and what the process really holds.
+    """The memory limit of all streams together, and of the process.
 
-    `stream_bytes` is what one stream keeps in flight (its chunks and row groups). When the process itself is
-    above `limit_bytes`, no stream is admitted until it is not: new ones wait while it gives back what it
-    can.
+    `stream_bytes` is the memory of one stream: its chunks and row groups. While the process itself is above
+    `limit_bytes`, no stream is admitted: new ones wait while caches are freed.
     """
 
     def __init__(
@@ -33,10 +32,10 @@ class MemoryGate:
         resident_bytes: Callable[[], int],
         relieve: Callable[[], None] = lambda: None,
     ) -> None:
-        """`relieve` gives memory back that can be filled again; it may block."""
+        """`relieve` frees caches; it may block."""
         self.limit_bytes = limit_bytes
         self.admitted = 0
-        """How many streams have been admitted so far."""
+        """The number of streams admitted so far."""
         self._stream_bytes = stream_bytes
         self._queue_seconds = queue_seconds
         self._queue_length = queue_length
@@ -49,7 +48,7 @@ class MemoryGate:
     def configure(
         self, limit_bytes: int, *, stream_bytes: int, queue_length: int, queue_seconds: float
     ) -> None:
-        """Change the limits. Running streams keep what they took."""
+        """Change the limits. Running streams keep their memory."""
         self.limit_bytes = limit_bytes
         self._stream_bytes = stream_bytes
         self._queue_length, self._queue_seconds = queue_length, queue_seconds
@@ -57,24 +56,24 @@ class MemoryGate:
 
     @property
     def used_bytes(self) -> int:
-        """What is promised to running streams."""
+        """The memory promised to running streams."""
         return self._admission.used
 
     async def enter_stream(self) -> int:
-        """Take a stream's memory; returns its bytes. Raises Exceeded when there is none in time."""
+        """Take a stream's memory and return its bytes. Raises LimitExceeded when there is none in time."""
         fits = self._resident_bytes() <= self.limit_bytes or await self._is_relieved()
-        taken_bytes = self._stream_bytes
-        if not fits or not await self._admission.enter(taken_bytes):
+        admitted_bytes = self._stream_bytes
+        if not fits or not await self._admission.enter(admitted_bytes):
             raise LimitExceeded(LimitKind.MEMORY, self._queue_seconds)
         self.admitted += 1
-        return taken_bytes
+        return admitted_bytes
 
-    def leave_stream(self, taken_bytes: int) -> None:
-        """Give the memory back that `enter_stream` took."""
-        self._admission.leave(taken_bytes)
+    def leave_stream(self, admitted_bytes: int) -> None:
+        """Return the memory that `enter_stream` took."""
+        self._admission.leave(admitted_bytes)
 
     async def _is_relieved(self) -> bool:
-        """Wait for the process to come below the limit. False: it did not in time, or too many wait."""
+        """Wait until the process is below the limit. False: not in time, or too many streams wait."""
         if self._waiting >= self._queue_length:
             return False
         self._waiting += 1

@@ -1,7 +1,7 @@
-"""What the process holds in memory: seen, bounded, given back.
+"""The memory of the process: measured, bounded and returned to the system.
 
-The C library (glibc) keeps what was freed, for each of its heaps, until it is told otherwise. Elsewhere these
-calls do nothing.
+The C library (glibc) keeps freed memory in each of its heaps. On other systems the calls that change this do
+nothing.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ M_ARENA_MAX = -8
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory; 0 where the system does not say."""
+    """Return the resident memory of the process; 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * PAGE_BYTES
     except (OSError, ValueError, IndexError):
         return 0
 
 
-def remembered(look: Callable[[], int], *, seconds: float, clock: Callable[[], float]) -> Callable[[], int]:
-    """The same look, taken anew only when the last one is older: it costs more than a small request."""
-    seen, looked_at = 0, -math.inf
+def cached(measure: Callable[[], int], *, seconds: float, clock: Callable[[], float]) -> Callable[[], int]:
+    """Return a measurement that is repeated at most every `seconds`: it costs more than a small request."""
+    value, measured_at = 0, -math.inf
 
-    def remember() -> int:
-        nonlocal seen, looked_at
+    def measure_again() -> int:
+        nonlocal value, measured_at
         now = clock()
-        if now - looked_at >= seconds:
-            seen, looked_at = look(), now
-        return seen
+        if now - measured_at >= seconds:
+            value, measured_at = measure(), now
+        return value
 
-    return remember
+    return measure_again
 
 
 def return_memory() -> None:
-    """Give memory that nobody holds back to the system, where the C library can (glibc)."""
+    """Return freed memory to the system, where the C library can (glibc)."""
     _of_the_c_library("malloc_trim")(0)
 
 
 def bound_heaps(heaps: int) -> None:
-    """Let all threads share so many heaps of the C library (glibc). Before the first thread.
+    """Let all threads share that many heaps of the C library (glibc). Call it before the first thread starts.
 
-    It makes eight for each CPU where nothing is said, and each stays as large as what its threads once held.
+    By default there are eight for each CPU, and each keeps the memory that its threads once used.
     """
     _of_the_c_library("mallopt")(M_ARENA_MAX, heaps)
 
@@ -58,7 +58,7 @@ def _of_the_c_library(name: str) -> Callable[..., object]:
 
 
 def machine_bytes() -> int | None:
-    """What the container, else the machine, has; None where neither says."""
+    """Return the memory of the container, or of the machine; None where neither reports it."""
     for path, parse in (
         ("/sys/fs/cgroup/memory.max", int),
         ("/proc/meminfo", lambda text: int(text.split()[1]) * 1024),

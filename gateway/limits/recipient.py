@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
-    """The part of one of several workers; together they allow about what one would."""
+    """Return the limits of one of several workers; together they allow about the whole."""
 
     def part(value: int | None) -> int | None:
         return None if value is None else max(1, math.ceil(value / workers))
@@ -32,9 +32,9 @@ def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
 
 
 class TokenBucket:
-    """Tokens flow in at `rate` a second, up to `capacity`; who waits or pays afterwards may overdraw it.
+    """A token bucket: `rate` tokens a second, up to `capacity`. Its balance may become negative.
 
-    A clock that goes backwards gives nothing and takes nothing.
+    A clock that goes backwards adds and removes nothing.
     """
 
     def __init__(self, rate: float, capacity: float, now_seconds: float) -> None:
@@ -44,41 +44,41 @@ class TokenBucket:
         self._at_seconds = now_seconds
 
     def configure(self, rate: float, capacity: float, now_seconds: float) -> None:
-        """Flow at another rate, up to another capacity, from what is there."""
+        """Change the rate and the capacity; the balance stays."""
         self._tokens = min(capacity, self.balance(now_seconds))
         self._rate, self._capacity = rate, capacity
 
     def balance(self, now_seconds: float) -> float:
-        """Tokens there; below zero when overdrawn."""
+        """Return the tokens in the bucket; negative when overdrawn."""
         elapsed = max(0.0, now_seconds - self._at_seconds)
         self._tokens = min(self._capacity, self._tokens + elapsed * self._rate)
         self._at_seconds = now_seconds
         return self._tokens
 
     def wait_seconds(self, tokens: float, now_seconds: float) -> float:
-        """How long until that many tokens are there."""
+        """Return the time until that many tokens are available."""
         return max(0.0, (tokens - self.balance(now_seconds)) / self._rate)
 
     def take(self, tokens: float, now_seconds: float) -> None:
-        """Take tokens, whether they are there or not."""
+        """Take tokens, also when they are not available."""
         self.balance(now_seconds)
         self._tokens -= tokens
 
 
 class RecipientGate:
-    """One recipient's buckets and slots."""
+    """The limits of one recipient and their use."""
 
     def __init__(self, limits: RecipientLimits, now_seconds: Callable[[], float]) -> None:
         self._now_seconds = now_seconds
         self._queued = 0
         self._requests: TokenBucket | None = None
         self._files: TokenBucket | None = None
-        # Streams count without a limit, too: one may come while they run.
+        # Streams are counted without a limit, too: a reload may add one while they run.
         self._streams = Admission(UNLIMITED, queue_length=0, queue_seconds=0)
         self.configure(limits)
 
     def configure(self, limits: RecipientLimits) -> None:
-        """Change the limits. What was used of the earlier ones stays used."""
+        """Change the limits; their use stays."""
         self._limits = limits
         rate, per_minute = limits.requests_per_second, limits.files_per_minute
         self._requests = self._bucket(self._requests, rate, limits.burst_requests)
@@ -101,7 +101,7 @@ class RecipientGate:
         return known
 
     async def request(self) -> None:
-        """Let one request in, after a short wait when they come too fast. Raises Exceeded."""
+        """Admit one request, after a short wait when they come too fast. Raises LimitExceeded."""
         if self._requests is None:
             return
         wait_seconds = self._requests.wait_seconds(1, self._now_seconds())
@@ -117,12 +117,12 @@ class RecipientGate:
                 self._queued -= 1
 
     def charge_files(self, files: int) -> None:
-        """Charge the files that a stream signed; a stream that began is never cut for it."""
+        """Charge the files that a stream has signed; a running stream is never cut for them."""
         if self._files is not None:
             self._files.take(files, self._now_seconds())
 
     async def enter_stream(self) -> None:
-        """Take a stream's place. Raises Exceeded: none is free in time, or earlier files are not paid."""
+        """Admit a stream. Raises LimitExceeded when too many run, or earlier files are not yet paid for."""
         if self._files is not None:
             wait_seconds = self._files.wait_seconds(0, self._now_seconds())
             if wait_seconds > 0:
@@ -131,12 +131,12 @@ class RecipientGate:
             raise LimitExceeded(LimitKind.STREAMS, self._limits.queue_seconds)
 
     def leave_stream(self) -> None:
-        """Give the place back."""
+        """Count the end of a stream."""
         self._streams.leave()
 
 
 class RecipientGates:
-    """The gate of each recipient, made at its first request."""
+    """The gates of all recipients, each made at its first request."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class RecipientGates:
         self.configure(default, named)
 
     def configure(self, default: RecipientLimits, named: Mapping[str, RecipientLimits]) -> None:
-        """Change the limits of all recipients. What they used of the earlier ones stays used."""
+        """Change the limits of all recipients; their use stays."""
         self._default = default
         self._named = {name.lower(): limits for name, limits in named.items()}
         for name, gate in self._gates.items():
@@ -159,7 +159,7 @@ class RecipientGates:
         return self._named.get(key, self._default)
 
     def gate(self, recipient: str) -> RecipientGate:
-        """The gate of a recipient that was let in by its token (so their number is bounded)."""
+        """Return the gate of an authenticated recipient; the number of gates is bounded by theirs."""
         gate = self._gates.get(recipient)
         if gate is None:
             key = recipient.lower()

@@ -1,9 +1,8 @@
-"""Connections whose every answer is the protocol's and arrives whole.
+"""Connections on which every answer follows the protocol and is sent completely.
 
-In: what answers requests. Out: a runner like aiohttp's own, but for two things. A head that cannot be parsed
-never reaches the door: it is answered by the JSON of all errors, and logged by the kind of its fault alone,
-because such a head may hold a token. And at the end one can wait for bytes that were written and have not
-left yet.
+In: a request handler. Out: a runner like aiohttp's, with two differences. A request head that cannot be
+parsed is answered with the JSON of all errors, and logged by the kind of its error only, because it may hold
+a token. And a caller can wait until the kernel has taken all written bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class OpenConnections:
-    """Connections that are open, or closed while bytes that were written to them have not left."""
+    """Connections that are open, or closed with unsent bytes."""
 
     def __init__(self) -> None:
         self._connections: set[web.RequestHandler] = set()
@@ -37,44 +36,44 @@ class OpenConnections:
         self._none.set()
 
     def made(self, connection: web.RequestHandler) -> None:
-        """Count one in."""
+        """Add a connection."""
         self._connections.add(connection)
         self._none.clear()
 
     def lost(self, connection: web.RequestHandler) -> None:
-        """Count it out: nothing of it is left."""
+        """Remove a connection without unsent bytes."""
         self._connections.discard(connection)
         if not self._connections:
             self._none.set()
 
     async def none(self) -> None:
-        """Wait until there is none."""
+        """Wait until there are none."""
         await self._none.wait()
 
 
 class Runner(web.ServerRunner):
-    """Runs what answers requests."""
+    """Runs a request handler."""
 
     def __init__(self, handler: Handler, **options: Any) -> None:
-        """`options` are those of aiohttp's connections. On the event loop."""
+        """`options` are those of aiohttp's connections. Call it on the event loop."""
         self._open_connections = OpenConnections()
         self._connections = _Server(self._open_connections, handler, access_log=None, **options)
         super().__init__(self._connections)
 
     def close_idle_after(self, seconds: float) -> None:
-        """Close connections that are made from here on when they are idle for so long."""
+        """Close later connections when they are idle for that long."""
         self._connections.idle_seconds = seconds
 
     async def drain(self, seconds: float) -> None:
-        """Take no more connections, and wait so long at most for the requests that are under way."""
+        """Accept no more connections, and wait at most that long for running requests."""
         self._shutdown_timeout = seconds
         await self.cleanup()
 
     async def sent(self, seconds: float) -> None:
-        """Wait for so long at most until the last bytes of all answers have left.
+        """Wait at most that long until all answers are sent.
 
-        A handler has ended, and its connection is closed, while up to a buffer of its answer waits for a slow
-        reader; a process that ends then would cut a whole answer short.
+        A handler may have ended, and its connection be closed, while a buffer of its answer waits for a slow
+        reader. A process that ended then would cut a complete answer.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -82,15 +81,15 @@ class Runner(web.ServerRunner):
 
 
 class AppRunner(web.AppRunner):
-    """Runs an application of aiohttp, over connections of this kind."""
+    """Runs an aiohttp application over such connections."""
 
     async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
+        server = await super()._make_server()
         return _Server(
             OpenConnections(),
-            made.request_handler,
-            request_factory=made.request_factory,
-            **made._kwargs,  # noqa: SLF001 - what an application hands to its connections has no other name
+            server.request_handler,
+            request_factory=server.request_factory,
+            **server._kwargs,  # noqa: SLF001 - aiohttp has no public name for the options of connections
         )
 
 
@@ -123,7 +122,7 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        # aiohttp resumes after each body that was read, and parses again, whether reading was paused or not.
+        # aiohttp resumes after each body, and parses again, even if reading was not paused.
         if self._reading_paused:
             super().resume_reading(resume_parser)
 

@@ -1,9 +1,9 @@
-"""Reading the configuration again when its files change, on SIGHUP and on request; it is swapped whole.
+"""Reloads the configuration when its files change, on SIGHUP and on request; it is replaced as a whole.
 
-In: which files, how to read them, and what to do with what was read. Out: `apply` is called with a whole
-new value or not at all; when reading fails the old one stays in force and the log says why, once for each
-state of the files. Files are looked at by polling: editors, ConfigMaps and secrets that are swapped by
-symbolic links all look alike.
+In: the files, how to read them, and how to apply the result. Out: `apply` is called with a complete new
+value or not at all. When reading fails, the current value stays in force and the log says why, once for each
+state of the files. Files are polled: edits, ConfigMaps and secrets that are replaced by symbolic links all
+look alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Reloader(Generic[T]):
-    """Watches files and swaps what is read from them."""
+    """Watches files and applies their content."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Reloader(Generic[T]):
     ) -> None:
         """`load` runs in a thread and may raise anything; `paths` is called again after each reading.
 
-        `what` is read, in the words of the log.
+        `what` names the content in the log.
         """
         self._what = what
         self._paths = paths
@@ -49,19 +49,19 @@ class Reloader(Generic[T]):
         self._apply = apply
         self._outcome = outcome
         self._poll_seconds = poll_seconds
-        self._asked = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
+        self._requested = asyncio.Event()
+        self._lock = asyncio.Lock()
 
     def ask(self) -> None:
-        """Read again even if no file changed (SIGHUP). From the event loop."""
-        self._asked.set()
+        """Reload even if no file has changed (SIGHUP). Call it on the event loop."""
+        self._requested.set()
 
     @asynccontextmanager
     async def watching(self, read: Stamp = ()) -> AsyncIterator[None]:
         """Watch for as long as the context lives.
 
-        `read`: the stamp of the first of the files, from before they were read. The others count as read in
-        the state at the beginning; without `read`, all do.
+        `read`: the stamp of the first files, from before they were read. The other files count as read in
+        their state at the beginning.
         """
         task = asyncio.ensure_future(self._recorder(read + stamp(self._paths())[len(read) :]))
         try:
@@ -73,30 +73,30 @@ class Reloader(Generic[T]):
 
     async def _recorder(self, seen: Stamp) -> None:
         while True:
-            asked = await self._asked_within(self._poll_seconds)
-            # In a thread, as the reading: the files may lie on a mount that hangs.
-            found = await asyncio.to_thread(stamp, self._paths())
-            if asked or found != seen:
-                # The stamp is from before the reading: a change during it is read again.
-                seen = found
+            requested = await self._requested_within(self._poll_seconds)
+            # On a thread: the files may be on a mount that hangs.
+            current = await asyncio.to_thread(stamp, self._paths())
+            if requested or current != seen:
+                # The stamp is older than the reading, so a change during the reading is read again.
+                seen = current
                 await self.reload()
 
-    async def _asked_within(self, seconds: float) -> bool:
+    async def _requested_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._asked.wait()
-        asked = self._asked.is_set()
-        self._asked.clear()
-        return asked
+                await self._requested.wait()
+        requested = self._requested.is_set()
+        self._requested.clear()
+        return requested
 
     async def reload(self) -> str | None:
-        """Read and swap. None when that is done, else why it is refused and the old one stays in force."""
-        # Of two readings at a time, the older could be the one that is applied last.
-        async with self._one_at_a_time:
+        """Read and apply the files. Returns None, or why the current value stays in force."""
+        # Of two concurrent readings, the older one could be applied last.
+        async with self._lock:
             try:
                 loaded = await asyncio.to_thread(self._load)
                 await self._apply(loaded)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with the files, the old state stays
+            except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
                 log.error("the changed %s is refused, the old one goes on: %s", self._what, error)  # noqa: TRY400
                 self._outcome(False)
                 return str(error) or type(error).__name__

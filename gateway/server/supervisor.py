@@ -1,16 +1,16 @@
-"""Several serving processes on one port, and the supervisor that starts them again when they end.
+"""Several serving processes on one port, and the supervisor that restarts them.
 
-In: a command that serves, how many of it, and bytes that each of them is handed. Out: each runs as a fresh
-process (spawned, never forked from one that has threads) with a listening socket of its own on the common
-port and a life line to the supervisor. A worker that dies is started again; its socket outlives it, so
-connections that wait there are answered by its successor and the streams of the others continue. When the
-successor cannot start, its socket is replaced by one that does not listen until a worker serves: the kernel
-sends new connections to the other workers. When the supervisor dies, the workers see the life line end and
-drain.
+In: a command that serves, the number of workers, and secrets for each. Out: each worker is a new process
+(spawned, never forked from a process with threads) with its own listening socket on the common port and a
+control socket to the supervisor. A worker that ends is restarted. Its listening socket stays open, so
+waiting connections are answered by the next process while the streams of other workers continue. When the
+next process cannot start, the socket is replaced by one that does not listen until a worker serves: the
+kernel sends new connections to the other workers. When the supervisor ends, the workers see the end of the
+control socket and drain.
 
-The life line is a pair of connected sockets. The supervisor first sends the length and the bytes of what it
-hands down: secrets belong neither into a command line nor into a file. Then both sides send lines of JSON:
-the worker says that it is ready, the supervisor asks for a reload, the worker answers how it went.
+The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
+secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
+reports that it is ready, the supervisor requests a reload, the worker answers with its result.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ LENGTH_BYTES = 4
 READ_BYTES = 4096
 RELOAD_SECONDS = 30.0
 START_SECONDS = 60.0
-"""A worker that is started again and is not ready within this is killed: it may hang."""
+"""A restarted worker that is not ready within this time is killed: it may hang."""
 STEADY_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 
 
 class CannotListen(OSError):
-    """An address that this process cannot listen on; the text says which and why."""
+    """Raised for an address that cannot be listened on; the text says which and why."""
 
 
 def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
-    """Bind as many sockets to one port; the kernel spreads new connections over those that listen.
+    """Bind several sockets to one port; the kernel distributes new connections among those that listen.
 
-    Port 0 takes a free one. Raises CannotListen, also when another server has the port.
+    Port 0 chooses a free port. Raises CannotListen, also when another server has the port.
     """
     bound: list[socket.socket] = []
     try:
@@ -75,9 +75,9 @@ def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
 
 
 def allow_restart(listener: socket.socket) -> None:
-    """Let the next server bind this port although connections of this one linger. Before it listens.
+    """Let the next server bind this port while connections of this one linger. Call it before listening.
 
-    Not before it is bound: by this option, two servers could bind one port for as long as neither listens.
+    It must not be set before the socket is bound: two servers could then bind one port until one listens.
     """
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
@@ -85,22 +85,22 @@ def allow_restart(listener: socket.socket) -> None:
 def without_listening(listener: socket.socket) -> socket.socket:
     """Replace a socket by one that is bound to the same port and does not listen.
 
-    Connections that wait for the old one end, and new ones go to the other sockets of the port. A socket that
-    has its port alone is returned as it is: no other one could take its connections.
+    Connections that wait in the old socket are reset, and new ones go to the other sockets of the port. A
+    socket that has its port alone is returned unchanged.
     """
-    made = socket.socket(listener.family, listener.type, listener.proto)
+    replacement = socket.socket(listener.family, listener.type, listener.proto)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(listener.getsockname())
+        replacement.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        replacement.bind(listener.getsockname())
     except OSError:
-        made.close()
+        replacement.close()
         return listener
     listener.close()
-    return made
+    return replacement
 
 
 def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
-    """Bind one socket. The first has the port to itself or fails; the others share it with the first."""
+    """Bind one socket. The first one has the port to itself or fails; the others share it."""
     if not is_first:
         # Lingering connections of an earlier single server share their port by the first option only.
         return _bound(host, port, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
@@ -109,7 +109,7 @@ def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        # Connections that linger of a server that ended are in the way of the first attempt, not of this one.
+        # Lingering connections of an ended server fail the first attempt, not this one.
         return _bound(host, port, socket.SO_REUSEADDR)
 
 
@@ -130,7 +130,7 @@ def _bound(host: str, port: int, *options: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A worker's place: which of how many it is, its socket, its life line, and what it was handed."""
+    """A worker's index and count, its sockets and its secrets."""
 
     index: int
     count: int
@@ -140,9 +140,9 @@ class Slot:
 
     @staticmethod
     def of_environment(environment: Mapping[str, str]) -> Slot | None:
-        """The slot that a supervisor gave to this process; None for one that serves alone.
+        """Return the slot that a supervisor gave to this process; None for a process that serves alone.
 
-        Raises ConnectionResetError when the supervisor ended meanwhile.
+        Raises ConnectionResetError when the supervisor has ended.
         """
         text = environment.get(SLOT_VARIABLE)
         if text is None:
@@ -153,14 +153,14 @@ class Slot:
         return Slot(index, workers, socket.socket(fileno=listener), control_socket, secrets)
 
     def ready(self) -> None:
-        """Tell the supervisor that this worker serves."""
+        """Report to the supervisor that this worker serves."""
         with suppress(OSError):
             self.control_socket.sendall(_line(ready=True))
 
     async def follow(self, reload: Callable[[], Awaitable[str | None]] | None = None) -> None:
-        """Reload whenever the supervisor asks for it; return when the supervisor is gone.
+        """Reload whenever the supervisor requests it; return when the supervisor has ended.
 
-        `reload` gives None when the configuration was taken, else why it was refused.
+        `reload` returns None when the configuration was accepted, else the reason.
         """
         self.control_socket.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -173,10 +173,10 @@ class Slot:
 def _received(control_socket: socket.socket, length: int) -> bytes:
     received = b""
     while len(received) < length:
-        piece = control_socket.recv(length - len(received))
-        if not piece:
-            raise ConnectionResetError("the supervisor ended before it handed down what this worker needs")
-        received += piece
+        part = control_socket.recv(length - len(received))
+        if not part:
+            raise ConnectionResetError("the supervisor ended before it sent the secrets of this worker")
+        received += part
     return received
 
 
@@ -186,8 +186,8 @@ def _line(**message: Any) -> bytes:
 
 async def _lines(control_socket: socket.socket) -> AsyncIterator[dict[str, Any]]:
     loop, rest = asyncio.get_running_loop(), b""
-    while piece := await loop.sock_recv(control_socket, READ_BYTES):
-        *lines, rest = (rest + piece).split(b"\n")
+    while part := await loop.sock_recv(control_socket, READ_BYTES):
+        *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             yield json.loads(line)
 
@@ -198,18 +198,18 @@ class _Worker:
     listener: socket.socket
     process: asyncio.subprocess.Process | None = None
     control_socket: socket.socket | None = None
-    """That of a worker which serves."""
+    """None until the worker serves."""
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
-    """Those that it has not answered."""
+    """Reloads without an answer yet."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once a process of this slot has served."""
+    """Set when a process of this slot serves for the first time."""
     serves: bool = False
-    """Whether the process that was started last came to serve."""
+    """Whether the current process serves."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
 
 
 class Supervisor:
-    """Starts the workers, starts dead ones again, hands signals and reloads on, and ends them."""
+    """Starts and restarts the workers, forwards signals and reloads, and stops them."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Supervisor:
         on_restart: Callable[[int], None] = lambda _process_id: None,
         start_seconds: float = START_SECONDS,
     ) -> None:
-        """`handed` gives what goes to a worker by its life line, each time that one is started.
+        """`secrets` returns the bytes that a worker receives at each of its starts.
 
         `on_restart` is called with the process id of each worker that ended by itself.
         """
@@ -237,7 +237,7 @@ class Supervisor:
 
     @property
     def process_ids(self) -> list[int]:
-        """Those of the workers that run."""
+        """The process ids of the running workers."""
         return [
             worker.process.pid
             for worker in self._workers
@@ -245,7 +245,7 @@ class Supervisor:
         ]
 
     async def start(self) -> None:
-        """Begin all workers; returns when all are ready. Raises StartFailed, with none left running."""
+        """Start all workers and wait until they are ready. Raises StartFailed after stopping them."""
         first_failure: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._tasks = [asyncio.create_task(self._keep(worker, first_failure)) for worker in self._workers]
         all_ready = asyncio.gather(*(worker.ready.wait() for worker in self._workers))
@@ -264,7 +264,7 @@ class Supervisor:
             raise StartFailed(first_failure.result())
 
     async def reload(self, *, seconds: float = RELOAD_SECONDS) -> list[WorkerReload]:
-        """Let every worker reload; returns what each did, in the workers' order."""
+        """Let every worker reload; return the results in the workers' order."""
         return list(await asyncio.gather(*(self._reload(worker, seconds) for worker in self._workers)))
 
     async def _reload(self, worker: _Worker, seconds: float) -> WorkerReload:
@@ -286,18 +286,18 @@ class Supervisor:
         return WorkerReload(worker.index, process_id, refused)
 
     def forward(self, number: signal.Signals) -> None:
-        """Hand a signal on to every worker."""
+        """Send a signal to every worker."""
         for worker in self._workers:
             self._signal(worker, number)
 
     def hang_up(self) -> None:
-        """Send SIGHUP to the workers that serve; one that is starting reads its files by itself."""
+        """Send SIGHUP to the workers that serve; a starting worker reads its files anyway."""
         for worker in self._workers:
             if worker.control_socket is not None:
                 self._signal(worker, signal.SIGHUP)
 
     async def stop(self, *, seconds: float) -> None:
-        """Let the workers drain; those that are not done after `seconds` are killed."""
+        """Let the workers drain; kill those that are not done after `seconds`."""
         self._ending = True
         for worker in self._workers:
             worker.listener.close()
@@ -315,7 +315,7 @@ class Supervisor:
             try:
                 exit_code = await self._run(worker)
             except OSError as error:
-                # At the first start the caller gets it; later a retry may succeed.
+                # The first start fails for the caller; later a retry may succeed.
                 if not worker.ready.is_set():
                     raise
                 log.error("worker %d cannot be started: %s", worker.index, error.strerror or error)  # noqa: TRY400
@@ -349,7 +349,7 @@ class Supervisor:
             if self._ending:
                 process.terminate()
             secrets, loop = self._secrets(), asyncio.get_running_loop()
-            # The first start has no limit: its caller waits for it.
+            # The first start has no timeout: its caller waits for it.
             late = loop.call_later(self._start_seconds, self._late, worker) if worker.ready.is_set() else None
             try:
                 with suppress(OSError):
@@ -389,7 +389,7 @@ class Supervisor:
         try:
             self._on_restart(process_id)
         except OSError as error:
-            log.error("what worker %d left behind stays: %s", worker.index, error.strerror or error)  # noqa: TRY400
+            log.error("the files of worker %d were not deleted: %s", worker.index, error.strerror or error)  # noqa: TRY400
         if lived_seconds > STEADY_SECONDS:
             worker.pause_seconds = FIRST_PAUSE_SECONDS
         await self._back_off(worker)

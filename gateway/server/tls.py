@@ -1,8 +1,7 @@
-"""TLS by certificate files, or by a certificate made at start.
+"""TLS by certificate files, or by a certificate made at the start.
 
 In: the `ssl` section. Out: a context for the listener, TLS 1.2 or newer. `renew` reads changed files while
-the context is in use: later connections get the new certificate. Files that do not fit each other leave it
-as it was.
+the context is in use: later connections get the new certificate. Files that do not match leave it unchanged.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ if TYPE_CHECKING:
 
 
 def server_context(config: Config, pair: bytes | None = None) -> ssl.SSLContext | None:
-    """Make the listener's context; None for plain HTTP. Raises OSError when the files cannot be used.
+    """Return the listener's context; None for plain HTTP. Raises OSError for files that cannot be used.
 
-    `pair` is what `self_signed_pair` made for this server, where its certificate is self-signed.
+    `pair` is the self-signed key and certificate that all workers share.
     """
     return listener_context(config.ssl, config.host, pair)
 
 
 def listener_context(settings: Ssl | None, host: str, pair: bytes | None = None) -> ssl.SSLContext | None:
-    """As `server_context`, for any listener."""
+    """Return the context of any listener, as `server_context`."""
     if settings is None:
         return None
     context = _server_context()
     if settings.self_signed:
-        # Imported here: loading the library takes longer than a command may.
+        # Imported only here: the library takes longer to load than most commands to run.
         from gateway.server.self_signed import self_signed_pair  # noqa: PLC0415
 
         _load_pair(context, pair or self_signed_pair(host))
@@ -46,7 +45,7 @@ def _server_context() -> ssl.SSLContext:
 
 
 def files_of(settings: Ssl | None) -> list[Path]:
-    """The files that certificates are read from, the password's among them."""
+    """Return the certificate files, with the file of the password."""
     if settings is None:
         return []
     files = (settings.certificate_file, settings.certificate_key_file, settings.certificate_password_file)
@@ -54,7 +53,7 @@ def files_of(settings: Ssl | None) -> list[Path]:
 
 
 def renew(context: ssl.SSLContext, settings: Ssl) -> None:
-    """Read the certificate files for the next connections. Raises OSError when they cannot be used."""
+    """Read the certificate files for the next connections. Raises OSError for files that cannot be used."""
     if settings.self_signed:
         return
     renewed = _server_context()
@@ -76,18 +75,18 @@ def _load(context: ssl.SSLContext, settings: Ssl) -> None:
     try:
         context.load_cert_chain(certificate, key, password)
     except (OSError, ValueError) as reason:
-        said = getattr(reason, "reason", None) or getattr(reason, "strerror", None) or type(reason).__name__
-        raise OSError(f"the certificate {certificate} and the key {key} cannot be used: {said}") from None
+        text = getattr(reason, "reason", None) or getattr(reason, "strerror", None) or type(reason).__name__
+        raise OSError(f"the certificate {certificate} and the key {key} cannot be used: {text}") from None
 
 
 def _password(settings: Ssl) -> str:
     file = settings.certificate_password_file
-    # Without one OpenSSL would ask for it on the terminal.
+    # Without a password OpenSSL would ask on the terminal.
     return file.read_text(encoding="utf-8").rstrip("\r\n") if file else ""
 
 
 def _load_pair(context: ssl.SSLContext, pair: bytes) -> None:
-    # The standard library takes a key from a file alone; this one is its owner's and gone at once.
+    # The standard library reads keys from files only; this file is private and deleted at once.
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "pair.pem"
         file.touch(mode=0o600)

@@ -1,9 +1,9 @@
-"""What the workers of one server have in common although no file holds it: handed to each at its start.
+"""Secrets and configuration that all workers of a server share; no file holds them.
 
-In: the configuration. Out: the secret behind page tokens, refresh tokens and local URLs where no `tokenKeys`
-are configured, the self-signed certificate, both made once for a server, and the text of the configuration in
-force. Workers that made their own secrets would refuse each other's tokens; one that is started again while
-the file holds a configuration that the server has refused could not start.
+In: the configuration. Out: the secret of page tokens, refresh tokens and local URLs where no `tokenKeys` are
+configured, the self-signed certificate, and the text of the configuration in force. Workers with different
+secrets would reject each other's tokens. A worker that restarts while the file holds a rejected
+configuration could not start without the text.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSecrets:
-    """Secrets of one server. `certificate` is a PEM pair of key and certificate, where one is to be made."""
+    """What all workers of a server share. `certificate` is a self-signed PEM pair."""
 
     token_secret: bytes = field(repr=False)
     certificate: bytes | None = field(default=None, repr=False)
     config_text: str = field(default="", repr=False)
     has_recipients_database: bool = False
-    """It was there when the server started: a worker that does not find it must not start without it."""
+    """Whether the database existed at the start; if so, a worker must not start without it."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
-        """Make them, once for a server."""
+        """Make the secrets, once for a server."""
         is_self_signed = config.ssl is not None and config.ssl.self_signed
         certificate = self_signed_pair(config.host) if is_self_signed else None
         return WorkerSecrets(
@@ -40,7 +40,7 @@ class WorkerSecrets:
         )
 
     def pack(self) -> bytes:
-        """The bytes to hand down."""
+        """Return the bytes that a worker receives."""
         certificate = None if self.certificate is None else self.certificate.decode()
         return json.dumps(
             [self.token_secret.hex(), certificate, self.config_text, self.has_recipients_database]
@@ -48,7 +48,7 @@ class WorkerSecrets:
 
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
-        """Read what `pack` made."""
+        """Read the bytes of `pack`."""
         token_secret, certificate, config_text, has_database = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
         return WorkerSecrets(bytes.fromhex(token_secret), encoded, config_text, has_database)

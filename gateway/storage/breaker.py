@@ -15,7 +15,7 @@ BUSY_SECONDS = 1.0
 
 
 class State(StrEnum):
-    """What the breaker thinks of its storage."""
+    """The state of a circuit breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -23,7 +23,7 @@ class State(StrEnum):
 
 
 class StorageDown(Exception):
-    """The storage is given up for now, or all its threads are busy."""
+    """Raised while the circuit breaker is open, or when all threads of the storage are busy."""
 
     def __init__(self, retry_after_seconds: float) -> None:
         super().__init__("the storage does not answer at present")
@@ -31,10 +31,10 @@ class StorageDown(Exception):
 
 
 class Breaker:
-    """Counts failures in a row; opens at `failures`, then lets one call probe after a pause.
+    """A circuit breaker: opens after consecutive failures, then lets one probe pass after a pause.
 
-    Calls and streams are counted apart: a storage that answers listings and fails reads is down, too. Times
-    come in from the caller, in seconds of a clock that does not jump.
+    Calls and streams are counted separately: a storage that answers listings and fails reads is down, too.
+    The caller passes the time, in seconds of a monotonic clock.
     """
 
     def __init__(self, settings: StorageFaults, *, jitter: Callable[[], float] = random.random) -> None:
@@ -46,20 +46,20 @@ class Breaker:
         self.state = State.CLOSED
 
     def refused_for(self, now_seconds: float) -> float:
-        """0 when a call may go through (as the probe, when open), else the seconds until one may."""
+        """Return 0 when a call may pass, as the probe when open, else the seconds until then."""
         if self.state is State.CLOSED:
             return 0.0
         if now_seconds < self._until_seconds:
             return self._until_seconds - now_seconds
-        # A probe that never reports back must not keep the storage closed for ever: it has a time of its own.
+        # A probe that never returns must not block the storage for ever, so it has a timeout.
         self.state = State.PROBING
         self._until_seconds = now_seconds + self._pause()
         return 0.0
 
     def succeeded(self) -> None:
-        """The storage answered, be it with an error of the caller's own making."""
+        """Count an answer of the storage, also an error that is not the storage's fault."""
         if self.state is State.OPEN:
-            # It was under way when the storage was given up; the probe decides.
+            # The call started before the breaker opened; only the probe closes it.
             return
         if self.state is State.PROBING:
             self._broken_streams = 0
@@ -67,13 +67,13 @@ class Breaker:
         self.state = State.CLOSED
 
     def failed(self, now_seconds: float) -> None:
-        """The storage did not answer."""
+        """Count a call without an answer."""
         self._failures += 1
         if self.state is State.PROBING or self._failures >= self._settings.failures:
             self._open(now_seconds)
 
     def stream_ended(self, now_seconds: float, *, whole: bool) -> None:
-        """A stream was read from the storage to its end, or only until the storage failed."""
+        """Count a stream that ended, completely or by a failure of the storage."""
         self._broken_streams = 0 if whole else self._broken_streams + 1
         if self._broken_streams >= self._settings.failures and self.state is State.CLOSED:
             self._open(now_seconds)

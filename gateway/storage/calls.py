@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 CALLS = "storage-"
-"""What the names of the threads begin with."""
+"""The prefix of thread names."""
 
 
 class StorageCalls:
-    """The threads, the queue and the breaker of one storage."""
+    """The threads, the queue and the circuit breaker of one storage."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class StorageCalls:
         call_seconds: float | None = None,
         observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
     ) -> None:
-        """`call_seconds` is when a caller stops waiting for a call that hangs; None: never.
+        """After `call_seconds` a caller stops waiting for a call that hangs; None: never.
 
-        `observe` is told each call's storage, outcome (`answered`, `failed`, `refused`) and seconds.
+        `observe` is called with storage, outcome (`answered`, `failed`, `refused`) and seconds of each call.
         """
         self.name = name
         self.observe = observe
@@ -48,7 +48,7 @@ class StorageCalls:
         self._is_fault = is_fault
         self._call_seconds = call_seconds
         self._hanging: set[asyncio.Future[Any]] = set()
-        """Calls that nobody waits for any more; they were counted as failed."""
+        """Calls whose callers stopped waiting; they are counted as failed."""
         self._admission = Admission(
             settings.concurrent_calls,
             queue_length=settings.queued_calls,
@@ -57,29 +57,29 @@ class StorageCalls:
         self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}")
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call in a thread of this storage. Raises StorageDown, or what the call raises."""
+        """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
         refused_seconds = self.breaker.refused_for(self._now_seconds())
         if not refused_seconds and not await self._admission.enter():
             refused_seconds = BUSY_SECONDS
         if refused_seconds:
             self.observe(self.name, "refused", 0.0)
             raise StorageDown(refused_seconds)
-        return await self._called(lambda: call(*args, **kwargs))
+        return await self._call(lambda: call(*args, **kwargs))
 
     def stream_ended(self, error: BaseException | None) -> None:
-        """Count how a stream ended whose call was answered; None: whole."""
+        """Count the end of a stream that a call has started; None for a complete stream."""
         if error is None or self._is_fault(error):
             self.breaker.stream_ended(self._now_seconds(), whole=error is None)
         if error is not None and self._is_fault(error):
             self.observe(self.name, "failed", 0.0)
 
     def close(self) -> None:
-        """Take no more calls; those that run end by their own time-outs."""
+        """Reject new calls; running calls end by their own timeouts."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _called(self, call: Callable[[], T]) -> T:
+    async def _call(self, call: Callable[[], T]) -> T:
         running = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        # The thread's place is given back when the thread is done, not when its caller stops waiting.
+        # The thread is free again when the call returns, not when its caller stops waiting.
         begun = self._now_seconds()
         running.add_done_callback(lambda ended: self._ended(ended, begun))
         try:

@@ -34,7 +34,7 @@ Observe = Callable[[str, str, float], None]
 
 
 class Storages:
-    """All storages of one configuration, made when they are first asked for."""
+    """All storages of one configuration, made at their first use."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Storages:
         environment: Mapping[str, str],
         previous: Storages | None = None,
     ) -> None:
-        """`url_key` signs the URLs of local files."""
+        """`url_key` signs URLs of local files."""
         self._config = config
         self._url_key = url_key
         self._environment = environment
@@ -57,7 +57,7 @@ class Storages:
             self._take_over(previous)
 
     def store(self, location: Location) -> Store:
-        """The storage of a location. Asks nobody."""
+        """Return the store of a location. Reads nothing."""
         entry = self._entry(location)
         key = (location.bucket, entry.prefix.url if entry else "")
         if key not in self._stores:
@@ -65,7 +65,7 @@ class Storages:
         return self._stores[key]
 
     def calls(self, location: Location) -> StorageCalls:
-        """The bounded calls of a location's bucket, or of the mount that a directory lies on."""
+        """Return the bounded calls of a location's bucket, or of the mount that holds its directory."""
         name = self._name(location)
         if name not in self._calls:
             self._calls[name] = StorageCalls(
@@ -79,29 +79,29 @@ class Storages:
         return self._calls[name]
 
     def breakers(self) -> Iterator[tuple[str, bool]]:
-        """Each storage that was used, and whether it is given up at present."""
+        """Iterate over the used storages, with whether their circuit breaker is open."""
         for name, calls in self._calls.items():
             yield name, calls.breaker.state is not State.CLOSED
 
     def expiries(self) -> Iterator[tuple[str, datetime]]:
-        """The storages whose keys end, and when."""
+        """Iterate over the storages whose credentials expire, with the time."""
         for (bucket, prefix), store in self._stores.items():
-            found = store.keys.found if store.keys else None
-            if found is not None and found.expires is not None:
-                yield prefix or f"s3://{bucket}/", found.expires
+            current = store.keys.current if store.keys else None
+            if current is not None and current.expires is not None:
+                yield prefix or f"s3://{bucket}/", current.expires
 
     def due(self) -> list[Store]:
-        """Those in use whose keys' time has come: renewed now, no request has to wait for it."""
+        """Return the stores whose credentials are due for renewal, before a request needs them."""
         keyed = [(store, store.keys) for store in self._stores.values()]
-        return [store for store, keys in keyed if keys and keys.found is not None and not keys.is_valid]
+        return [store for store, keys in keyed if keys and keys.current is not None and not keys.is_valid]
 
     def close(self) -> None:
-        """Let go of the threads; calls that run end by themselves."""
+        """Stop the threads; running calls end by themselves."""
         for calls in self._calls.values():
             calls.close()
 
     def observe_by(self, observe: Observe) -> None:
-        """Tell each call's storage, outcome (`answered`, `failed`, `refused`) and seconds from now on."""
+        """Report storage, outcome (`answered`, `failed`, `refused`) and seconds of each call."""
         self._observe = observe
         for calls in self._calls.values():
             calls.observe = observe
@@ -123,23 +123,23 @@ class Storages:
         if location.kind == "file":
             base_url = f"{self._config.public_url}{self._config.prefix}/files"
             return LocalStore(self._native(location, None), base_url, self._url_key)
-        keys = RefreshingCredentials(lambda: self._credentials(entry, keys.found))
+        keys = RefreshingCredentials(lambda: self._credentials(entry, keys.current))
         return S3Store(self._native(location, entry), entry, self._region(entry), keys)
 
     def _native(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
         region = self._region(entry) if location.kind == "s3" else ""
-        # Keys may be replaced in a native storage, all else makes another one of it.
+        # Credentials can be replaced in a native storage; any other change needs a new one.
         key = (location.kind, location.bucket, region, _without_keys(entry))
         if key not in self._natives:
             self._natives[key] = (
                 _native.Storage.local()
                 if location.kind == "file"
-                else _reached(location.bucket, region, entry)
+                else _s3_storage(location.bucket, region, entry)
             )
         return self._natives[key]
 
     def _entry(self, location: Location) -> StorageEntry | None:
-        """The entry with the longest prefix that holds a location."""
+        """Return the entry with the longest prefix that contains a location."""
         holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
         return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
 
@@ -162,7 +162,7 @@ class Storages:
         except CredentialsUnavailable as reason:
             if role.name != "instance":
                 raise
-            # Nobody said that this is an instance with a role: it is what is left to ask.
+            # The instance role is the last resort: nothing says that this machine has one.
             raise CredentialsUnavailable(
                 f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True
             ) from None
@@ -172,20 +172,20 @@ class Storages:
 
 
 def renew(stores: Iterable[Store]) -> None:
-    """Renew keys. Blocks. What is wrong is told to requests, and by the log."""
+    """Renew credentials. Blocks. Errors are logged, and raised by the requests that need the credentials."""
     for store in stores:
         with suppress(_native.LogError):
             store.renew()
 
 
 def name_of(location: Location) -> str:
-    """By which a location's storage is counted, and given up: what fails together has one name."""
+    """Return the name of a location's storage: locations that fail together have one name."""
     if location.kind == "s3":
         return f"s3://{location.bucket}"
     return f"file://{mount_of(location.key, mount_points())}"
 
 
-def _reached(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:
+def _s3_storage(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:
     if entry is None:
         return _native.Storage.s3(bucket, region=region)
     return _native.Storage.s3(

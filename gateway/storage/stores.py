@@ -18,23 +18,23 @@ MILLISECONDS = 1000
 
 
 class Store(Protocol):
-    """Where locations of one kind are read from and how they are signed for."""
+    """A kind of store: how its locations are read and signed."""
 
     native: _native.Storage
 
     @property
     def keys(self) -> RefreshingCredentials | None:
-        """Those that both need; None where there is nothing to renew."""
+        """The credentials of reading and signing; None where there are none to renew."""
 
     def renew(self) -> object:
-        """See that reading works with fresh keys; gives what signers are made of. Blocks."""
+        """Renew the credentials of reading; return what signers are made of. Blocks."""
 
     def signer(self, location: Location, identity: str) -> _native.Signer:
-        """Sign for a location, with the keys that were last renewed."""
+        """Return a signer for a location, with the current credentials."""
 
 
 class LocalStore:
-    """The local file system; its URLs are those of the gateway's own files route."""
+    """The local file system; its URLs are those of the gateway's files route."""
 
     keys = None
 
@@ -44,16 +44,16 @@ class LocalStore:
         self._url_key = url_key
 
     def renew(self) -> object:
-        """There is nothing to renew."""
+        """Return the URL key; there is nothing to renew."""
         return self._url_key
 
     def signer(self, _location: Location, identity: str) -> _native.Signer:
-        """Sign URLs that name a root by its id."""
+        """Return a signer of URLs that name a root by its id."""
         return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
 
 
 class S3Store:
-    """One bucket as one entry of the configuration describes it."""
+    """A bucket, as an entry of the configuration describes it."""
 
     def __init__(
         self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: RefreshingCredentials
@@ -62,23 +62,23 @@ class S3Store:
         self.keys = keys
         self._entry = entry
         self._region = region
-        self._given: S3Credentials | None = None
+        self._applied: S3Credentials | None = None
 
     def renew(self) -> S3Credentials:
-        """Give fresh keys to the native storage."""
-        keys = self.keys.fresh()
-        if keys is not self._given:
+        """Apply valid credentials to the native storage and return them."""
+        keys = self.keys.get()
+        if keys is not self._applied:
             self.native.replace_credentials(
                 access_key_id=keys.access_key_id.reveal(),
                 secret_access_key=keys.secret_access_key.reveal(),
                 session_token=keys.session_token.reveal() if keys.session_token else None,
             )
-            self._given = keys
+            self._applied = keys
         return keys
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
-        """Sign for the whole bucket."""
-        entry, keys = self._entry, self.keys.fresh()
+        """Return a signer for the whole bucket."""
+        entry, keys = self._entry, self.keys.get()
         return _native.Signer.s3(
             location.bucket,
             region=self._region,

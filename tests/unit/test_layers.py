@@ -23,6 +23,7 @@ class Layer:
 LAYERS = (
     Layer("__main__"),
     Layer("cli"),
+    Layer("demo", native=True),
     Layer("server", aiohttp=True),
     Layer("app", aiohttp=True),
     Layer("routes", aiohttp=True),
@@ -35,7 +36,6 @@ LAYERS = (
     Layer("limits"),
     Layer("telemetry"),
     Layer("protocol"),
-    Layer("demo", native=True),
     Layer("spark", native=True),
     Layer("config"),
     Layer("errors"),

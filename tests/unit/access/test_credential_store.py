@@ -18,7 +18,6 @@ from gateway.access.credential_store import POLL_SECONDS, CredentialStore
 from gateway.access.recipient_store import (
     RecipientDatabase,
     RecipientError,
-    token_sha256,
 )
 from gateway.access.stored_recipients import RecipientReader
 from gateway.config import loads
@@ -161,7 +160,7 @@ def many_recipients(path, clock):
     with closing(sqlite3.connect(path)) as database, database:
         database.executemany("INSERT INTO recipients VALUES (?, '', 0)", ((name,) for name in names))
         database.executemany(
-            "INSERT INTO tokens VALUES (?, ?, 0, NULL)", ((token_sha256(name), name) for name in names)
+            "INSERT INTO tokens VALUES (?, ?, 0, NULL)", ((token_hash(name).hex(), name) for name in names)
         )
         database.executemany("INSERT INTO grants VALUES (?, 'sales')", ((name,) for name in names))
         database.executemany("INSERT INTO networks VALUES (?, '192.0.2.0/24')", ((name,) for name in names))

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.access.recipient_store import RecipientDatabase, token_sha256
+from gateway.access.authentication import token_hash
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.app import Administration, ReloadResult, WorkerReload, create_admin_app
 from gateway.admin.openapi import DOCUMENT
 
@@ -116,12 +117,12 @@ async def test_a_recipient_from_its_profile_to_its_end(client, open_database, to
             "expirationTime": "2023-11-14T22:14:20.000Z",
         },
     }
-    assert open_database("t").show("alice").tokens[0].sha256 == token_sha256(token)
+    assert open_database("t").show("alice").tokens[0].sha256 == token_hash(token).hex()
     shown = await answer(await client.get("/recipients/alice"))
     assert (shown["shares"], shown["networks"]) == (["sales"], [])
     assert shown["tokens"] == [{"createdMs": NOW_MS, "expiresMs": NOW_MS + 60_000}]
     assert token not in str(shown)
-    assert token_sha256(token) not in str(shown)
+    assert token_hash(token).hex() not in str(shown)
     await answer(await client.put("/recipients/alice/shares/logs"))
     await answer(await client.put("/recipients/alice/networks", json={"networks": ["192.0.2.0/24"]}))
     rotated = await answer(await client.post("/recipients/alice/rotate", json={"oldExpiresInSeconds": 30}))

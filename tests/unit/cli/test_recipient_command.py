@@ -19,6 +19,7 @@ from support.documentation import README, console_lines, page, share_yaml
 
 from gateway.__main__ import main
 from gateway.access import recipient_store as recipients
+from gateway.access.authentication import token_hash
 from gateway.cli.profile_file import ProfileFile
 
 CONFIG = """
@@ -81,7 +82,7 @@ def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operati
     assert run("list") == before
     with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
         [record] = database.list()
-        assert [one.sha256 for one in record.tokens] == [recipients.token_sha256(token)]
+        assert [one.sha256 for one in record.tokens] == [token_hash(token).hex()]
         assert record.tokens[0].expires_ms is None
     assert (tmp_path / "taken.share").read_text() == "precious"
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
@@ -152,7 +153,7 @@ def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkey
             with pytest.raises(failure):
                 run(*operation, "--profile", profile)
     token = json.loads(profile.read_text())["bearerToken"]
-    assert live_tokens(tmp_path) == [recipients.token_sha256(token)]
+    assert live_tokens(tmp_path) == [token_hash(token).hex()]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -223,7 +224,7 @@ def test_a_signal_waits_from_the_profile_to_the_commit(config, tmp_path, capsys,
     )
     assert ended.returncode != 0
     text = ended.stdout if printed else profile.read_text()
-    assert live_tokens(tmp_path) == [recipients.token_sha256(json.loads(text)["bearerToken"])]
+    assert live_tokens(tmp_path) == [token_hash(json.loads(text)["bearerToken"]).hex()]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -279,7 +280,7 @@ def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_pat
             pipe.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
     with closing(recipients.RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
-        assert [one.sha256 for one in database.show("acme").tokens] == [recipients.token_sha256(token)]
+        assert [one.sha256 for one in database.show("acme").tokens] == [token_hash(token).hex()]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gateway.limits.process_memory import machine_bytes, remembered, resident_bytes, return_memory
+from gateway.limits.process_memory import cached, machine_bytes, resident_bytes, return_memory
 
 
 def test_memory_is_read_from_the_system():
@@ -27,7 +27,7 @@ def test_freed_memory_goes_back_to_the_system():
 
 def test_a_look_at_the_memory_is_remembered_for_a_while() -> None:
     now, looks = 10.0, iter(range(1, 100))
-    look = remembered(lambda: next(looks), seconds=1.0, clock=lambda: now)
+    look = cached(lambda: next(looks), seconds=1.0, clock=lambda: now)
     assert [look(), look()] == [1, 1]
     now += 0.9
     assert look() == 1

@@ -347,7 +347,7 @@ async def is_read(live: Live) -> Any:
 
 def signing(path: str) -> Seen:
     async def seen(live: Live) -> Any:
-        found: Any = live.state.tables.storages.store(Location.parse(DEEP[1] + "/t")).keys.fresh()
+        found: Any = live.state.tables.storages.store(Location.parse(DEEP[1] + "/t")).keys.get()
         value = getattr(found, path)
         return getattr(value, "reveal", lambda: value)() if value is not None else None
 

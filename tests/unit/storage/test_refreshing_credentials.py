@@ -48,35 +48,35 @@ def test_keys_are_asked_for_when_half_of_their_time_is_over(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
     assert not keys.is_valid
-    first = keys.fresh()
+    first = keys.get()
     lender.now_seconds += HOUR / 2 - 1
     assert keys.is_valid
-    assert keys.fresh() is first
+    assert keys.get() is first
     lender.now_seconds += 2
     assert not keys.is_valid
-    assert keys.fresh().access_key_id == Secret("key-2")
+    assert keys.get().access_key_id == Secret("key-2")
     assert lender.asked == 2
 
 
 def test_keys_that_cannot_be_renewed_are_used_until_they_end(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
-    first = keys.fresh()
+    first = keys.get()
     lender.lends = False
     lender.now_seconds += HOUR / 2 + 1
-    assert keys.fresh() is first
+    assert keys.get() is first
     assert keys.is_valid, "the service is not asked again by every request"
     lender.now_seconds += HOUR / 2
     with pytest.raises(_native.StorageUnavailable) as refused:
-        keys.fresh()
+        keys.get()
     assert refused.value.detail == "the service is away"
     asked = lender.asked
     with pytest.raises(_native.StorageUnavailable):
-        keys.fresh()
+        keys.get()
     assert lender.asked == asked, "a service that refused is left alone for a moment"
     lender.lends = True
     lender.now_seconds += 10
-    assert keys.fresh() is not first
+    assert keys.get() is not first
 
 
 def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(
@@ -84,17 +84,17 @@ def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(
 ) -> None:
     lender.lends, lender.lasting = False, True
     with pytest.raises(_native.StorageDenied):
-        keys.fresh()
+        keys.get()
 
 
 def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
-    first = keys.fresh()
+    first = keys.get()
     lender.now_seconds -= 10 * HOUR
-    assert keys.fresh() is first
+    assert keys.get() is first
     lender.now_seconds += 20 * HOUR
-    assert keys.fresh() is not first
+    assert keys.get() is not first
     assert lender.asked == 2
 
 
@@ -107,7 +107,7 @@ def test_keys_that_have_ended_are_asked_for_at_a_calm_pace(lender: Lender) -> No
 
     keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
     for _ in range(10):
-        assert keys.fresh() is ended
+        assert keys.get() is ended
         lender.now_seconds += 1
     assert lender.asked == 2
 
@@ -117,7 +117,7 @@ def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> N
 
     def ask() -> None:
         gate.wait()
-        found.append(keys.fresh())
+        found.append(keys.get())
 
     threads = [threading.Thread(target=ask) for _ in range(16)]
     for thread in threads:

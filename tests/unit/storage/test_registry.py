@@ -34,22 +34,22 @@ def test_keys_of_the_shared_file_are_read_again_and_stay_the_same_object_where_i
     assert keys is not None
     now_seconds = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
     keys._now_seconds = lambda: now_seconds
-    first = keys.fresh()
+    first = keys.get()
     file.write_text(text.format("second"))
-    assert keys.fresh() is first
+    assert keys.get() is first
     now_seconds += FILE_SECONDS
     assert not keys.is_valid
-    second = keys.fresh()
+    second = keys.get()
     assert second.access_key_id == Secret("second")
     now_seconds += FILE_SECONDS
-    assert keys.fresh() is second
+    assert keys.get() is second
     # Amid a rewriting the file is empty: no role takes the place of its keys.
     file.write_text("")
     now_seconds += FILE_SECONDS
-    assert keys.fresh() is second
+    assert keys.get() is second
     file.write_text(text.format("third"))
     now_seconds += FILE_SECONDS
-    assert keys.fresh().access_key_id == Secret("third")
+    assert keys.get().access_key_id == Secret("third")
 
 
 def sharing_of(text: str, previous: GatewayState | None = None) -> GatewayState:
@@ -117,7 +117,7 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     storages = ending.tables.storages
     assert [prefix for prefix, _ in storages.expiries()] == ["s3://bucket/"]
     assert storages.due() == []
-    storages.store(table.location).keys._ask_at_seconds = 0
+    storages.store(table.location).keys._renew_at_seconds = 0
     assert storages.due() == [storages.store(table.location)]
     renew(storages.due())
     assert storages.due() == []
