@@ -153,7 +153,7 @@ def running_gateway(
 
 @pytest.fixture(scope="session")
 def local_gateway(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    """Serves the demo's tables from a directory, by URLs of its own."""
+    """Serves the demo's tables from a directory, by local URLs."""
     tables = {name: str(demo_tables / name) for name in ROWS}
     with running_gateway(tmp_path_factory.mktemp("local-gateway"), [share("demo", tables)]) as served:
         yield served

@@ -139,7 +139,7 @@ def test_a_literal_plus_is_found_first(oddly_named: RunningGateway, spelled: str
         ({"includeRefreshToken": True}, False, True),
     ],
 )
-def test_the_stream_ends_in_an_action_iff_the_request_asked_for_it(
+def test_the_stream_ends_in_an_action_only_on_request(
     demo_gateway: RunningGateway, body: dict[str, Any], capability: bool, expected: bool
 ) -> None:
     response = client(demo_gateway, end_stream_action=capability).query(**body)
@@ -250,7 +250,7 @@ def test_a_refreshed_answer_has_the_same_files_with_new_urls(
     assert len(asking.query().files) == len(first.files) + 1
 
 
-def test_pages_go_on_after_a_commit(growing: tuple[RunningGateway, Path]) -> None:
+def test_pages_continue_after_a_commit(growing: tuple[RunningGateway, Path]) -> None:
     gateway, table = growing
     asking = client(gateway)
     whole = asking.query()

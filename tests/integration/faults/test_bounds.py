@@ -42,7 +42,7 @@ def listens(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def told(port: int, metric: str) -> float:
+def metric_value(port: int, metric: str) -> float:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/metrics", headers={"Authorization": f"Bearer {OPERATOR}"}
     )
@@ -51,7 +51,7 @@ def told(port: int, metric: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
 
 
-async def asked(gateway: RunningGateway, table: str) -> None:
+async def query_once(gateway: RunningGateway, table: str) -> None:
     # A connection of its own, so that any of the workers may take it.
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
@@ -71,11 +71,11 @@ async def test_workers_hold_no_more_hot_columns_together_than_one_server_would(t
             await until(lambda: listens(admin["port"]))
             most = 0.0
             for number in range(40):
-                await asked(gateway, f"t{number % TABLES}")
-                most = max(most, await asyncio.to_thread(told, admin["port"], HELD))
+                await query_once(gateway, f"t{number % TABLES}")
+                most = max(most, await asyncio.to_thread(metric_value, admin["port"], HELD))
             # The workers tell what they hold twice a second.
             await asyncio.sleep(1.5)
-            return max(most, await asyncio.to_thread(told, admin["port"], HELD))
+            return max(most, await asyncio.to_thread(metric_value, admin["port"], HELD))
 
     ample = await most_held(2, 64 * BUDGET_BYTES)
     assert ample > 2 * BUDGET_BYTES, "two processes would hold much more, each all tables"

@@ -130,7 +130,7 @@ async def test_a_mount_that_hangs_when_it_is_listed_holds_up_its_own_tables_alon
     await hangs(mounts, mounts.whole.touch)
 
 
-async def test_a_mount_that_hangs_amid_streams_holds_up_its_own_tables_alone(mounts: Mounts):
+async def test_a_mount_that_hangs_during_streams_holds_up_its_own_tables_alone(mounts: Mounts):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     await hangs(mounts, mounts.reads.touch)
 

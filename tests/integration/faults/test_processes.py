@@ -66,7 +66,7 @@ def whole_or_broken(answers, expected: Files) -> int:
     return sum(not isinstance(answer, Broken) for answer in answers)
 
 
-async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path):
+async def test_a_worker_killed_during_streams_breaks_only_its_own(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
         # Throttled, so that all of them are amid their streams.
         with running(gateway.port) as proxy:
@@ -81,7 +81,7 @@ async def test_a_worker_killed_amid_streams_breaks_only_its_own(table, tmp_path)
         assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 6), table[1]) == 6
 
 
-async def test_streams_end_whole_when_the_server_is_stopped_amid_them(table, tmp_path):
+async def test_streams_end_whole_when_the_server_is_stopped_during_them(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0.2, "drainSeconds": 60}) as gateway:
         with running(gateway.port) as proxy:
             proxy.fault = Fault(bytes_per_second=5_000_000)

@@ -139,7 +139,7 @@ async def test_a_storage_that_fails_ends_in_an_error_costs_others_nothing_and_he
     await faulty.heals()
 
 
-async def test_a_storage_that_hangs_amid_streams_holds_no_thread_of_others(patient: Faulty):
+async def test_a_storage_that_hangs_during_streams_holds_no_thread_of_others(patient: Faulty):
     assert (await patient.ask()).files == patient.expected
     # Listings are answered, so that more streams than there are threads begin to read the checkpoint.
     patient.proxy.fault = Fault(hang=True, only=lambda request: b".checkpoint.parquet" in request)
@@ -170,7 +170,7 @@ async def test_a_storage_that_breaks_streams_is_given_up_for_a_while(faulty: Fau
     await faulty.heals()
 
 
-async def test_a_storage_that_cuts_its_answers_amid_ends_in_errors_and_heals(faulty: Faulty):
+async def test_a_storage_that_cuts_its_answers_short_ends_in_errors_and_heals(faulty: Faulty):
     assert (await faulty.ask()).files == faulty.expected
     faulty.proxy.fault = Fault(cut_after_bytes=30_000)
     asked = (faulty.ask(with_end=number % 2 == 0) for number in range(8))
@@ -187,7 +187,7 @@ async def test_a_slow_storage_gives_the_whole_answer(faulty: Faulty, fault):
     assert (await faulty.ask()).files == faulty.expected
 
 
-async def test_a_storage_that_fails_for_a_moment_is_asked_again(faulty: Faulty):
+async def test_a_request_to_a_storage_that_fails_for_a_moment_is_retried(faulty: Faulty):
     faulty.proxy.fault = Fault(status=503)
     asked = asyncio.ensure_future(faulty.ask())
     await asyncio.sleep(0.4)
@@ -246,7 +246,7 @@ async def test_while_the_storage_is_down_a_kept_snapshot_is_served_for_so_long_a
     assert (await answers())[0].headers["delta-sharing-stale"] is None
 
 
-async def test_nothing_of_the_storage_is_told(faulty: Faulty):
+async def test_errors_do_not_reveal_the_storage(faulty: Faulty):
     faulty.proxy.fault = Fault(status=500)
     with pytest.raises(Broken) as broken:
         await faulty.ask()

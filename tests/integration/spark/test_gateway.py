@@ -164,7 +164,7 @@ class TestFleet:
         advice = advise(list(tables.values()))
         assert ("made.default.partition_types", "optimize") in {(one.table, one.action) for one in advice}
 
-    def test_a_log_without_its_beginning_is_told(self) -> None:
+    def test_a_log_without_its_beginning_is_reported(self) -> None:
         root = made_tables() / "first-commits-missing/delta"
         health = look_at(Target("s.d.t", str(root)))
         assert health.error is None

@@ -142,7 +142,7 @@ def test_an_unexpected_version_fails(serve: Any, read: Any, ledger: Path) -> Non
         read(serve(t=ledger), expectedVersion=4).count()
 
 
-def test_streams_what_versions_add_and_goes_on_after_a_restart(
+def test_streams_what_versions_add_and_continues_after_a_restart(
     spark: Any, serve: Any, ledger: Path, tmp_path: Path
 ) -> None:
     register(spark)

@@ -73,7 +73,7 @@ def test_batches_hold_at_most_so_many_files_and_every_file_once(
     assert len(whole) == (6 if "endingVersion" in options and "startingVersion" not in options else 7)
 
 
-def test_a_stream_that_starts_again_goes_on_where_it_was(server: PlainServer) -> None:
+def test_a_restarted_stream_continues_where_it_was(server: PlainServer) -> None:
     whole = batches(reader(server, maxFilesPerTrigger=2))
     for restarted_after in range(1, len(whole)):
         first = reader(server, maxFilesPerTrigger=2)

@@ -334,7 +334,7 @@ def test_a_missing_change_is_found(through: Any) -> None:
     assert "of version 5" in differences(result, "changes")
 
 
-def test_the_official_connectors_format_is_read_where_it_is_asked_for(
+def test_the_official_connectors_format_is_read_on_request(
     spark: Any,
     tables: dict[str, Path],
     server: PlainServer,

@@ -114,7 +114,7 @@ def test_a_token_that_is_lent_with_the_keys_is_sent(
         assert "a-session-token" not in gateway.logged('"status":403')
 
 
-def test_without_any_keys_the_provider_is_told_what_there_may_be(
+def test_without_any_keys_the_error_lists_where_keys_may_be(
     stored: list[dict], versitygw: VersityGw, environment, tmp_path: Path
 ) -> None:
     environment.setenv("AWS_EC2_METADATA_DISABLED", "true")

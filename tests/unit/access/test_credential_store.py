@@ -27,15 +27,15 @@ from gateway.telemetry.metrics import Metrics
 CONFIG = loads("version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true}\n")
 
 
-class Book:
+class FollowedStore:
     """The credentials of a database as a running server follows them."""
 
     def __init__(self, path, clock):
         self.metrics = Metrics()
         self.clock = clock
         self.tables = []
-        self.book = CredentialStore(path, self.tables.append, self.metrics, clock)
-        self.tables.append(self.book.table(CONFIG))
+        self.store = CredentialStore(path, self.tables.append, self.metrics, clock)
+        self.tables.append(self.store.table(CONFIG))
 
     def knows(self, token):
         credential = self.tables[-1].find(token_hash(token), now_ms=self.clock())
@@ -46,23 +46,23 @@ class Book:
         return self.metrics.registry.get_sample_value("delta_gateway_recipients_readable")
 
     def watching(self):
-        return self.book.watching(lambda: CONFIG)
+        return self.store.watching(lambda: CONFIG)
 
 
 async def test_a_row_that_cannot_be_read_ends_no_watch_and_hides_no_revocation(database, clock, tmp_path):
     token = database.add("alice", shares=["sales"]).token
     database.add("bob", shares=["sales"], networks=["192.0.2.7"])
-    book = Book(tmp_path / "state" / "recipients.db", clock)
-    assert book.knows(token) is not None
+    store = FollowedStore(tmp_path / "state" / "recipients.db", clock)
+    assert store.knows(token) is not None
     with closing(sqlite3.connect(tmp_path / "state" / "recipients.db", isolation_level=None)) as by_hand:
-        async with book.watching():
+        async with store.watching():
             by_hand.execute("UPDATE networks SET network = 'none'")
-            await until(lambda: book.readable == 0)
-            assert len(book.tables) == 1
+            await until(lambda: store.readable == 0)
+            assert len(store.tables) == 1
             by_hand.execute("DELETE FROM networks")
             by_hand.execute("DELETE FROM tokens WHERE recipient = 'alice'")
-            await until(lambda: book.knows(token) is None)
-            assert book.readable == 1
+            await until(lambda: store.knows(token) is None)
+            assert store.readable == 1
 
 
 async def test_a_database_that_is_put_in_its_place_is_read_with_all_that_it_revokes(
@@ -73,17 +73,17 @@ async def test_a_database_that_is_put_in_its_place_is_read_with_all_that_it_revo
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(tmp_path / "backup")) as backup:
         source.backup(backup)
     added = database.add("bob", shares=["sales"]).token
-    book = Book(path, clock)
-    assert book.knows(kept) is not None
-    assert book.knows(added) is not None
-    async with book.watching():
+    store = FollowedStore(path, clock)
+    assert store.knows(kept) is not None
+    assert store.knows(added) is not None
+    async with store.watching():
         (tmp_path / "backup").rename(path)
-        await until(lambda: book.knows(added) is None)
-        assert book.knows(kept) is not None
+        await until(lambda: store.knows(added) is None)
+        assert store.knows(kept) is not None
         with closing(RecipientDatabase(path, now_ms=clock)) as restored:
             assert [record.name for record in restored.list()] == ["alice"]
             restored.revoke("alice")
-        await until(lambda: book.knows(kept) is None)
+        await until(lambda: store.knows(kept) is None)
     assert not list(path.parent.glob("*-wal"))
 
 
@@ -93,9 +93,9 @@ async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
 ):
     path = tmp_path / "state" / "recipients.db"
     token = database.add("alice", shares=["sales"]).token
-    book = Book(path, clock)
-    async with book.watching():
-        assert book.readable == 1
+    store = FollowedStore(path, clock)
+    async with store.watching():
+        assert store.readable == 1
         path.rename(tmp_path / "kept")
         if damage == "empty":
             path.touch()
@@ -104,12 +104,12 @@ async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
         elif damage == "newer":
             with closing(sqlite3.connect(path)) as newer:
                 newer.execute("PRAGMA user_version = 99")
-        await until(lambda: book.readable == 0)
-        assert book.knows(token).name == "alice"
-        assert len(book.tables) == 1
+        await until(lambda: store.readable == 0)
+        assert store.knows(token).name == "alice"
+        assert len(store.tables) == 1
         (tmp_path / "kept").rename(path)
-        await until(lambda: book.readable == 1)
-        assert book.knows(token).name == "alice"
+        await until(lambda: store.readable == 1)
+        assert store.knows(token).name == "alice"
     said = [record.message for record in caplog.records if "cannot be read" in record.message]
     assert len(said) == 1
     assert path.exists()
@@ -122,32 +122,32 @@ async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(
     monkeypatch.setattr("gateway.access.stored_recipients.BUSY_SECONDS", 2.0)
     path = tmp_path / "state" / "recipients.db"
     token = database.add("alice", shares=["sales"]).token
-    book = Book(path, clock)
+    store = FollowedStore(path, clock)
     with closing(sqlite3.connect(path, isolation_level=None)) as locked:
-        async with book.watching():
+        async with store.watching():
             locked.execute("BEGIN EXCLUSIVE")
-            await until(lambda: book.readable == 0)
-            assert book.knows(token).name == "alice"
+            await until(lambda: store.readable == 0)
+            assert store.knows(token).name == "alice"
             locked.execute("UPDATE tokens SET expires_ms = 0")
             locked.execute("COMMIT")
-            await until(lambda: book.knows(token) is None)
-            assert book.readable == 1
+            await until(lambda: store.knows(token) is None)
+            assert store.readable == 1
 
 
 async def test_a_first_recipient_may_be_added_while_the_server_runs(clock, tmp_path):
     path = tmp_path / "recipients.db"
-    book = Book(path, clock)
-    async with book.watching():
+    store = FollowedStore(path, clock)
+    async with store.watching():
         with closing(RecipientDatabase(path, now_ms=clock)) as database:
             token = database.add("alice", shares=["sales"]).token
-        await until(lambda: book.knows(token) is not None)
+        await until(lambda: store.knows(token) is not None)
 
 
 def test_names_that_differ_in_more_than_ascii_case_share_no_tokens(database, clock, tmp_path):
     one, other = database.add("Émile", shares=["sales"]), database.add("émile", shares=["logs"])
-    book = Book(tmp_path / "state" / "recipients.db", clock)
-    assert (book.knows(one.token).name, book.knows(one.token).shares) == ("Émile", {"sales"})
-    assert (book.knows(other.token).name, book.knows(other.token).shares) == ("émile", {"logs"})
+    store = FollowedStore(tmp_path / "state" / "recipients.db", clock)
+    assert (store.knows(one.token).name, store.knows(one.token).shares) == ("Émile", {"sales"})
+    assert (store.knows(other.token).name, store.knows(other.token).shares) == ("émile", {"logs"})
 
 
 MANY = 20_000
@@ -169,24 +169,24 @@ def many_recipients(path, clock):
 async def test_a_rotation_among_many_recipients_stalls_no_loop_and_is_seen_soon(clock, tmp_path):
     path = tmp_path / "recipients.db"
     many_recipients(path, clock)
-    book = Book(path, clock)
-    assert book.knows("recipient-012345").name == "recipient-012345"
+    store = FollowedStore(path, clock)
+    assert store.knows("recipient-012345").name == "recipient-012345"
     database = RecipientDatabase(path, now_ms=clock)
     taken = []
-    async with book.watching():
+    async with store.watching():
         await asyncio.sleep(2 * POLL_SECONDS)
         for number in (12345, 0, MANY - 1):
             name = f"recipient-{number:06}"
             begun, cpu_seconds = time.monotonic(), time.process_time()
             token = (await asyncio.to_thread(rotated, path, clock, name)).token
             worst = 0.0
-            while book.knows(token) is None:
+            while store.knows(token) is None:
                 before = time.thread_time(), time.monotonic()
                 await asyncio.sleep(0.001)
                 # What this thread itself did on the loop, which other work of the machine does not lengthen.
                 worst = max(worst, time.thread_time() - before[0])
                 assert time.monotonic() - begun < 60
-            assert book.knows(name) is None
+            assert store.knows(name) is None
             taken.append((worst, time.process_time() - cpu_seconds))
     database.close()
     assert min(worst for worst, _ in taken) < 0.02

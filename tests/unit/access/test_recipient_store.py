@@ -303,7 +303,7 @@ def test_an_unknown_recipient_is_said_to_be_unknown(database, operation):
         getattr(database, operation)("bob")
 
 
-def test_every_change_is_in_the_history_and_told_once_with_its_actor(database, clock, changes):
+def test_every_change_is_in_the_history_and_reported_once_with_its_actor(database, clock, changes):
     database.add("alice", shares=["sales"])
     clock.now_ms += 1000
     database.rotate("alice", old_expires_in_seconds=60)

@@ -88,7 +88,7 @@ def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operati
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_a_profile_is_its_owners_whole_and_replaces_another_where_that_is_asked_for(run, tmp_path):
+def test_a_profile_is_its_owners_whole_and_replaces_another_with_overwrite(run, tmp_path):
     profile = tmp_path / "acme.share"
     assert run("add", "acme", "--profile", profile)[0] == 0
     assert stat.S_IMODE(profile.stat().st_mode) == 0o600
@@ -305,7 +305,7 @@ def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, argumen
     assert not (tmp_path / "recipients.db").exists()
 
 
-def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_let_in(run, tmp_path):
+def test_the_longest_life_is_listed_and_so_is_one_that_an_earlier_version_accepted(run, tmp_path):
     profile = json.loads(run("add", "acme", "--expires", "3650d")[1])
     assert datetime.fromisoformat(profile["expirationTime"])
     with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as database:

@@ -70,7 +70,7 @@ FULL = {
 
 
 @pytest.mark.parametrize(("limits", "expected"), FULL.values(), ids=FULL.keys())
-async def test_who_does_not_fit_is_told_when_to_come_again_and_then_fits(table, tmp_path, limits, expected):
+async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table, tmp_path, limits, expected):
     with served(tmp_path, table, limits) as gateway:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             async with held(session, gateway), held(session, gateway):

@@ -33,7 +33,7 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
     assert (gate.used_bytes, gate.admitted) == (0, 2)
 
 
-async def test_under_pressure_what_can_be_had_anew_is_given_back_and_who_waits_gets_in():
+async def test_under_pressure_caches_are_released_and_waiting_streams_are_admitted():
     resident, relieved = [500], []
 
     def relieve():

@@ -44,7 +44,7 @@ def test_a_bucket_agrees_with_one_that_counts_second_by_second(steps, rate, capa
         assert bucket.wait_seconds(1, now) == max(0, (1 - level) / rate)
 
 
-def test_a_clock_that_steps_back_gives_nothing_and_goes_on():
+def test_a_clock_that_steps_back_adds_no_tokens_and_later_time_does():
     bucket = TokenBucket(1, 2, 1000)
     bucket.take(2, 1000)
     assert bucket.balance(10) == 0
@@ -61,7 +61,7 @@ async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_
     assert refused.value.retry_after_seconds == 1
 
 
-async def test_waiting_requests_are_let_in_at_the_rate():
+async def test_waiting_requests_are_admitted_at_the_rate():
     loop = asyncio.get_running_loop()
     gate = RecipientGate(
         RecipientLimits(requests_per_second=50, burst_requests=1, queue_seconds=1), loop.time
@@ -204,7 +204,7 @@ async def test_running_streams_count_under_a_limit_that_comes_while_they_run(lim
             await gates.gate("alice").enter_stream()
 
 
-async def test_who_waits_is_admitted_when_a_reload_makes_room():
+async def test_a_waiting_stream_is_admitted_when_a_reload_raises_the_limit():
     gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
     async with admitted_stream(gate):
         waiting = asyncio.ensure_future(gate.enter_stream())

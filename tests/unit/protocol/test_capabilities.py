@@ -61,7 +61,7 @@ def test_an_unknown_format_alone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("header", "asked"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
-def test_the_end_stream_action_is_asked_for_by_true(header: str, asked: bool) -> None:
+def test_the_end_stream_action_is_requested_by_true(header: str, asked: bool) -> None:
     assert Capabilities.parse(header).include_end_stream_action is asked
 
 

@@ -29,7 +29,7 @@ def test_an_empty_body_asks_for_everything(body: bytes) -> None:
         ({"limitHint": 1}, False),
     ],
 )
-def test_the_last_line_is_sent_when_asked_for(fields: dict[str, object], wanted: bool) -> None:
+def test_the_last_line_is_sent_on_request(fields: dict[str, object], wanted: bool) -> None:
     assert TableQuery.parse(orjson.dumps(fields)).wants_end_stream_action(Capabilities()) is wanted
 
 
@@ -176,9 +176,7 @@ def test_metadata_takes_one_of_version_and_timestamp() -> None:
     ("fraction", "down", "up"),
     [("", 0, 0), (".5", 500, 500), (".123", 123, 123), (".1230000", 123, 123), (".123000001", 123, 124)],
 )
-def test_what_is_finer_than_a_millisecond_rounds_up_where_at_or_after_is_asked(
-    fraction: str, down: int, up: int
-) -> None:
+def test_fractions_of_a_millisecond_round_up_for_at_or_after(fraction: str, down: int, up: int) -> None:
     text = f"1970-01-01T00:00:00{fraction}Z"
     assert TimeTravel.parse({"timestamp": text}).timestamp_ms == down
     changes = ChangesQuery.parse({"startingTimestamp": text, "endingTimestamp": text})

@@ -187,9 +187,7 @@ async def test_pages_of_changes(client: Client, root: Path, size: int) -> None:
     assert len(seen) == 9
 
 
-async def test_changes_that_are_asked_for_again_are_the_same_files_with_new_urls(
-    client: Client, clock: Clock
-) -> None:
+async def test_changes_requested_again_are_the_same_files_with_new_urls(client: Client, clock: Clock) -> None:
     path = f"{TABLE}/changes?startingVersion=1&endingVersion=2&includeHistoricalMetadata=true"
     first = lines_of(await (await client.get(path, headers=bearer())).read())
     clock.now_ms += (LIFETIME_SECONDS - 900) * 1000
@@ -211,7 +209,7 @@ async def test_short_pages_of_changes_leave_as_they_are(client: Client) -> None:
         assert response.headers.get("Content-Encoding") == coding
 
 
-async def test_versions_and_changes_of_a_table_made_anew_are_its_own(client: Client, root: Path) -> None:
+async def test_versions_and_changes_of_a_recreated_table_are_its_own(client: Client, root: Path) -> None:
     async def urls(body: dict[str, Any]) -> str:
         _, lines = await query(client, body)
         return " ".join(line[kind]["url"] for line in lines for kind in ("file", "add") if kind in line)

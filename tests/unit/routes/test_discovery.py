@@ -91,7 +91,7 @@ async def test_pages_make_up_the_listing(client: Client, path: str, expected: in
     assert seen == whole
 
 
-async def test_no_results_are_asked_for_with_zero(client: Client) -> None:
+async def test_zero_results_are_a_valid_page_size(client: Client) -> None:
     page = await get(client, "/shares?maxResults=0")
     assert page["items"] == []
     assert (await get(client, f"/shares?pageToken={page['nextPageToken']}"))["items"][0]["name"] == "Sales"
@@ -207,7 +207,7 @@ async def test_alive_and_ready_need_no_token(client: Client) -> None:
         ("GET", "/shares/sales/schemas/public/tables/orders", "HEAD"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_one(
+async def test_a_wrong_method_gets_the_allowed_ones(
     client: Client, method: str, path: str, allow: str
 ) -> None:
     refused = await client.request(method, PREFIX + path, headers=bearer())
@@ -235,7 +235,7 @@ async def test_an_endpoint_may_end_in_a_slash(client: Client, path: str, slashes
     assert await get(client, path.replace("/", slashes, 1)) == await get(client, path)
 
 
-async def test_a_page_token_goes_on_whatever_the_spelling_of_its_listing(client: Client) -> None:
+async def test_a_page_token_continues_whatever_the_spelling_of_its_listing(client: Client) -> None:
     first = await get(client, "/shares/SALES/schemas?maxResults=1")
     following = await get(client, f"//shares/sales/schemas?pageToken={first['nextPageToken']}")
     assert [schema["name"] for schema in following["items"]] == ["private"]

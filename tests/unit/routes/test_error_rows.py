@@ -45,7 +45,7 @@ HELD_BY = {
     "a body that is not": "test_a_body_that_cannot_be_read",
     "a body over": "test_a_body_over_a_mebibyte",
     "bytes that are not": NO_HTTP,
-    "a body that does not": "test_who_does_not_go_on_is_ended_and_costs_others_nothing",
+    "a body that does not": "test_a_stalled_client_is_disconnected_and_costs_others_nothing",
     "an unknown field": "test_unknown_fields_are_ignored",
     "more than one of": "test_query_values_outside_of_what_is_accepted",
     "negative `version`": "test_query_values_outside_of_what_is_accepted",
@@ -68,14 +68,14 @@ HELD_BY = {
     "a store that refuses": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
-    "a query that does not fit": "test_who_does_not_fit_is_told_when_to_come_again_and_then_fits",
+    "a query that does not fit": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
     "a request over": "test_native_work_ends_at_the_deadline_of_its_request",
-    "an audit record": "test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not",
+    "an audit record": "test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed",
     "the URL of a data file that was": "test_an_expired_url_is_refused",
     "the URL of a data file that is": "test_what_is_signed_but_is_no_file_of_the_table",
     "a precondition": "test_pages_of_an_allowed_origin_may_read_every_answer",
     "a range of a data file": "test_a_range_that_cannot_be_satisfied",
-    "anything else": "test_a_defect_is_told_by_its_request_id_alone",
+    "anything else": "test_a_defect_is_named_by_its_request_id_alone",
 }
 
 

@@ -431,7 +431,7 @@ def test_every_native_error_is_in_the_table() -> None:
     assert native <= set(STATUS_OF)
 
 
-def test_a_defect_is_told_by_its_request_id_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_defect_is_named_by_its_request_id_alone(caplog: pytest.LogCaptureFixture) -> None:
     said = error_answer(ValueError(SECRET_PLACE), "the-id")
     assert (said.status, said.error_code) == (500, "INTERNAL_ERROR")
     assert SECRET_PLACE not in said.message

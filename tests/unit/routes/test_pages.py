@@ -42,7 +42,7 @@ async def test_a_commit_between_pages_changes_nothing(client: Client, root: Path
     assert response.headers["Delta-Table-Version"] == "3"
 
 
-async def test_tokens_of_a_table_that_was_made_anew_are_refused(client: Client, root: Path) -> None:
+async def test_tokens_of_a_recreated_table_are_refused(client: Client, root: Path) -> None:
     _, page = await query(client, {"maxFiles": 2, "includeRefreshToken": True})
     first = root / "_delta_log" / f"{0:020}.json"
     first.write_text(first.read_text().replace("table-id", "another-id"))
@@ -67,7 +67,7 @@ async def test_a_page_of_a_log_that_was_written_again_in_its_place_is_refused(
         await replica.close()
 
 
-async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, clock: Clock) -> None:
+async def test_another_replica_with_the_key_continues(client: Client, root: Path, clock: Clock) -> None:
     _, first = await query(client, {"maxFiles": 5})
     replica, _ = await serve(configuration(root), clock=clock)
     try:
@@ -78,7 +78,7 @@ async def test_another_replica_with_the_key_goes_on(client: Client, root: Path, 
     assert ids(first) + ids(second) == ids(whole)
 
 
-async def test_a_page_token_is_bound_to_what_was_asked(client: Client, clock: Clock) -> None:
+async def test_a_page_token_is_bound_to_its_query(client: Client, clock: Clock) -> None:
     hints = {"predicateHints": ["x >= 2"], "maxFiles": 2}
     _, page = await query(client, hints)
     token = {"pageToken": end(page)["nextPageToken"]}

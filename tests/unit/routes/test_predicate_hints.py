@@ -25,7 +25,7 @@ async def test_predicates_prune_and_the_counts_are_seen(client: Client) -> None:
     )
 
 
-async def test_a_hint_that_is_ignored_is_told(client: Client) -> None:
+async def test_an_ignored_hint_is_reported(client: Client) -> None:
     response, lines = await query(client, {"predicateHints": ["x ~ 4", "p = 'part-1'"]})
     assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: predicateHints[0]: ")
     assert len(ids(lines)) == 4
@@ -49,7 +49,7 @@ async def test_hints_count_as_far_as_the_configuration_says(root: Path, clock: C
         await client.close()
 
 
-async def test_a_hint_that_leads_to_nothing_is_told_once(
+async def test_a_hint_without_effect_is_reported_once(
     client: Client, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / "_delta_log" / "_last_checkpoint").write_text('{"version": 77}')

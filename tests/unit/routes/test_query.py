@@ -127,7 +127,7 @@ async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(
         ({"startingVersion": 0}, CAPABLE, True, True),
     ],
 )
-async def test_the_last_line_is_there_when_it_was_asked_for(
+async def test_the_last_line_is_there_on_request(
     client: Client, body: dict[str, Any], headers: dict[str, str], wanted: bool, announced: bool
 ) -> None:
     response, lines = await query(client, body, headers=headers)

@@ -130,7 +130,7 @@ async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
         hangs.set()
 
 
-async def test_sighup_reads_anew_without_any_change(watched):
+async def test_sighup_reads_again_without_any_change(watched):
     _, taken, _, reloader = watched
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reloader.ask)

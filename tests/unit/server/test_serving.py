@@ -60,7 +60,7 @@ def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place)
     assert second not in told
 
 
-def test_whoever_was_added_is_enough_to_serve(gateway):
+def test_an_added_recipient_is_enough_to_serve(gateway):
     del gateway.settings["gateway"]["recipients"]
     gateway.write()
     refused = gateway.command(operation="check")
@@ -117,7 +117,7 @@ def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gate
         gateway.until(lambda: gateway.shares()[1] == ["logs"])
 
 
-def test_sighup_reads_the_file_anew(gateway):
+def test_sighup_reads_the_file_again(gateway):
     with gateway.running():
         gateway.process.send_signal(signal.SIGHUP)
         gateway.until(lambda: "the configuration was read anew" in gateway.log())
@@ -152,7 +152,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("sent", "answered"), SLOW.values(), ids=SLOW.keys())
-def test_who_does_not_go_on_is_ended_and_costs_others_nothing(tmp_path, sent, answered):
+def test_a_stalled_client_is_disconnected_and_costs_others_nothing(tmp_path, sent, answered):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
     with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
         begun = time.monotonic()
@@ -189,7 +189,7 @@ def test_metrics_and_recipients_by_the_admin_listener(gateway):
         assert gateway.get("/metrics")[0] == 404
 
 
-def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_begun_anew(gateway):
+def test_workers_share_one_port_their_metrics_are_summed_and_a_dead_one_is_restarted(gateway):
     with gateway.running(workers=2):
         for _ in range(40):
             assert gateway.shares() == (200, ["sales"])
@@ -214,7 +214,7 @@ def total(gateway, name, route=None):
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-def test_requests_go_on_while_the_audit_disk_is_full_unless_they_must_not(tmp_path):
+def test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed(tmp_path):
     for fail_closed, status in ((False, 200), (True, 503)):
         directory = tmp_path / str(fail_closed)
         directory.mkdir()

@@ -90,7 +90,7 @@ async def test_all_workers_answer_on_one_port():
         assert {answer["count"] for answer in answers} == {2}
 
 
-async def test_a_killed_worker_is_begun_anew_and_the_others_streams_go_on():
+async def test_a_killed_worker_is_restarted_and_the_streams_of_others_continue():
     async with running(2) as (supervisor, url, restarted):
         async with aiohttp.ClientSession() as session:
             streams = [asyncio.ensure_future(lines(session, url, 60)) for _ in range(12)]

@@ -36,14 +36,14 @@ class TestClient:
         with pytest.raises(HttpError, match="lost"):
             list(answers.client().pages(Query()))
 
-    def test_an_announced_last_line_that_is_missing_is_asked_for_again(self, answers: Answers) -> None:
+    def test_an_answer_without_its_announced_last_line_is_requested_again(self, answers: Answers) -> None:
         announced = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
         answers.say(*HEAD, file_line("a"), **announced)
         answers.say(*HEAD, file_line("a"), file_line("b"), {"endStreamAction": {}}, **announced)
         (page,) = answers.client().pages(Query())
         assert len(page.files) == 2
 
-    def test_a_cut_body_is_asked_for_again(self, answers: Answers) -> None:
+    def test_a_cut_body_is_requested_again(self, answers: Answers) -> None:
         answers.say(*HEAD, **{"Content-Length": "1000"})
         answers.say(*HEAD, file_line("a"))
         (page,) = answers.client().pages(Query())
@@ -56,7 +56,7 @@ class TestClient:
         assert caught.value.status == 404
         assert len(answers.asked) == 1
 
-    def test_a_busy_server_is_asked_again(self, answers: Answers) -> None:
+    def test_a_request_to_a_busy_server_is_retried(self, answers: Answers) -> None:
         answers.say(status=429, **{"Retry-After": "1"})
         answers.say()
         assert answers.client().version() == 1

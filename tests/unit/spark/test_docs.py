@@ -14,7 +14,7 @@ PAGE = page("spark")
 COMMANDS = re.findall(r"^\$ delta-gateway (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
 
 
-def test_every_option_of_a_read_is_told() -> None:
+def test_every_option_of_a_read_is_documented() -> None:
     told = {
         name
         for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
@@ -33,7 +33,7 @@ def test_every_command_is_understood(command: str) -> None:
     parser.parse_args(shlex.split(command))
 
 
-def test_all_four_commands_are_told() -> None:
+def test_all_four_commands_are_documented() -> None:
     assert {shlex.split(command)[0] for command in COMMANDS} == {"verify", "generate", "fleet", "usage"}
 
 

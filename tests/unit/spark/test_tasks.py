@@ -53,7 +53,7 @@ class TestTasks:
     def test_rearranged_files_are_rows_of_a_snapshot(self) -> None:
         assert len(list(snapshot_tasks([listed(FileKind.ADD, "b", 1, data_change=False)]))) == 1
 
-    def test_a_stream_stops_at_a_delete_unless_told_otherwise(self) -> None:
+    def test_a_stream_stops_at_a_delete_unless_an_option_ignores_it(self) -> None:
         files = [listed(FileKind.ADD, "a", 1), listed(FileKind.REMOVE, "a", 2), listed(FileKind.ADD, "b", 3)]
         with pytest.raises(UnsupportedTable, match="version 2"):
             list(append_tasks(files, ignore_deletes=False, skip_change_commits=False))

@@ -133,5 +133,5 @@ def test_a_role_that_is_refused_says_by_whom_and_nothing_of_the_answer(
     assert "lent" not in str(refused.value)
 
 
-def test_the_instance_is_not_asked_where_that_is_switched_off() -> None:
+def test_the_instance_service_is_not_called_where_it_is_disabled() -> None:
     assert role_of({"AWS_EC2_METADATA_DISABLED": "true"}, "us-east-1") is None

@@ -120,7 +120,7 @@ async def test_a_storage_that_hangs_refuses_its_own_callers_and_no_others():
     healthy.close()
 
 
-async def test_whoever_waits_for_a_call_that_hangs_is_told_in_time_and_the_storage_is_given_up():
+async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
     release = threading.Event()
     told = []
     hanging = calls(failures=2, open_seconds=60, concurrent_calls=2, call_seconds=0.05)

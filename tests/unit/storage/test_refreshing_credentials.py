@@ -44,7 +44,7 @@ def keys(lender: Lender) -> RefreshingCredentials:
     return RefreshingCredentials(lender.ask, now_seconds=lambda: lender.now_seconds)
 
 
-def test_keys_are_asked_for_when_half_of_their_time_is_over(
+def test_credentials_are_renewed_when_half_of_their_time_is_over(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
     assert not keys.is_valid
@@ -79,7 +79,7 @@ def test_keys_that_cannot_be_renewed_are_used_until_they_end(
     assert keys.get() is not first
 
 
-def test_a_machine_that_lends_nothing_is_told_from_a_service_that_is_away(
+def test_a_machine_without_a_role_differs_from_a_service_that_is_down(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
     lender.lends, lender.lasting = False, True
@@ -98,7 +98,7 @@ def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
     assert lender.asked == 2
 
 
-def test_keys_that_have_ended_are_asked_for_at_a_calm_pace(lender: Lender) -> None:
+def test_expired_credentials_are_requested_at_a_limited_rate(lender: Lender) -> None:
     ended = S3Credentials(Secret("a"), Secret("b"), Secret("t"), EPOCH - timedelta(hours=1))
 
     def ask() -> S3Credentials:

@@ -171,7 +171,7 @@ async def test_an_answer_that_is_coded_for_some_is_made_for_each(client: Client,
     assert len(made) == 4
 
 
-async def test_whoever_excludes_what_is_not_coded_gets_no_repeated_answer(client: Client) -> None:
+async def test_a_client_that_excludes_identity_coding_gets_no_cached_answer(client: Client) -> None:
     path = client.make_url(f"{PREFIX}/shares/s/schemas/d/tables/t/query")
     for accepted, coding in (("gzip, identity;q=0", "gzip"), ("zstd, *;q=0", "zstd"), ("identity", None)):
         plain = await ask(client)

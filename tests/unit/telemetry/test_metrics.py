@@ -196,7 +196,7 @@ async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
     assert page["delta_gateway_open_files", ()] > 2
 
 
-async def test_a_look_that_fails_is_told_and_the_next_one_comes(monkeypatch, caplog):
+async def test_a_failed_probe_is_logged_and_the_next_one_runs(monkeypatch, caplog):
     monkeypatch.setattr("gateway.telemetry.metrics.LAG_PROBE_SECONDS", 0.01)
     looks = []
 

@@ -43,7 +43,7 @@ def test_the_client_address(peer, forwarded_for, expected):
     assert found == (None if expected is None else ip_address(expected))
 
 
-def test_without_a_list_everybody_is_let_in_and_with_one_nobody_unknown():
+def test_without_a_list_every_address_is_allowed_and_with_one_only_those_listed():
     assert allowed((), None)
     assert not allowed(parse_networks(["0.0.0.0/0", "::/0"]), None)
 

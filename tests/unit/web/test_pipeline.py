@@ -125,7 +125,7 @@ TOKEN = f"Authorization: {bearer()['Authorization']}\r\n"
 EXPECT = "Expect: 100-continue\r\nContent-Length: 2\r\n"
 
 
-async def test_a_body_is_asked_for_by_those_who_wait_for_it(client: Client) -> None:
+async def test_a_body_is_requested_from_clients_that_expect_100_continue(client: Client) -> None:
     answered = await raw(client, head(token=TOKEN, extra=EXPECT), b"{}")
     assert answered.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\n")
 
@@ -149,7 +149,7 @@ async def test_a_body_that_is_not_what_its_head_says_or_too_large_is_the_clients
     assert said["message"].startswith("a body is at most 1048576 bytes" if status == b"413" else "the body")
 
 
-async def test_a_stranger_is_not_asked_for_a_body(client: Client) -> None:
+async def test_no_body_is_requested_without_a_valid_token(client: Client) -> None:
     answered = await raw(client, head(token="", extra=EXPECT))
     assert answered.startswith(b"HTTP/1.1 401 ")
     assert b"100 Continue" not in answered
@@ -213,7 +213,7 @@ async def half_an_answer(context: RequestContext) -> web.StreamResponse:
     raise ValueError("a defect")
 
 
-async def test_what_fails_amid_an_answer_is_cut_and_not_followed_by_another(client: Client) -> None:
+async def test_an_answer_that_fails_halfway_is_cut_and_not_followed_by_another(client: Client) -> None:
     pipeline = client.server.pipeline  # type: ignore[attr-defined]
     pipeline._router = Router([Route("GET", "/half", half_an_answer, is_public=True)])
     received = await raw(client, b"GET /half HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -97,7 +97,7 @@ def unzstd(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip", "zstd"])
-async def test_a_late_fault_is_the_last_line_for_who_asked_for_it(client: Client, coding: str) -> None:
+async def test_a_late_fault_is_the_last_line_on_request(client: Client, coding: str) -> None:
     async with client.session.post(
         client.make_url(f"{TABLE}/broken/query"),
         headers={"Accept-Encoding": coding} | ENDING,
@@ -157,7 +157,7 @@ async def test_a_client_that_leaves_stops_its_stream(
     assert (await client.get("/healthz")).status == 200
 
 
-async def test_urls_that_were_sent_before_a_client_left_are_told_in_the_audit_log(
+async def test_urls_that_were_sent_before_a_client_left_are_in_the_audit_log(
     tables: Path, tmp_path: Path
 ) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl")
