@@ -1,4 +1,4 @@
-"""What all tests share: where the real parts are, and the rule that a skip needs a missing toolchain.
+"""Shared fixtures, marks, and the rule that a skip needs a missing toolchain.
 
 tests/run.py installs the parts into its cache and runs pytest; pytest alone uses what it finds there and
 skips the rest with a reason. With DELTA_GATEWAY_NO_SKIPS, which run.py sets where no toolchain is missing, a
@@ -43,7 +43,7 @@ ALONE = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "spark: needs a Spark session (set for whatever asks for the fixture)")
+    config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists)")
     if missing := [name for name in ALONE if not (TESTS / name).exists()]:

@@ -65,7 +65,7 @@ QUICK_TESTS = [
         "unit/test_rust_layers",
         "unit/routes/test_query",
         "integration/writers/test_golden",
-        "properties/test_twin",
+        "properties/test_reference",
     )
 ]
 QUICK_RUST_TESTS = ["checkpoint", "deletion_vector"]

@@ -1,9 +1,9 @@
-"""A TCP proxy that misbehaves as it is told, in a thread of its own.
+"""A TCP proxy that injects faults; it runs in a thread.
 
 It stands between the gateway and its store, or between a client and the gateway. Bytes pass unchanged (so a
 signature over the Host header stays valid) until a fault says otherwise; the fault may be changed at any
 time and holds for bytes and connections from then on. HTTP is looked at only to answer a request with a
-status of our own.
+given status.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIECE_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong. Byte counts are of the answers of one connection."""
+    """A fault. Byte counts are of the answers of one connection."""
 
     delay_seconds: float = 0.0
     """Before each piece of an answer."""
@@ -37,7 +37,7 @@ class Fault:
     hang: bool = False
     """Take requests and never answer."""
     only: Callable[[bytes], bool] = lambda _request: True
-    """The requests concerned, told by their heads; a connection's bytes are those of its latest request."""
+    """Selects the requests by their heads; a connection's bytes are those of its latest request."""
 
 
 HEALTHY = Fault()

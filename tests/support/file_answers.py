@@ -1,4 +1,4 @@
-"""Whole answers, told from wrong, short and broken ones, for many clients at once."""
+"""Reads the answers of queries and rejects those that are wrong, short or broken."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Files:
 
 
 class Broken(Exception):
-    """An answer that its reader knows to be no whole one."""
+    """Raised for an answer that its reader can see to be incomplete."""
 
 
 @dataclass(frozen=True)
 class Whole:
-    """An answer that says of itself that it is whole."""
+    """A complete answer."""
 
     version: int
     files: Files
@@ -45,7 +45,7 @@ class Whole:
 
 
 def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
-    """What a client would take an answer for. Raises Broken where a client would."""
+    """Parses an answer as a client does. Raises Broken where a client would fail."""
     lines = body.splitlines()
     end: dict[str, Any] = {}
     if with_end:
@@ -56,7 +56,7 @@ def parse(body: bytes, version: int, *, with_end: bool) -> Whole:
         if "errorMessage" in end:
             raise Broken(end["errorMessage"])
     assert [*json.loads(lines[0]), *json.loads(lines[1])] == ["protocol", "metaData"]
-    # Told by the eye of a pattern: to parse every line would be most of the work of these tests.
+    # By a pattern: parsing every line as JSON would be most of the work of these tests.
     ids = [int(ID.search(line).group(1), 16) for line in lines[2:]]
     return Whole(version, Files(len(ids), sum(ids) % MODULUS), end.get("nextPageToken"))
 
@@ -69,7 +69,7 @@ async def query(
     *,
     with_end: bool = False,
 ) -> Whole:
-    """One whole answer. Raises Broken for an error, a cut or an endStreamAction that tells of a failure."""
+    """Returns one whole answer. Raises Broken for an error, a cut or an endStreamAction with an error."""
     headers = HEADERS | ({"delta-sharing-capabilities": "includeendstreamaction=true"} if with_end else {})
     url = f"{base}{PREFIX}{table_path(table)}/query"
     try:

@@ -1,4 +1,4 @@
-"""A gateway in a test: configurations, tokens and clients on a real socket."""
+"""A gateway inside of the test's process: configurations, tokens, and clients on a real socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFIX = "/delta-sharing"
 
 @dataclass(slots=True)
 class Clock:
-    """A clock that tests turn."""
+    """A clock that tests set."""
 
     now_ms: int
 
@@ -29,8 +29,8 @@ class Clock:
         return self.now_ms
 
 
-class Served(RawTestServer):
-    """A door on a socket."""
+class PipelineServer(RawTestServer):
+    """A request pipeline on a socket."""
 
     def __init__(self, pipeline: RequestPipeline, **options: Any) -> None:
         super().__init__(pipeline, **options)
@@ -62,7 +62,7 @@ async def serve(
     port = unused_port()
     config = loads(f"version: 1\nhost: 127.0.0.1\nport: {port}\n{text}")
     pipeline = create_app(config, **({"now_ms": clock} if clock else {}), **options)
-    client = TestClient(Served(pipeline, host="127.0.0.1", port=port))
+    client = TestClient(PipelineServer(pipeline, host="127.0.0.1", port=port))
     await client.start_server()
     return client, config
 

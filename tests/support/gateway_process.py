@@ -1,4 +1,4 @@
-"""The gateway as its users run it: a process of its own, a configuration file, a socket."""
+"""The gateway as a process: a configuration file, `delta-gateway serve`, requests over a socket."""
 
 import gzip
 import hashlib
@@ -113,7 +113,7 @@ def share(name: str, tables: Mapping[str, str], schema: str = "default", **optio
 def configuration(
     shares: list[dict[str, Any]], port: int, section: Mapping[str, Any], **keys: Any
 ) -> dict[str, Any]:
-    """A configuration file's content: one recipient who may read every share."""
+    """Returns a configuration with one recipient, which may read every share."""
     hashed = hashlib.sha256(TOKEN.encode()).hexdigest()
     recipients = [{"name": "tests", "tokens": [{"sha256": hashed}], "shares": ["*"]}]
     keyed = {

@@ -16,7 +16,7 @@ from gateway.access.authentication import token_hash
 from gateway.config import load
 from gateway.server.process import ServerProcess as Process
 from gateway.server.worker_secrets import WorkerSecrets
-from support.gateway_app import PREFIX, TOKENS, Clock, Served, bearer
+from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, bearer
 
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables/t"
 HASHES = {name: token_hash(token).hex() for name, token in TOKENS.items()}
@@ -31,7 +31,7 @@ class Live:
         self.write()
         config = load(file)
         self.process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=clock)
-        self.client: TestClient[Any, Any] = TestClient(Served(self.process.pipeline))
+        self.client: TestClient[Any, Any] = TestClient(PipelineServer(self.process.pipeline))
 
     def write(self) -> None:
         self.file.write_text(yaml.safe_dump(self.settings))

@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).with_name("official_client_program.py")
 
 
 class ClientError(Exception):
-    """What the official client raised, as text."""
+    """Raised with the text of an exception of the official client."""
 
 
 @dataclass

@@ -101,7 +101,7 @@ OPERATIONS = {
 
 
 def main() -> None:
-    """Answers until stdin ends. What the client itself prints goes to stderr."""
+    """Answers until stdin ends. The client's own output goes to stderr."""
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         request = json.loads(line)

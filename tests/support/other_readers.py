@@ -1,4 +1,4 @@
-"""Other readers of Delta logs, each asked for the files of a version: delta_kernel and deltalake.
+"""Other readers of Delta logs list the files of a version: delta_kernel and deltalake.
 
 Each gives files in the same shape, told apart by what the log names them by, so that they can be compared.
 """
@@ -40,7 +40,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class File:
-    """What readers agree on of a live file; partition values that are null are left out."""
+    """The fields of a live file on which readers agree; null partition values are left out."""
 
     size: int
     modification_time_ms: int
@@ -79,7 +79,7 @@ def listed_by_kernel(program: Path, versions: Iterable[Version]) -> list[Files |
 
 @dataclass(frozen=True)
 class Listed:
-    """What deltalake tells of a live file: nothing of deletion vectors."""
+    """The fields of a live file that deltalake lists: none of deletion vectors."""
 
     size: int
     modification_time_ms: int
@@ -87,7 +87,7 @@ class Listed:
 
     @staticmethod
     def of(file: File) -> Listed:
-        """The same of ours."""
+        """The same fields of a file that the gateway lists."""
         return Listed(file.size, file.modification_time_ms, (file.stats or {}).get("numRecords"))
 
 

@@ -24,7 +24,7 @@ _LOG_ONLY = {"v2Checkpoint", "vacuumProtocolCheck"}
 
 
 class PlainServer:
-    """Serves `tables` (name to directory) as share `s`, schema `d`, to whoever has the token."""
+    """Serves `tables` (name to directory) as share `s`, schema `d`, to clients with the token."""
 
     def __init__(self, tables: Mapping[str, Path]) -> None:
         self.tables = dict(tables)
@@ -106,7 +106,7 @@ def _send(request: BaseHTTPRequestHandler, status: int, body: bytes, headers: An
 
 
 class Table:
-    """One Delta table, replayed anew for every request."""
+    """One Delta table, replayed for every request."""
 
     def __init__(self, root: Path, files_url: str) -> None:
         self._root = root

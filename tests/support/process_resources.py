@@ -1,4 +1,4 @@
-"""What a gateway's process holds of the system: memory, files, sockets."""
+"""Resources of a gateway's process: memory, open files, sockets."""
 
 from __future__ import annotations
 

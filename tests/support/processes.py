@@ -80,5 +80,5 @@ def children(process_id: int) -> list[int]:
 
 
 def processor_wait_seconds(process_id: int) -> float:
-    """How long the main thread of a process was ready to run while others had the processor."""
+    """Returns how long the main thread of a process was ready to run but waited for a processor."""
     return int(Path(f"/proc/{process_id}/schedstat").read_text().split()[1]) / 1e9

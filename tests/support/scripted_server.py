@@ -1,4 +1,4 @@
-"""A socket that gives prepared answers, in order, and keeps what it was asked."""
+"""An HTTP server that gives prepared answers in order and records its requests."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def file_line(name: str) -> Any:
 
 
 class Answers:
-    """A socket that gives prepared answers, in order."""
+    """Prepared answers in order, and the requests so far."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
@@ -65,7 +65,7 @@ class Answers:
 
 @contextmanager
 def listening() -> Iterator[Answers]:
-    """Answers for the length of a block."""
+    """Runs the server until the block ends."""
     mine = Answers()
     try:
         yield mine

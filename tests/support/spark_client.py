@@ -21,7 +21,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Response:
-    """What the client keeps of a response once it has accepted it."""
+    """An accepted response."""
 
     answer: Answer
     response_format: str
@@ -111,7 +111,7 @@ class SparkClient:
         return pages
 
     def accepted(self, answer: Answer, *, end_wanted: bool) -> Response:
-        """What the client checks before it believes a response."""
+        """Checks a response as the client does."""
         assert answer.status == 200, answer.body
         assert answer.headers["Content-Type"] == "application/x-ndjson; charset=utf-8"
         capabilities = self.capabilities_of(answer)

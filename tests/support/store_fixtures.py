@@ -10,7 +10,7 @@ from support.versitygw import VersityGw, running
 
 @pytest.fixture(scope="session")
 def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGw]:
-    """An S3 server that verifies signatures; buckets are made by those who need them."""
+    """An S3 server that verifies signatures; each test creates its buckets."""
     binary = run.CACHE / "bin" / f"versitygw-{run.VERSITYGW}"
     if not binary.exists():
         pytest.skip("versitygw is not installed: tests/run.py does it where there is Go")

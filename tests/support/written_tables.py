@@ -14,7 +14,7 @@ from support.spark_session import settings
 
 @dataclass
 class WrittenTables:
-    """Tables as delta-spark writes them, each when it is first asked for."""
+    """Tables as delta-spark writes them, each on its first use."""
 
     spark: Any
     directory: Path

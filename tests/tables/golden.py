@@ -1,4 +1,4 @@
-"""Tables with known answers: those that the project makes itself, and others' golden tables as an option.
+"""Tables with known answers: the project's own, and optionally golden tables of other implementations.
 
 `made/..` are those of tables/make.py, in the cache. The golden tables of other implementations lie in the
 directory $DELTA_GATEWAY_GOLDEN; without it the same tests run on the made tables alone.

@@ -12,7 +12,7 @@ SCRIPT = ROOT / "bench" / "make_log.py"
 
 
 def make_log(*, rows_per_group: int | None = None) -> ModuleType:
-    """A copy of the script as a module of its own; its row groups are as large as one is told."""
+    """Imports a copy of the script as a module, optionally with another size of row groups."""
     spec = importlib.util.spec_from_file_location("make_log", SCRIPT)
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""Tokens at the door: whose they are, when they end, and one answer for all that open nothing."""
+"""Bearer tokens: their recipients, their expiry, and one answer for all that are not valid."""
 
 from datetime import UTC, datetime
 

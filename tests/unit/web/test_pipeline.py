@@ -1,4 +1,4 @@
-"""The door: paths and their routes, answers in one write, bodies that are only sent when they are wanted."""
+"""The request pipeline: paths and their routes, answers in one write, bodies sent on 100 Continue only."""
 
 import asyncio
 import gzip

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from support.gateway_app import Served
+from support.gateway_app import PipelineServer
 
 import gateway
 
@@ -53,7 +53,7 @@ async def traced(request):
         RequestRecorder(Metrics(), None, epoch_ms),
         middleware=tracing(tracers),
     )
-    client = TestClient(Served(pipeline))
+    client = TestClient(PipelineServer(pipeline))
     await client.start_server()
 
     def spans():
