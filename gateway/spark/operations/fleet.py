@@ -5,6 +5,7 @@ executors (no data file is opened), and ranked advice: what to do for which tabl
 """
 
 import json
+import math
 import os
 import re
 import select
@@ -92,7 +93,9 @@ def advise(tables: Sequence[TableHealth]) -> list[Advice]:
 
 
 def _advice(table: TableHealth) -> Iterator[Advice]:
-    merged = table.files - table.bytes // GOOD_FILE_BYTES
+    # Large files stay. The bytes of the small ones are not known: they are at most either of these.
+    small_bytes = min(table.bytes, table.small_files * SMALL_FILE_BYTES)
+    merged = table.small_files - math.ceil(small_bytes / GOOD_FILE_BYTES)
     if table.small_files > max(10, table.files // 2):
         yield Advice(
             table.table,

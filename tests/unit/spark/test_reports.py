@@ -8,12 +8,13 @@ import html5lib
 import pytest
 
 from gateway.spark import cli
-from gateway.spark.operations.fleet import TableHealth
+from gateway.spark.operations.fleet import TableHealth, advise
 from gateway.spark.operations.fleet_page import html as fleet_html
 from gateway.spark.verify.page import html
 from gateway.spark.verify.report import junit, result_rows
 from gateway.spark.verify.tables import Check, TableResult
 
+MIB = 1 << 20
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
 
 EQUAL = TableResult("s.d.fine", 7, 100, 2000, 3, 1.5, [Check("schema", 0.1), Check("rows", 1.0)])
@@ -115,6 +116,22 @@ def test_pages_of_no_table_and_of_thousands_are_valid() -> None:
     assert "2,000 tables, 1,999,000 files" in page
     assert "The largest 20 of 2,000." in page
     assert page.count("<bdi>s.d.1999</bdi>") == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "small", "size", "left"),
+    [
+        (3000, 3000, 1_234_567, 1),
+        (100, 100, 100 * 15 * MIB, 12),
+        (19, 15, 4 * 2048 * MIB, 4 + 2),
+        (19, 15, 4 * 2048 * MIB + 15 * MIB, 4 + 2),
+    ],
+)
+def test_the_advice_to_optimize_foresees_what_is_left(files: int, small: int, size: int, left: int) -> None:
+    (advice,) = advise([TableHealth("s.d.t", files=files, small_files=small, bytes=size)])
+    assert advice.action == "optimize"
+    assert advice.reason.endswith(f"OPTIMIZE would leave about {left}")
+    assert advice.gain > 0
 
 
 def test_the_page_of_a_fleet_begins_with_unreadable_tables_and_then_advice() -> None:
