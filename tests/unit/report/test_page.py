@@ -210,6 +210,6 @@ def test_the_package_imports_neither_jinja_nor_matplotlib_until_a_page_is_render
         "gateway.report.page.Page('t', 's', None).html();"
         "print(*{'matplotlib.pyplot'} & {*sys.modules})"
     )
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-P", "-c", code]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.split() == []

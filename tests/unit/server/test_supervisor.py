@@ -375,7 +375,7 @@ async def test_what_a_dead_worker_leaves_behind_keeps_nobody_from_its_successor(
         raise OSError(28, "No space left on device")
 
     supervisor = Supervisor(
-        [sys.executable, "-c", SERVER],
+        [sys.executable, "-P", "-c", SERVER],
         bind("127.0.0.1", 0, 1),
         environment=dict(os.environ),
         on_restart=full,
