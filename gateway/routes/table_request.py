@@ -233,7 +233,7 @@ class TableRequest:
         refreshes = isinstance(body, TableQuery) and body.refreshes
         refreshed = {"refreshToken": self._refresh_token(files.read, query.refresh)} if refreshes else {}
         return refreshed | {
-            "nextPageToken": self._next_page(query, files, summary.next_place),
+            "nextPageToken": self._next_page(query, files, summary.next_cursor),
             "minUrlExpirationTimestamp": summary.min_url_expiration_ms,
         }
 

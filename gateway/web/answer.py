@@ -60,7 +60,7 @@ class Answer:
 
     def expected_pruning(self) -> str:
         """Return the counts before the answer is complete; where they are unknown, the log line has them."""
-        expected = self.chunks.foreseen
+        expected = self.chunks.precount
         if expected is not None:
             return _pruning(expected)
         considered = "" if self.considered is None else f"considered={self.considered}, "

@@ -125,14 +125,14 @@ def test_pages_of_a_range_concatenate_to_the_whole(drawn: list[tuple], page_size
         arguments = {"starting_version": 0, "ending_version": log.next_version - 1, "change_data_feed": True}
         whole, _ = lines(log.root, table(log.root).changes(**arguments), "delta")
         pages: list[dict[str, Any]] = []
-        place = None
+        cursor = None
         while True:
             replica = table(log.root).changes(**arguments)
-            page, summary = lines(log.root, replica, "delta", {"max_files": page_size, "place": place})
+            page, summary = lines(log.root, replica, "delta", {"max_files": page_size, "cursor": cursor})
             assert page[:2] == whole[:2]
             pages += page[2:]
             log.commit([])
-            place = summary.next_place
-            if place is None:
+            cursor = summary.next_cursor
+            if cursor is None:
                 break
         assert pages == whole[2:]

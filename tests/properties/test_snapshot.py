@@ -81,16 +81,16 @@ def paged(
     first = replica().snapshot()
     whole, _ = lines(log.root, first, "delta")
     pages: list[Any] = []
-    place = None
+    cursor = None
     steps = iter(later)
     while True:
         snapshot = replica().snapshot(identity=first.identity)
-        page, summary = lines(log.root, snapshot, "delta", {"max_files": page_size, "place": place})
+        page, summary = lines(log.root, snapshot, "delta", {"max_files": page_size, "cursor": cursor})
         assert page[:2] == whole[:2]
         assert len(page) - 2 <= page_size
         pages += page[2:]
-        place = summary.next_place
-        if place is None:
+        cursor = summary.next_cursor
+        if cursor is None:
             return whole[2:], pages
         for step in itertools.islice(steps, 2):
             random_logs.carry_out(log, step)

@@ -18,9 +18,9 @@ pub use stats::{EscapedStats, Stats};
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Protocol {
-    /// What a reader must know, 1 to 3.
+    /// The required reader version, 1 to 3.
     pub min_reader_version: i32,
-    /// What a writer must know, 1 to 7.
+    /// The required writer version, 1 to 7.
     pub min_writer_version: i32,
     /// Only at reader version 3.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// What it takes in memory, in bytes.
+    /// Returns its size in memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let pairs = self.format_options.iter().chain(&self.configuration);
@@ -66,7 +66,7 @@ impl Metadata {
             + pairs.map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len()).sum::<usize>()
     }
 
-    /// A table property by its full name.
+    /// Returns a table property by its full name.
     #[must_use]
     pub fn property(&self, name: &str) -> Option<&str> {
         self.configuration.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
@@ -80,16 +80,16 @@ pub struct DeletionVectorDescriptor {
     pub storage_type: u8,
     /// z85 uuid with an optional prefix, an absolute path, or the z85 vector itself.
     pub path_or_inline: String,
-    /// Where in the file the vector starts, in bytes.
+    /// Offset of the vector in the file, in bytes.
     pub offset: Option<i32>,
     /// The serialized vector's size in bytes.
     pub size_in_bytes: i32,
-    /// How many rows it deletes.
+    /// Number of deleted rows.
     pub cardinality: i64,
 }
 
 impl DeletionVectorDescriptor {
-    /// The id that tells the logical files of one path apart: `storageType pathOrInlineDv [@offset]`.
+    /// Returns the id that distinguishes the logical files of one path: `storageType pathOrInlineDv [@offset]`.
     #[must_use]
     pub fn unique_id(&self) -> String {
         let kind = char::from(self.storage_type);
@@ -105,16 +105,16 @@ impl DeletionVectorDescriptor {
 pub struct PartitionTuple {
     /// One value for each of `Metadata::partition_columns`, in that order; an empty string is already null.
     pub values: Box<[Option<Box<str>>]>,
-    /// The ready `partitionValues` object of an answer, keyed by the log's (physical) names, U+0085, U+2028
+    /// The encoded `partitionValues` object of an answer, keyed by the log's (physical) names, with U+0085, U+2028
     /// and U+2029 escaped.
     pub json: Box<[u8]>,
-    /// The object as the log has it, where its keys are not the partition columns in force and the interner keeps
-    /// it: then `values` and `json` do not say what the log does.
+    /// The object of the log, if its keys differ from the partition columns in force and the interner keeps it.
+    /// `values` and `json` do not represent it then.
     pub logged_json: Option<Box<[u8]>>,
 }
 
 impl PartitionTuple {
-    /// What it takes in memory, in bytes.
+    /// Returns its size in memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let values = self
@@ -129,25 +129,25 @@ impl PartitionTuple {
 /// Dictionary-coded partition values.
 #[derive(Debug, Clone)]
 pub struct PartitionColumn {
-    /// The distinct tuples. Shared by the batches of a scan until it grows too large and a new one is begun.
+    /// The distinct tuples. Batches of a scan share them until the dictionary is too large and a new one starts.
     pub dictionary: Arc<Vec<Arc<PartitionTuple>>>,
-    /// For each file its place in `dictionary`.
+    /// The index in `dictionary` of each file.
     pub keys: Vec<u32>,
 }
 
-/// Where a batch comes from, in the fixed order of a snapshot: the commits newest first, then the
-/// checkpoint's parts (or sidecars).
+/// The source of a batch in the fixed order of a snapshot: the commits from the newest, then the checkpoint's parts
+/// (or sidecars).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
-/// Add actions of a piece of one log file, as columns of equal length.
+/// Add actions of a part of one log file, as columns of equal length.
 #[derive(Debug)]
 pub struct FileBatch {
-    /// The log file it comes from.
+    /// The source log file.
     pub source: SourceId,
-    /// For each file its row in that log file, ascending. `(source, row)` is a place in the snapshot's order.
+    /// The row of each file in that log file, ascending. `(source, row)` is a position in the snapshot's order.
     pub row: Vec<u32>,
-    /// `add.path` as the log spells it: a percent-encoded relative or absolute URI.
+    /// `add.path` as in the log: a percent-encoded relative or absolute URI.
     pub path: StringViewArray,
     /// `add.size` in bytes.
     pub size: Vec<i64>,
@@ -157,7 +157,7 @@ pub struct FileBatch {
     pub data_change: Option<Vec<bool>>,
     /// `add.partitionValues`.
     pub partitions: PartitionColumn,
-    /// `add.stats`. `None` where no file has stats or nobody asked for them.
+    /// `add.stats`. `None` if no file has stats or they were not requested.
     pub stats: Option<Stats>,
     /// `add.deletionVector`. `None` where no file has one.
     pub deletion_vector: Option<Vec<Option<Box<DeletionVectorDescriptor>>>>,
@@ -169,11 +169,11 @@ pub struct FileBatch {
     pub clustering_provider: Option<StringViewArray>,
     /// `add.tags`, JSON objects. `None` where no file has them.
     pub tags: Option<StringViewArray>,
-    /// What the log says of removes; `None` for other actions, of which it says all that it must.
+    /// The present fields of removes; `None` for other actions, which are complete.
     pub remove_fields: Option<Vec<RemoveFields>>,
 }
 
-/// Which fields a `remove` has beside its path and `dataChange`: old writers leave them out.
+/// The fields of a `remove` beside its path and `dataChange`; old writers omit them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoveFields {
     /// Whether the batch's partition values are those of the file.
@@ -187,20 +187,20 @@ pub struct RemoveFields {
 }
 
 impl FileBatch {
-    /// How many files.
+    /// Returns the number of files.
     #[must_use]
     pub fn len(&self) -> usize {
         self.row.len()
     }
 
-    /// Whether there is no file.
+    /// Returns whether there are no files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.row.is_empty()
     }
 
-    /// Lays the batch out to stay and be written many times: gives back memory that was reserved for more files,
-    /// leaves the pages of the log that its texts came in to whoever else looks at them, and escapes the statistics.
+    /// Optimises the batch for caching: releases reserved memory, copies texts out of the pages of the log, and
+    /// escapes the statistics.
     pub fn settle(&mut self) {
         self.path = self.path.gc();
         self.clustering_provider = self.clustering_provider.as_ref().map(StringViewArray::gc);
@@ -218,7 +218,7 @@ impl FileBatch {
         }
     }
 
-    /// The chosen files in a batch of their own, which holds nothing of the others.
+    /// Copies the selected files to a batch that shares no memory with this one.
     #[must_use]
     pub fn only(&self, rows: &[u32]) -> Self {
         fn each<T: Clone>(values: &[T], rows: &[u32]) -> Vec<T> {
@@ -258,7 +258,7 @@ impl FileBatch {
         }
     }
 
-    /// What the batch holds in memory, in bytes. Buffers that batches share count for each of them.
+    /// Returns the memory of the batch in bytes. Shared buffers count for each batch.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         // Texts of a commit are views into one file.
@@ -298,7 +298,7 @@ impl FileBatch {
             + vector_bytes
     }
 
-    /// About what a file's line in an answer has, without its URL's query: its texts once, before they are escaped.
+    /// Estimates the bytes of a file's line without the query of its URL: its texts once, before escaping.
     #[must_use]
     pub fn line_bytes(&self, row: u32) -> usize {
         let text = |column: &StringViewArray| column.views().get(row as usize).map_or(0, |view| *view as u32);
@@ -315,7 +315,8 @@ impl FileBatch {
             + self.tags.as_ref().map_or(0, |column| text(column) as usize)
     }
 
-    /// The first of `rows`, at most `count` and as many as `bytes` of lines have, but one at least. Counts down both.
+    /// Returns the first of `rows`: at most `count` and about `bytes` of lines, but at least one. Subtracts from
+    /// both.
     pub(crate) fn first_lines<'rows>(
         &self,
         rows: &'rows [u32],
@@ -342,10 +343,10 @@ impl FileBatch {
     }
 }
 
-/// Files chosen from a batch: ascending indexes into its columns.
+/// Selected files of a batch: ascending indices into its columns.
 pub type RowIndices = Vec<u32>;
 
-/// How many files, and their size together.
+/// The number and total size of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// `numFiles`
@@ -355,14 +356,14 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Counts the chosen files of a batch.
+    /// Adds the selected files of a batch.
     pub fn add(&mut self, batch: &FileBatch, rows: &[u32]) {
         self.files += rows.len() as u64;
         let sizes = rows.iter().filter_map(|row| u64::try_from(*batch.size.get(*row as usize)?).ok());
         self.size_bytes = sizes.fold(self.size_bytes, u64::saturating_add);
     }
 
-    /// Adds a file or other sums; `None` if that is more than any table has.
+    /// Adds a file or other totals; `None` on overflow.
     #[must_use]
     pub fn plus(self, other: Self) -> Option<Self> {
         Some(Self {
@@ -372,12 +373,12 @@ impl Totals {
     }
 }
 
-/// Small batches for tests of other rooms.
+/// Small batches for tests of other modules.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
 
-    /// Files of an unpartitioned table that have nothing but a path; each is one byte long.
+    /// Files of an unpartitioned table with only a path and a size of one byte.
     pub(crate) fn files_named<P: AsRef<str>>(paths: &[P]) -> FileBatch {
         let tuple =
             PartitionTuple { values: Box::default(), json: b"{}".as_slice().into(), logged_json: None };

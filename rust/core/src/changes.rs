@@ -29,37 +29,37 @@ use crate::storage::{LogFileEntry, Storage};
 pub use batches::{ChangeBatch, ChangeBatches, ChangedFiles};
 use survey::Survey;
 
-/// Bytes of commits in one batch of reads; while one is worked on another is on its way.
+/// Maximum bytes of commits per batch of reads. One batch is processed while the next is read.
 const GROUP_BYTES: u64 = 8 << 20;
-/// Commits in one batch of reads.
+/// Maximum commits per batch of reads.
 const GROUP_COMMITS: usize = 128;
 
-/// What a range is asked for.
+/// The kind of changes of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The change data feed (`/changes`): a version's cdc files stand for its adds and removes.
+    /// The change data feed (`/changes`): cdc files of a version replace its adds and removes.
     ChangeDataFeed,
-    /// The files themselves (`/query` with a starting version): adds and removes, no cdc files.
+    /// The files (`/query` with a starting version): adds and removes, no cdc files.
     Files,
 }
 
-/// A range of versions, both ends inclusive.
+/// A range of versions, inclusive.
 #[derive(Debug)]
 pub struct Changes {
     storage: Storage,
     root: String,
     kind: ChangeKind,
-    /// In the order of versions.
+    /// In ascending order of versions.
     commits: Arc<[RangeCommit]>,
     head: Arc<Snapshot>,
-    /// The version whose metadata heads the answer: later pages have it from here when log cleanup took its files.
+    /// The version whose metadata heads the answer. Later pages use it from here after log cleanup.
     heading: Arc<Snapshot>,
     client_reader_features: Vec<String>,
     kept: BTreeMap<i64, Bytes>,
     survey: Option<Survey>,
 }
 
-/// The protocol and the metadata that count at a version.
+/// The protocol and the metadata in force at a version.
 #[derive(Debug, Clone)]
 struct InForce {
     protocol: Arc<Protocol>,
@@ -81,8 +81,8 @@ struct RangeCommit {
 }
 
 impl Changes {
-    /// Finds the commits of a range. An end behind the latest version is the latest version; a start outside of
-    /// what the log holds is [`Error::VersionNotFound`]. `known`, a snapshot of the table, may save reading.
+    /// Finds the commits of a range. An end after the latest version means the latest version. A start outside of
+    /// the log is [`Error::VersionNotFound`]. `known`, a snapshot of the table, may save reads.
     pub fn open(
         storage: &Storage,
         root: &str,
@@ -116,7 +116,7 @@ impl Changes {
         })
     }
 
-    /// All that it holds in memory, as far as it grows with the log.
+    /// The memory that the range holds, as far as it grows with the log.
     pub(crate) fn parts(self: &Arc<Self>) -> Vec<Allocation> {
         let commits = self.commits.iter().map(|commit| size_of::<RangeCommit>() + commit.file.name.len());
         let kept = self.kept.values().map(Bytes::len);
@@ -135,7 +135,7 @@ impl Changes {
         parts
     }
 
-    /// What the range was asked for.
+    /// The kind of changes.
     #[must_use]
     pub fn kind(&self) -> ChangeKind {
         self.kind
@@ -153,8 +153,7 @@ impl Changes {
         self.commits.last().map_or(self.starting_version(), |commit| commit.version)
     }
 
-    /// Puts the metadata of another version than the first one before the answer: a client must know its reader
-    /// features, too.
+    /// Sets another version whose metadata heads the answer. A client must know its reader features as well.
     pub fn head_by(&mut self, heading: Arc<Snapshot>) {
         self.require(heading.client_reader_features());
         self.heading = heading;
@@ -178,20 +177,20 @@ impl Changes {
         &self.head
     }
 
-    /// The reader features that a client must announce for the metadata that heads the answer and for any version of
-    /// the range, as far as it was surveyed.
+    /// Returns the reader features that a client must announce, for the heading metadata and for all surveyed
+    /// versions of the range.
     #[must_use]
     pub fn client_reader_features(&self) -> &[String] {
         &self.client_reader_features
     }
 
-    /// Whether the parquet response format would lie about any of these.
+    /// Returns whether any of these versions cannot be represented in the parquet response format.
     #[must_use]
     pub fn needs_delta_format(&self) -> bool {
         !self.client_reader_features.is_empty()
     }
 
-    /// Names the range and what heads its answer; part of page cursors.
+    /// Identifies the range and its heading; part of page tokens.
     #[must_use]
     pub fn identity(&self) -> String {
         let range = format!("{}-{}", self.starting_version(), self.ending_version());
@@ -201,13 +200,13 @@ impl Changes {
         }
     }
 
-    /// The changes from `from_version` on, which must be in the range ([`Error::InvalidCursor`]). What lies before
-    /// it is not read.
+    /// Returns the changes from `from_version` on, which must be in the range ([`Error::InvalidCursor`]). Earlier
+    /// versions are not read.
     pub fn batches(&self, from_version: i64) -> Result<ChangeBatches> {
         ChangeBatches::new(self, from_version)
     }
 
-    /// What is in force at a version of the range.
+    /// Returns the protocol and metadata in force at a version of the range.
     fn in_force_at(&self, version: i64) -> Result<InForce> {
         if version == self.starting_version() {
             return Ok(InForce::at(&self.head));

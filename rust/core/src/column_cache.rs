@@ -18,29 +18,29 @@ pub use key::{ColumnsKey, Decoding};
 pub(crate) use state::Allocation;
 use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
 
-/// The budget of a process that sets no other.
+/// Default budget of a process.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
 
-/// The first partial scan of a table may be its last; with the second one its columns pay.
+/// Number of misses before a partial scan triggers a build: the first partial scan of a table may be its last.
 const MISSES_TO_BUILD: u32 = 2;
-/// Tables whose misses are counted.
+/// Maximum number of tables whose misses are counted.
 const COUNTED_MISSES: usize = 4096;
 
-/// The columns of all tables of a process, and the snapshots and ranges that later requests come back to, within one
-/// budget of bytes. What was not used for longest leaves first, whichever of them it is.
+/// The columns of all tables of a process, and cached snapshots and ranges, within one budget of bytes. Eviction is
+/// LRU over all entries.
 #[derive(Debug)]
 pub struct ColumnCache {
     state: Mutex<State>,
 }
 
 impl ColumnCache {
-    /// A cache that holds at most `budget_bytes`; zero keeps nothing.
+    /// Creates a cache of at most `budget_bytes`; zero disables it.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
         Self { state: Mutex::new(State { budget_bytes, ..State::default() }) }
     }
 
-    /// The columns, if they are there. Marks them as used.
+    /// Returns the columns if they are cached, and marks them as used.
     #[must_use]
     pub fn get(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
         let mut state = self.lock();
@@ -51,8 +51,8 @@ impl ColumnCache {
         Some(columns)
     }
 
-    /// The right to build the columns of about `files` files, unless they are there, being built, or known not to
-    /// fit. Without their number the columns only get what nobody else has.
+    /// Claims the build of columns of about `files` files. Returns `None` if they exist, are being built, or are
+    /// known not to fit. Without their number, the columns only use free memory.
     #[must_use]
     pub fn claim_build(self: &Arc<Self>, key: &ColumnsKey, files: Option<u64>) -> Option<ColumnsBuilder> {
         let mut state = self.lock();
@@ -71,8 +71,8 @@ impl ColumnCache {
         })
     }
 
-    /// Counts a scan that had to read the log though it needs a part of it only. True when the columns have been
-    /// missed often enough for a scan of their own to build them.
+    /// Counts a partial scan that had to read the log. Returns true once the columns were missed often enough to
+    /// build them by a separate scan.
     #[must_use]
     pub fn record_miss(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
         let mut state = self.lock();
@@ -87,8 +87,8 @@ impl ColumnCache {
         *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
     }
 
-    /// Takes account of statistics and ids that were made since; may drop columns to stay within the budget. Columns
-    /// that are larger than the whole budget by now leave alone, and are too large from then on.
+    /// Updates the size of columns by the statistics and ids built since, and evicts entries to stay within the
+    /// budget. Columns that exceed the whole budget are evicted alone and not built again.
     pub fn update_size(&self, key: &ColumnsKey) {
         let columns = match self.lock().slots.get(key) {
             Some(Slot::Ready { columns, .. }) => Arc::clone(columns),
@@ -107,8 +107,8 @@ impl ColumnCache {
         }
     }
 
-    /// Keeps something of a table for later requests, and returns the number to find it by. `None` where it does not
-    /// fit: then nothing else leaves for it.
+    /// Caches an item of a table and returns its number. Returns `None` if it does not fit, without evicting
+    /// anything.
     pub(crate) fn keep(&self, table: u64, item: Item, parts: Vec<Allocation>) -> Option<u64> {
         let mut state = self.lock();
         let bytes = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.bytes));
@@ -129,7 +129,7 @@ impl ColumnCache {
         Some(number)
     }
 
-    /// Marks what is kept as used; false if it left.
+    /// Marks an item as used; returns false if it was evicted.
     pub(crate) fn touch(&self, number: u64) -> bool {
         let mut state = self.lock();
         let now = state.tick();
@@ -139,19 +139,19 @@ impl ColumnCache {
         true
     }
 
-    /// Keeps it no more.
+    /// Removes an item.
     pub(crate) fn release(&self, number: u64) {
         let evicted = self.lock().remove(&Entry::Retained(number));
         drop(evicted);
     }
 
-    /// Drops the columns of a table, and what is known of their size.
+    /// Removes the columns of a table and the record of their size.
     pub fn forget_columns(&self, table: u64) {
         let evicted = self.lock().forget_columns(table);
         drop(evicted);
     }
 
-    /// Drops all that is there of a table.
+    /// Removes all entries of a table.
     pub fn forget(&self, table: u64) {
         let mut state = self.lock();
         let mut evicted = state.forget_columns(table);
@@ -162,7 +162,7 @@ impl ColumnCache {
         drop(evicted);
     }
 
-    /// Drops what was not used for longest until at most `bytes` are held. Scans that walk columns go on.
+    /// Evicts the least recently used entries until at most `bytes` are held. Running scans keep their columns.
     pub fn shrink(&self, bytes: usize) {
         let evicted = self.lock().shrink(bytes);
         drop(evicted);
@@ -176,7 +176,7 @@ impl ColumnCache {
         keep_within_budget(state);
     }
 
-    /// The bytes held.
+    /// The number of bytes held.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.lock().used_bytes

@@ -14,28 +14,28 @@ use std::thread;
 
 use crate::{Error, Result};
 
-/// Threads that may wait for storage beside those that run; each holds a stack and a stream.
+/// Maximum threads that wait for storage, in addition to running ones. Each holds a stack and a stream.
 const MAX_BLOCKED: usize = 256;
 
-/// Threads kept for the next wait. Those above end when they have nothing to do.
+/// Idle threads kept for the next wait. Further ones end when idle.
 const SPARE_THREADS: usize = 8;
 
-/// How much nicer than the thread that made the pool; a thread as nice as this gets a third of the time of one
-/// that is not.
+/// The nice value relative to the thread that made the pool. A thread with this value gets a third of the CPU time
+/// of one without.
 #[cfg(target_os = "linux")]
 const NICER: i32 = 5;
 
-/// Work cut into steps. A step must not block for long on anything outside of [`block_in_place`].
+/// Work divided into steps. A step must not block outside of [`block_in_place`].
 pub(crate) trait Task: Send + Sync {
-    /// Does one step. Puts itself back with [`Pool::submit`] when there is more to do.
+    /// Runs one step. Submits itself again with [`Pool::submit`] if more steps remain.
     fn step(self: Arc<Self>, pool: &Pool);
 }
 
-/// A handle on the threads; they end when the last handle is dropped.
+/// A handle of the pool. The threads end when the last handle is dropped.
 #[derive(Clone)]
 pub struct Pool {
     shared: Arc<Shared>,
-    /// Held by outside handles only, so that the workers' own handles do not keep the pool alive.
+    /// Held by handles outside of the workers, so that workers do not keep the pool alive.
     _lifetime: Option<Arc<Lifetime>>,
 }
 
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Pool {
 
 struct Shared {
     priority: Priority,
-    /// So many steps run at a time, whatever others wait for.
+    /// Number of steps that run at a time, not counting those that wait.
     threads: usize,
     queue: Mutex<Queue>,
     runnable: Condvar,
@@ -56,11 +56,11 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     tasks: VecDeque<Arc<dyn Task>>,
-    /// Threads that there are.
+    /// Number of threads.
     workers: usize,
-    /// Of them: in a step, and not waiting for storage.
+    /// Threads that run a step and do not wait for storage.
     running: usize,
-    /// Of them: without a task.
+    /// Threads without a task.
     idle: usize,
     closed: bool,
 }
@@ -70,11 +70,11 @@ struct Lifetime {
 }
 
 thread_local! {
-    /// The pool whose step this thread runs; none outside of pools, and none while the step waits.
+    /// The pool whose step this thread runs; `None` outside of pools and while the step waits.
     static RUNNING: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
 }
 
-/// Waits for storage. On a thread of a pool another step runs meanwhile in its place.
+/// Runs a blocking call. On a thread of a pool, another step runs meanwhile.
 pub(crate) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
     match RUNNING.take() {
         None => wait(),
@@ -124,13 +124,13 @@ impl Pool {
         Ok(Self { shared, _lifetime: Some(lifetime) })
     }
 
-    /// The number of threads for this machine: one for each processor.
+    /// Returns the number of threads for this machine: one per processor.
     #[must_use]
     pub fn default_threads() -> usize {
         thread::available_parallelism().map_or(2, usize::from)
     }
 
-    /// How many steps run at a time.
+    /// Returns the number of steps that run at a time.
     pub(crate) fn threads(&self) -> usize {
         self.shared.threads
     }
@@ -167,7 +167,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Sees to it that somebody takes the next task, if one may run.
+    /// Wakes or starts a thread for the next task, if one may run.
     fn wake_one(self: &Arc<Self>, queue: &mut Queue) {
         if queue.tasks.is_empty() || queue.running >= self.threads {
             return;
@@ -180,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// The next task when its time has come; `None` ends the thread.
+    /// Waits for the next task; `None` ends the thread.
     fn next_task(self: &Arc<Self>) -> Option<Arc<dyn Task>> {
         let mut queue = self.lock();
         loop {
@@ -206,7 +206,7 @@ impl Shared {
     }
 }
 
-/// The priority of a pool's threads, as the system counts it.
+/// The scheduling priority of a pool's threads.
 struct Priority(Option<i32>);
 
 #[cfg(target_os = "linux")]
@@ -215,7 +215,7 @@ impl Priority {
         Self(rustix::process::getpriority_process(None).ok().map(|own| own + NICER))
     }
 
-    /// Gives it to this thread. To name none is to name the thread, on Linux.
+    /// Applies the priority to the current thread. On Linux `None` selects the thread.
     fn take(&self) {
         // A system that refuses leaves all threads alike.
         let _ = self.0.map(|priority| rustix::process::setpriority_process(None, priority));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::{Error, Result};
 
-/// A deadline, and whether nobody waits any more. Clones share the latter.
+/// A deadline and a cancellation flag. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Stop {
     deadline: Option<Instant>,
@@ -14,18 +14,19 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Stops at a deadline, if there is one, and when it is cancelled.
+    /// Creates a stop with an optional deadline.
     #[must_use]
     pub fn at(deadline: Option<Instant>) -> Self {
         Self { deadline, cancelled: Arc::default() }
     }
 
-    /// Nobody waits any more.
+    /// Cancels the work.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// To be asked between two pieces of the work: [`Error::Cancelled`] or [`Error::DeadlineExceeded`] end it.
+    /// Returns [`Error::Cancelled`] or [`Error::DeadlineExceeded`] if the work must end. To be called between steps
+    /// of the work.
     pub fn check(&self) -> Result<()> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);

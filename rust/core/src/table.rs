@@ -138,7 +138,7 @@ impl Table {
     /// Returns the latest known snapshot if its refresh is at most `max_age` old. Neither reads nor starts a read,
     /// so it does not depend on the storage.
     #[must_use]
-    pub fn kept(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
+    pub fn latest_known(&self, max_age: Duration) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).clone()?;
         (latest.refreshed_at.elapsed() <= max_age && !latest.snapshot.is_lost()).then_some(latest.snapshot)
     }
@@ -187,7 +187,7 @@ impl Table {
             Some(older) => {
                 self.load(at, Some(Base { snapshot: &older, is_cached: false }), &known_snapshots)?
             }
-            None => self.load(at, self.base(self.latest_known().as_ref()), &known_snapshots)?,
+            None => self.load(at, self.base(self.latest_usable().as_ref()), &known_snapshots)?,
         };
         self.remember(&snapshot);
         Ok(snapshot)
@@ -369,17 +369,17 @@ impl Table {
 
     fn known_snapshots(&self) -> Vec<Arc<Snapshot>> {
         let mut known_snapshots = lock(&self.snapshots).all();
-        known_snapshots.extend(self.latest_known());
+        known_snapshots.extend(self.latest_usable());
         known_snapshots
     }
 
-    fn latest_known(&self) -> Option<Arc<Snapshot>> {
+    fn latest_usable(&self) -> Option<Arc<Snapshot>> {
         let latest = lock(&self.latest).as_ref().map(|latest| Arc::clone(&latest.snapshot));
         latest.filter(|snapshot| !snapshot.is_lost())
     }
 
     fn known(&self, is_wanted: impl Fn(&Snapshot) -> bool) -> Option<Arc<Snapshot>> {
-        let latest = self.latest_known().filter(|latest| is_wanted(latest));
+        let latest = self.latest_usable().filter(|latest| is_wanted(latest));
         let is_wanted = |snapshot: &Snapshot| !snapshot.is_lost() && is_wanted(snapshot);
         latest.or_else(|| find_kept(&self.snapshots, is_wanted, Snapshot::parts))
     }

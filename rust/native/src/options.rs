@@ -16,7 +16,7 @@ use crate::errors::run;
 use crate::signers::Signers;
 use crate::stop::{Stop, or_never};
 
-/// What an answer looks like.
+/// The format, signers, filters and page of an answer.
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct AnswerOptions {
     pub(crate) signers: Arc<SignerSet>,
@@ -33,7 +33,7 @@ pub(crate) struct AnswerOptions {
 impl AnswerOptions {
     #[new]
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
-        predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, place=None,
+        predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, cursor=None,
         content_coding="identity", deadline_ms=None, history_shared=false, stop=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
@@ -46,7 +46,7 @@ impl AnswerOptions {
         predicate_hints: Vec<String>,
         json_predicate_hint: Option<String>,
         max_files: Option<u64>,
-        place: Option<String>,
+        cursor: Option<String>,
         content_coding: &str,
         deadline_ms: Option<i64>,
         history_shared: bool,
@@ -61,7 +61,7 @@ impl AnswerOptions {
                 lines: LineOptions { format, ids, now_ms, lifetime_seconds, history_shared },
                 hints: Hints { sql: predicate_hints, json: json_predicate_hint },
                 max_files,
-                cursor: place,
+                cursor,
                 coding: content_coding_of(content_coding)?,
                 deadline: deadline_ms.map(|deadline_ms| instant_of(deadline_ms, now_ms)),
                 stop,
@@ -71,7 +71,7 @@ impl AnswerOptions {
 }
 
 impl AnswerOptions {
-    /// How the stream is made; with `here` on the thread that asks.
+    /// The options of the stream; `inline` produces it on the calling thread.
     pub(crate) fn stream(&self, inline: bool) -> StreamOptions {
         StreamOptions { coding: self.coding, deadline: self.deadline, inline }
     }
@@ -102,7 +102,7 @@ fn content_coding_of(name: &str) -> Result<ContentCoding> {
     }
 }
 
-/// A time of the caller's clock, which is at `now_ms`, on the clock of this process.
+/// Converts a time of the caller's clock, whose current time is `now_ms`, to this process's clock.
 fn instant_of(time_ms: i64, now_ms: i64) -> Instant {
     Instant::now() + Duration::from_millis(u64::try_from(time_ms - now_ms).unwrap_or(0))
 }

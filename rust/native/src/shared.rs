@@ -13,7 +13,7 @@ use crate::stream::NdjsonChunks;
 struct Shared {
     threads: Option<usize>,
     pool: OnceLock<Result<Pool>>,
-    hot: Arc<ColumnCache>,
+    cache: Arc<ColumnCache>,
     buffers: Arc<Buffers>,
 }
 
@@ -23,7 +23,7 @@ fn shared() -> &'static Mutex<Shared> {
         Mutex::new(Shared {
             threads: None,
             pool: OnceLock::new(),
-            hot: Arc::new(ColumnCache::new(DEFAULT_CACHE_BYTES)),
+            cache: Arc::new(ColumnCache::new(DEFAULT_CACHE_BYTES)),
             buffers: Arc::default(),
         })
     })
@@ -44,8 +44,8 @@ pub(crate) fn pool() -> Result<Pool> {
     with_shared(|shared| shared.pool())
 }
 
-pub(crate) fn hot() -> Arc<ColumnCache> {
-    with_shared(|shared| Arc::clone(&shared.hot))
+pub(crate) fn column_cache() -> Arc<ColumnCache> {
+    with_shared(|shared| Arc::clone(&shared.cache))
 }
 
 /// Starts the stream of an answer on the shared pool.
@@ -54,34 +54,34 @@ pub(crate) fn start(source: Box<dyn LineSource>, options: StreamOptions) -> Resu
     NdjsonStream::start(&pool?, &buffers, source, options).map(NdjsonChunks::new)
 }
 
-/// Sets the size of the native pool, before the first stream, and the budget of hot columns and remembered versions.
+/// Sets the size of the native pool, before the first stream, and the budget of the cache.
 #[pyfunction]
 #[pyo3(signature = (*, threads=None, cache_bytes=None))]
 pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
     with_shared(|shared| {
         shared.threads = threads.or(shared.threads);
         if let Some(bytes) = cache_bytes {
-            shared.hot.set_budget(bytes);
+            shared.cache.set_budget(bytes);
         }
     });
 }
 
-/// Bytes of hot columns and remembered versions held.
+/// Returns the bytes of cached columns and snapshots.
 #[pyfunction]
 pub(crate) fn cache_used_bytes() -> usize {
-    with_shared(|shared| shared.hot.used_bytes())
+    with_shared(|shared| shared.cache.used_bytes())
 }
 
-/// Frees the memory that is kept for the chunks to come.
+/// Frees the spare buffers of chunks.
 #[pyfunction]
 pub(crate) fn release_spare_buffers(py: Python<'_>) {
     let buffers = with_shared(|shared| Arc::clone(&shared.buffers));
     py.detach(|| buffers.release());
 }
 
-/// Drops hot columns and remembered versions until at most `bytes` are held.
+/// Evicts entries of the cache down to `bytes`.
 #[pyfunction]
 pub(crate) fn shrink_cache(py: Python<'_>, bytes: usize) {
-    let hot = hot();
-    py.detach(|| hot.shrink(bytes));
+    let cache = column_cache();
+    py.detach(|| cache.shrink(bytes));
 }

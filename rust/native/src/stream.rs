@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 
 use crate::errors::to_python;
 
-/// A piece of an answer, ends on a line.
+/// A chunk of whole lines.
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct Chunk(stream::Chunk);
 
@@ -38,17 +38,17 @@ impl Chunk {
     }
 }
 
-/// What a stream did.
+/// The result of a stream.
 #[pyclass(frozen, get_all, module = "gateway._native")]
 pub(crate) struct StreamSummary {
     files: u64,
     file_bytes: u64,
-    next_place: Option<String>,
+    next_cursor: Option<String>,
     min_url_expiration_ms: Option<i64>,
     pruning: PruneCounts,
 }
 
-/// What became of the files that an answer was made from.
+/// The number of files of an answer, before and after pruning.
 #[pyclass(frozen, get_all, module = "gateway._native")]
 #[derive(Clone, Copy)]
 pub(crate) struct PruneCounts {
@@ -96,7 +96,7 @@ impl NdjsonChunks {
     }
 
     fn next_chunk(&self, py: Python<'_>) -> PyResult<Option<Chunk>> {
-        // Takes a lock for nanoseconds: giving the GIL away would cost more than it saves.
+        // Takes a lock for nanoseconds: releasing the GIL costs more than it saves.
         match self.with(NdjsonStream::take) {
             Ok(Next::Chunk(chunk)) => Ok(Some(Chunk(chunk))),
             Ok(Next::Pending | Next::Done) => Ok(None),
@@ -121,19 +121,19 @@ impl NdjsonChunks {
             files: written.files,
             file_bytes: written.file_bytes,
             pruning: PruneCounts::of(written.files, &outcome),
-            next_place: outcome.next_cursor,
+            next_cursor: outcome.next_cursor,
             min_url_expiration_ms: written.min_expiration_ms,
         }
     }
 
     #[getter]
-    fn foreseen(&self) -> Option<PruneCounts> {
+    fn precount(&self) -> Option<PruneCounts> {
         let Precount { files, outcome } = self.with(|stream| stream.summary()).precount?;
         Some(PruneCounts::of(files, &outcome))
     }
 
     fn finish<'py>(&self, py: Python<'py>, last_line: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        // One line: giving the GIL away would cost more than coding it.
+        // One line: releasing the GIL costs more than encoding it.
         let tail = self.with(|stream| stream.finish(last_line)).map_err(|error| to_python(py, &error))?;
         Ok(PyBytes::new(py, &tail))
     }

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 
 use crate::changes::{Changes, HeadingArgument};
 use crate::errors::{run, to_python};
-use crate::shared::{hot, pool};
+use crate::shared::{column_cache, pool};
 use crate::snapshot::Snapshot;
 use crate::stop::{Stop, or_never};
 use crate::storage::Storage;
@@ -23,7 +23,7 @@ pub(crate) struct Table(Arc<deltalog::table::Table>);
 impl Table {
     #[new]
     fn new(storage: &Storage, root: String) -> Self {
-        Self(Arc::new(deltalog::table::Table::new(storage.0.clone(), root, hot())))
+        Self(Arc::new(deltalog::table::Table::new(storage.0.clone(), root, column_cache())))
     }
 
     #[pyo3(signature = (*, version=None, timestamp_ms=None, identity=None, max_staleness_ms=0))]
@@ -46,7 +46,7 @@ impl Table {
 
     #[pyo3(signature = (*, max_staleness_ms))]
     fn latest_if_fresh(&self, py: Python<'_>, max_staleness_ms: u64) -> PyResult<Option<Snapshot>> {
-        // Takes two locks for nanoseconds: giving the GIL away would cost more than it saves.
+        // Takes two locks for nanoseconds: releasing the GIL costs more than it saves.
         let found = pool().map(|pool| self.0.latest_if_fresh(Duration::from_millis(max_staleness_ms), &pool));
         match found {
             Ok(found) => Ok(found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))),
@@ -55,8 +55,8 @@ impl Table {
     }
 
     #[pyo3(signature = (*, max_age_ms))]
-    fn kept(&self, max_age_ms: u64) -> Option<Snapshot> {
-        let found = self.0.kept(Duration::from_millis(max_age_ms));
+    fn latest_known(&self, max_age_ms: u64) -> Option<Snapshot> {
+        let found = self.0.latest_known(Duration::from_millis(max_age_ms));
         found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))
     }
 

@@ -10,17 +10,17 @@ use crate::escape::{append_escaped, unescape};
 /// The statistics of a batch's files, JSON each.
 #[derive(Debug, Clone)]
 pub enum Stats {
-    /// As the log has them.
+    /// As in the log.
     Raw(StringViewArray),
-    /// As they stand between the quotes of a line's string.
+    /// Escaped, as between the quotes of a line's string.
     Escaped(EscapedStats),
 }
 
-/// Escaped statistics, one after the other.
+/// Escaped statistics, concatenated.
 #[derive(Debug, Clone)]
 pub struct EscapedStats {
     text: String,
-    /// Where each file's begin, and where the last ones end.
+    /// The start of the statistics of each file, and the end of the last ones.
     starts: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum StatsText<'batch> {
     Escaped(&'batch str),
 }
 
-/// The statistics of some files as the log has them.
+/// Collects the statistics of some files as in the log.
 #[derive(Debug)]
 pub(crate) struct RawStats<'batch>(Texts<'batch>);
 
@@ -42,7 +42,7 @@ enum Texts<'batch> {
 }
 
 impl Stats {
-    /// The statistics of the file at `row`, if it has any.
+    /// Returns the statistics of the file at `row`, if any.
     pub(crate) fn get(&self, row: usize) -> Option<StatsText<'_>> {
         let text = match self {
             Self::Raw(texts) => StatsText::Raw(raw_text(texts, row)),
@@ -51,7 +51,7 @@ impl Stats {
         (!text.is_empty()).then_some(text)
     }
 
-    /// How long the statistics of the file at `row` are, as they are kept.
+    /// Returns the length of the statistics of the file at `row`, in their current form.
     pub(crate) fn bytes_of(&self, row: usize) -> usize {
         match self {
             Self::Raw(texts) => texts.views().get(row).map_or(0, |view| *view as u32 as usize),
@@ -59,7 +59,7 @@ impl Stats {
         }
     }
 
-    /// The statistics of the files at `rows` as the log has them, in that order.
+    /// Returns the statistics of the files at `rows` as in the log, in that order.
     pub(crate) fn raw_of<'batch>(&'batch self, rows: &'batch [u32]) -> RawStats<'batch> {
         RawStats(match self {
             Self::Raw(texts) => Texts::Kept(texts, rows),
@@ -67,13 +67,13 @@ impl Stats {
         })
     }
 
-    /// The statistics of the files at `rows`, which hold nothing of the others.
+    /// Copies the statistics of the files at `rows`.
     pub(crate) fn only(&self, rows: &[u32]) -> Self {
         let texts = self.raw_of(rows);
         StringViewArray::from_iter_values((0..rows.len()).map(|position| texts.get(position))).into()
     }
 
-    /// The statistics of all files as the log has them.
+    /// Returns the statistics of all files as in the log.
     #[cfg(test)]
     pub(crate) fn into_raw(self) -> StringViewArray {
         match self {
@@ -85,7 +85,7 @@ impl Stats {
         }
     }
 
-    /// The same statistics in the form for batches that stay.
+    /// Converts to the form of cached batches.
     #[must_use]
     pub fn escaped(self) -> Self {
         let Self::Raw(texts) = self else { return self };
@@ -100,7 +100,7 @@ impl From<StringViewArray> for Stats {
 }
 
 impl EscapedStats {
-    /// `None` where the text would be too long for its places.
+    /// Returns `None` if the text exceeds the range of offsets.
     fn of(texts: &StringViewArray) -> Option<Self> {
         let raw_bytes: usize = (0..texts.len()).map(|row| raw_text(texts, row).len()).sum();
         // A sixth of usual statistics are quotes.
@@ -115,7 +115,7 @@ impl EscapedStats {
         Some(Self { text: String::from_utf8(text).ok()?, starts })
     }
 
-    /// Memory held, in bytes.
+    /// Returns the memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.starts.capacity() * size_of::<u32>()
     }
@@ -145,7 +145,7 @@ impl StatsText<'_> {
         text.is_empty()
     }
 
-    /// Appends them as they stand between the quotes of a JSON string.
+    /// Appends the statistics as between the quotes of a JSON string.
     pub(crate) fn append_escaped(self, out: &mut Vec<u8>) {
         match self {
             Self::Raw(text) => append_escaped(text, out),
@@ -155,7 +155,7 @@ impl StatsText<'_> {
 }
 
 impl RawStats<'_> {
-    /// The statistics of the file that was asked for as number `position`; empty if it has none.
+    /// Returns the statistics of requested file number `position`; empty if it has none.
     pub(crate) fn get(&self, position: usize) -> &str {
         match &self.0 {
             Texts::Kept(texts, rows) => rows.get(position).map_or("", |row| raw_text(texts, *row as usize)),

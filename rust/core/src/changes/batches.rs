@@ -16,17 +16,16 @@ use crate::partition::PartitionInterner;
 use crate::schema::partition_names;
 use crate::stop::Stop;
 
-/// Files of one kind that a version's answer has.
+/// The files of one kind in the answer of a version.
 #[derive(Debug)]
 pub struct ChangedFiles {
-    /// All files of the kind in the commit; `source` is the version's place in the range. Of a remove the
-    /// `modification_time_ms` is its `deletionTimestamp`.
+    /// All files of the kind in the commit. `source` is the index of the version in the range. The
+    /// `modification_time_ms` of a remove is its `deletionTimestamp`.
     pub batch: FileBatch,
-    /// Those that belong to the answer.
+    /// The rows that belong to the answer.
     pub rows: RowIndices,
-    /// Those of `rows` whose values of the partition columns in force are not known, though the batch shows them as
-    /// null: a predicate must keep them. The log does not say them, or the file was written before the table was
-    /// partitioned as it is now.
+    /// Rows whose values of the current partition columns are unknown, shown as null in the batch. Predicates must
+    /// keep them. The log lacks the values, or the file was written with other partition columns.
     pub without_partition_values: RowIndices,
 }
 
@@ -43,7 +42,7 @@ impl ChangedFiles {
         Self { batch, rows, without_partition_values }
     }
 
-    /// Whether the size and, but in a table without partitions, the partition values of all `rows` are known.
+    /// Returns whether the size and, in a partitioned table, the partition values of all `rows` are known.
     fn is_complete(&self, is_unpartitioned: bool) -> bool {
         let Some(fields) = &self.batch.remove_fields else { return true };
         let mut fields = self.rows.iter().map(|row| fields[*row as usize]);
@@ -51,60 +50,59 @@ impl ChangedFiles {
     }
 }
 
-/// What one version changed. The answer's order is that of the fields; of cdc files and the others only one
-/// kind is there.
+/// The changes of one version, in the order of the fields. Either cdc files or the others are present.
 #[derive(Debug)]
 pub struct ChangeBatch {
     /// The version.
     pub version: i64,
-    /// When it was committed, milliseconds since the epoch; `None` where its commit lacks the in-commit timestamp
-    /// that it must have.
+    /// The commit timestamp in milliseconds since the epoch; `None` if the commit lacks its required in-commit
+    /// timestamp.
     pub timestamp_ms: Option<i64>,
-    /// The protocol that it brought; `None` at the first version of the range, which heads the answer.
+    /// The protocol of the commit; `None` at the first version of the range, which heads the answer.
     pub protocol: Option<Arc<Protocol>>,
-    /// The metadata that it brought; `None` at the first version of the range, which heads the answer.
+    /// The metadata of the commit; `None` at the first version of the range, which heads the answer.
     pub metadata: Option<Arc<Metadata>>,
-    /// The metadata in force: what the partition values of its files mean.
+    /// The metadata in force, which defines the partition columns of the files.
     pub metadata_in_force: Arc<Metadata>,
-    /// Files of its change data.
+    /// Files of change data.
     pub cdc: ChangedFiles,
-    /// Files that it added.
+    /// Added files.
     pub adds: ChangedFiles,
-    /// Files that it removed. An update by deletion vector is a remove and an add of one path.
+    /// Removed files. An update by deletion vector is a remove and an add of one path.
     pub removes: ChangedFiles,
 }
 
 impl ChangeBatch {
-    /// How many files are in the answer.
+    /// Returns the number of files in the answer.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cdc.rows.len() + self.adds.rows.len() + self.removes.rows.len()
     }
 
-    /// Whether the version changed no file.
+    /// Returns whether the version changed no file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Reads the versions of a range in turn. After an error it is at its end.
+/// Reads the versions of a range in order. An error ends it.
 #[derive(Debug)]
 pub struct ChangeBatches {
     kind: ChangeKind,
     commits: Arc<[RangeCommit]>,
-    /// Contents that are at hand, by place in `commits`.
+    /// Contents that have been read, by index in `commits`.
     ready: std::vec::IntoIter<Result<Bytes>>,
     groups: Groups,
     kept: BTreeMap<i64, Bytes>,
     next: usize,
     starting_version: i64,
     force: Force,
-    /// Where removes must say size and partition values.
+    /// Completes removes, if they must have a size and partition values.
     removed: Option<RemovedFiles>,
 }
 
-/// What counts for the version that is read.
+/// The protocol and metadata in force at the current version.
 #[derive(Debug)]
 struct Force {
     protocol: Arc<Protocol>,
@@ -143,8 +141,8 @@ impl ChangeBatches {
         })
     }
 
-    /// Completes removes that lack size or partition values from the adds that they remove. A version with one whose
-    /// add the log no longer holds is [`Error::IncompleteRemove`]. A search for adds ends at `stop`.
+    /// Completes removes without size or partition values from the adds that they remove. A version with a remove
+    /// whose add is no longer in the log is [`Error::IncompleteRemove`]. The search for adds ends at `stop`.
     #[must_use]
     pub fn with_complete_removes(mut self, stop: &Stop) -> Self {
         let Groups { storage, root, .. } = &self.groups;
@@ -154,7 +152,7 @@ impl ChangeBatches {
         self
     }
 
-    /// The next version, also if it changed nothing; `None` behind the last one.
+    /// Returns the next version, also without changes; `None` after the last one.
     pub fn next_version(&mut self) -> Result<Option<ChangeBatch>> {
         let commits = Arc::clone(&self.commits);
         let Some(commit) = commits.get(self.next) else { return Ok(None) };

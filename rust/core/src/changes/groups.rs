@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 use crate::segment::{Listing, log_file_path};
 use crate::storage::{PendingReads, Storage};
 
-/// Commits read in groups, the next one on its way while one is worked on.
+/// Reads commits in groups, the next one while the current one is processed.
 #[derive(Debug)]
 pub(super) struct Groups {
     pub(super) storage: Storage,
     pub(super) root: String,
     commits: Arc<[RangeCommit]>,
-    /// Behind the last commit that was asked for.
+    /// The end of the requested commits.
     asked: usize,
     pending: Option<(Range<usize>, PendingReads)>,
 }
@@ -26,7 +26,7 @@ impl Groups {
         Self { storage, root, commits, asked: first, pending: None }
     }
 
-    /// The places of the group's commits and their contents.
+    /// Returns the indices of the group's commits and their contents.
     pub(super) fn next(&mut self) -> Option<(Range<usize>, Vec<Result<Bytes>>)> {
         let (group, reads) = match self.pending.take() {
             Some(pending) => pending,
@@ -37,7 +37,7 @@ impl Groups {
         Some((group, contents))
     }
 
-    /// If cleanup took the commit that `error` misses, what the log still has.
+    /// Replaces the error of a missing commit by one with the available versions.
     pub(super) fn explain_missing(&self, error: Error, starting_version: i64) -> Error {
         if !matches!(error, Error::FileNotFound { .. }) {
             return error;

@@ -21,10 +21,10 @@ use crate::snapshot::{Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::Storage;
 
-/// Bytes that one look takes for the files that it gathers, without the last commit's.
+/// Maximum bytes of collected paths per scan, without those of the last commit.
 const LOOK_BYTES: usize = 8 << 20;
 
-/// What is known of removed files.
+/// The known fields of removed files.
 #[derive(Debug)]
 pub(super) struct RemovedFiles {
     storage: Storage,
@@ -32,11 +32,11 @@ pub(super) struct RemovedFiles {
     kind: ChangeKind,
     stop: Stop,
     commits: Arc<[RangeCommit]>,
-    /// Behind the last commit whose removes were looked for.
+    /// The end of the commits whose removes were completed by a scan.
     looked_until: usize,
-    /// Groups of commits whose removes the next look gathers.
+    /// Number of groups of commits that the next scan covers.
     groups_a_look: usize,
-    /// The add in force of each gathered path, `None` where no add is known.
+    /// The add in force of each collected path, `None` if unknown.
     found: HashMap<Box<str>, Option<Facts>, RandomState>,
 }
 
@@ -53,7 +53,7 @@ enum PartitionValues {
 }
 
 impl RemovedFiles {
-    /// Completes the removes of `commits`. A look ends at `stop`.
+    /// Creates the completion of removes of `commits`. Scans end at `stop`.
     pub(super) fn new(
         storage: Storage,
         root: String,
@@ -73,7 +73,7 @@ impl RemovedFiles {
         }
     }
 
-    /// Finds the adds in force before the commit at `place`, which is `file`. Places ascend without a gap, and
+    /// Finds the adds in force before the commit at `position`, which is `file`. Positions ascend without a gap, and
     /// [`Self::pass`] follows each call.
     pub(super) fn look_for(&mut self, position: usize, file: &CommitFile) -> Result<()> {
         if position < self.looked_until || lacking(self.kind, file).next().is_none() {
@@ -86,7 +86,7 @@ impl RemovedFiles {
         Ok(())
     }
 
-    /// Takes the adds of a commit whose removes are completed: they are in force from the next version on.
+    /// Applies the adds of a processed commit, which are in force from the next version on.
     pub(super) fn pass(&mut self, file: &CommitFile) {
         if self.found.is_empty() {
             return;
@@ -100,7 +100,7 @@ impl RemovedFiles {
         }
     }
 
-    /// What is known of a file that a remove names.
+    /// Returns the known fields of a removed file.
     pub(super) fn get(&self, path: &str) -> Option<FileFacts<'_>> {
         let facts = self.found.get(normal_path(path))?.as_ref()?;
         let partition_values = match &facts.partition_values {
@@ -110,7 +110,7 @@ impl RemovedFiles {
         Some(FileFacts { size: facts.size, partition_values })
     }
 
-    /// The paths that removes from `place` on do not say enough of.
+    /// Collects the paths of incomplete removes from `position` on.
     fn gather(&mut self, position: usize) -> Result<()> {
         let mut bytes = 0;
         let mut groups = self.groups(position);
@@ -135,7 +135,7 @@ impl RemovedFiles {
         Ok(())
     }
 
-    /// Looks through the files of the table before the commit at `place`, as far as the log still has them.
+    /// Scans the files of the table before the commit at `position`, as far as the log has them.
     fn find_before(&mut self, position: usize) -> Result<()> {
         let Some(before) = self.commits[position].version.checked_sub(1).filter(|version| *version >= 0)
         else {
@@ -162,7 +162,7 @@ impl RemovedFiles {
         Ok(())
     }
 
-    /// Takes the adds of paths that are still missing, and returns how many it found.
+    /// Stores the adds of missing paths and returns their number.
     fn take_batch(&mut self, batch: &FileBatch) -> usize {
         let mut taken = 0;
         for row in 0..batch.len() {
@@ -182,7 +182,7 @@ impl RemovedFiles {
     }
 }
 
-/// The removes that an answer holds and that say too little of their files.
+/// The incomplete removes of an answer.
 fn lacking(kind: ChangeKind, file: &CommitFile) -> impl Iterator<Item = usize> + '_ {
     let removes = &file.removes;
     let is_hidden = kind == ChangeKind::ChangeDataFeed && !file.cdc.is_empty();

@@ -11,24 +11,24 @@ use crate::commit::CommitHeads;
 use crate::error::Result;
 use crate::stop::Stop;
 
-/// Bytes of commits that a survey keeps, so that small ranges are read once.
+/// Maximum bytes of commits that a survey keeps, so that small ranges are read once.
 const KEPT_BYTES: usize = 4 << 20;
-/// Bytes of metadata that a survey keeps.
+/// Maximum bytes of metadata that a survey keeps.
 const METADATA_BYTES: usize = 4 << 20;
 /// Memory of one entry of [`Survey::changed`], with its share of the tree.
 pub(super) const ENTRY_BYTES: usize = 2 * size_of::<(i64, InForce)>();
 
-/// What is in force at the versions of a range, in bounded memory.
+/// The protocols and metadata in force in a range, in bounded memory.
 #[derive(Debug)]
 pub(super) struct Survey {
     /// By the version that changed the protocol or the metadata. Equal metadata is shared.
     pub(super) changed: Arc<BTreeMap<i64, InForce>>,
-    /// The first version whose metadata exceeded the memory: nothing is known from here on.
+    /// The first version whose metadata exceeded the memory. Later versions are unknown.
     end: Option<i64>,
 }
 
 impl Survey {
-    /// What is in force at a version of the range, if the survey kept it.
+    /// Returns the protocol and metadata in force at a version of the range, if the survey kept them.
     pub(super) fn in_force_at(&self, version: i64) -> Option<InForce> {
         if self.end.is_some_and(|end| version >= end) {
             return None;
@@ -60,7 +60,7 @@ impl Collected {
         collected
     }
 
-    /// Takes what is in force from a version on, and shares its metadata with an earlier version where it is equal.
+    /// Adds a protocol and metadata in force from a version on. Shares metadata that is equal to an earlier one.
     fn take(&mut self, version: i64, in_force: &mut InForce) {
         if self.end.is_some() {
             return;
@@ -81,11 +81,10 @@ impl Collected {
 }
 
 impl Changes {
-    /// Reads the protocols and metadata of all versions of the range, so that what the answer requires of a client is
-    /// known before its first byte, and refuses a range that cannot be answered: a feature that is not
-    /// supported, or, for the change data feed, a version at which it was off
-    /// ([`Error::ChangeDataFeedDisabled`](crate::Error::ChangeDataFeedDisabled)). A page that continues an answer
-    /// needs no second survey. The work ends at `stop`.
+    /// Reads the protocols and metadata of all versions of the range, so that the requirements for clients are known
+    /// before the first byte. Rejects a range with an unsupported feature or, for the change data feed, with a
+    /// version at which it was disabled ([`Error::ChangeDataFeedDisabled`](crate::Error::ChangeDataFeedDisabled)). A
+    /// later page of an answer needs no second survey. Ends with an error at `stop`.
     pub fn survey(&mut self, stop: &Stop) -> Result<()> {
         self.check_feed(self.starting_version(), self.head.metadata())?;
         let mut in_force = InForce::at(&self.head);

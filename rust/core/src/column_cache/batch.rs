@@ -7,37 +7,37 @@ use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
 
-/// A batch, and what scans have asked of it.
+/// A batch of files with values derived by scans.
 #[derive(Debug)]
 pub struct CachedBatch {
     /// The files.
     pub files: Arc<FileBatch>,
-    /// Built as predicates need them.
+    /// Typed statistics, built when predicates need them.
     pub stats: StatsCache,
-    /// Counted once: it is the deletion vectors' number that it takes to count.
+    /// Computed once, since the sum over deletion vectors is slow.
     pub(super) file_bytes: usize,
     ids: Option<Ids>,
     tombstones: Mutex<Tombstones>,
 }
 
-/// The files' ids by either scheme, made when they are first asked for.
+/// The ids of the files in either scheme, computed when needed.
 #[derive(Debug, Default)]
 struct Ids {
     parquet: OnceLock<FileIds>,
     delta: OnceLock<FileIds>,
 }
 
-/// Which files of a batch are dead in the version that asked last.
+/// The dead files of a batch in the version of the last request.
 #[derive(Debug, Default)]
 struct Tombstones {
-    /// By this set, while there is one: versions are told apart by what their commits have decided about.
+    /// The set that identifies the version, while it exists.
     seen: Weak<ReplaySet>,
     /// Ascending.
     dead: RowIndices,
 }
 
 impl CachedBatch {
-    /// A batch that stays: typed statistics and ids are made once.
+    /// Creates a cached batch: typed statistics and ids are computed once.
     #[must_use]
     pub fn cached(files: Arc<FileBatch>) -> Self {
         Self {
@@ -49,13 +49,13 @@ impl CachedBatch {
         }
     }
 
-    /// A batch that passes by.
+    /// Creates a batch that is used once.
     #[must_use]
     pub fn transient(files: Arc<FileBatch>) -> Self {
         Self { files, stats: StatsCache::transient(), file_bytes: 0, ids: None, tombstones: Mutex::default() }
     }
 
-    /// The files that nothing in `decided` speaks of. For the same set as before they are not looked up again.
+    /// Returns the rows whose keys are not in `seen`. The result for the last set is cached.
     #[must_use]
     pub fn live_rows(&self, seen: &Arc<ReplaySet>) -> RowIndices {
         let mut tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,8 +66,8 @@ impl CachedBatch {
         all_but(&tombstones.dead, self.files.len() as u32)
     }
 
-    /// The ids of all files, for an answer that holds `wanted` of them. `None` where to make them all costs more
-    /// than these few, and in a batch that passes by.
+    /// Returns the ids of all files, for an answer with `wanted` of them. Returns `None` for a transient batch, and
+    /// if computing all ids costs more than the wanted ones.
     #[must_use]
     pub fn ids(&self, scheme: IdScheme, wanted: usize) -> Option<&FileIds> {
         let ids = self.ids.as_ref()?.of(scheme);
@@ -77,7 +77,7 @@ impl CachedBatch {
         Some(ids.get_or_init(|| FileIds::of(scheme, &self.files.path)))
     }
 
-    /// What a batch that stays holds, without the partition values that it shares with others.
+    /// The bytes of a cached batch without shared partition values.
     pub(super) fn bytes(&self) -> usize {
         self.file_bytes + self.stats.memory_bytes() + self.ids.as_ref().map_or(0, Ids::memory_bytes)
     }
@@ -96,7 +96,7 @@ impl Ids {
     }
 }
 
-/// The rows before `end` that are not in `dead`, which ascends.
+/// Returns the rows before `end` that are not in `dead`, which is ascending.
 fn all_but(dead: &[u32], end: u32) -> RowIndices {
     let mut rows = Vec::with_capacity(end as usize);
     let mut next = 0;
@@ -113,12 +113,12 @@ fn all_but(dead: &[u32], end: u32) -> RowIndices {
 pub struct CachedColumns {
     /// The batches.
     pub batches: Vec<Arc<CachedBatch>>,
-    /// The partition values that the batches share.
+    /// Bytes of the partition values that the batches share.
     pub(super) dictionary_bytes: usize,
 }
 
 impl CachedColumns {
-    /// Reads a few numbers of each batch. Not for a thread that holds the cache's state.
+    /// Reads a few numbers of each batch. Not to be called with the lock of the cache.
     pub(super) fn bytes(&self) -> usize {
         self.dictionary_bytes + self.batches.iter().map(|batch| batch.bytes()).sum::<usize>()
     }

@@ -8,25 +8,25 @@ use super::key::ColumnsKey;
 use super::state::{Entry, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
 
-/// Columns in the making. Dropped before [`ColumnsBuilder::finish`], it leaves no trace.
+/// A build of columns. Dropping it before [`ColumnsBuilder::finish`] leaves no trace.
 #[derive(Debug)]
 pub struct ColumnsBuilder {
     pub(super) cache: Arc<ColumnCache>,
     pub(super) key: ColumnsKey,
     pub(super) columns: CachedColumns,
-    /// How many there will be, if that is known.
+    /// The expected number of files, if known.
     pub(super) files: Option<u64>,
     pub(super) files_pushed: u64,
     pub(super) bytes: usize,
-    /// The partition values that were counted. A dictionary grows from batch to batch, or is begun again.
+    /// The partition values that were counted. A dictionary grows from batch to batch, or starts again.
     pub(super) dictionary: Vec<Arc<PartitionTuple>>,
 }
 
 impl ColumnsBuilder {
-    /// Adds the next batch; false when there is no room for it, and the builder is of no more use.
+    /// Adds the next batch. Returns false if it does not fit; the builder is unusable then.
     ///
-    /// Other tables' columns leave only for columns that will fit when all files are there, as far as the files so far
-    /// tell.
+    /// Other entries are evicted only for columns that are expected to fit as a whole, by the size of the files so
+    /// far.
     #[must_use]
     pub fn push(&mut self, batch: &Arc<CachedBatch>) -> bool {
         self.columns.dictionary_bytes += self.count_dictionary(&batch.files);
@@ -67,7 +67,7 @@ impl ColumnsBuilder {
         has_room
     }
 
-    /// The bytes of partition values that no earlier batch had.
+    /// Returns the bytes of partition values that no earlier batch had.
     fn count_dictionary(&mut self, files: &FileBatch) -> usize {
         let dictionary = &files.partitions.dictionary;
         let grows = self.dictionary.first().zip(dictionary.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
@@ -79,7 +79,7 @@ impl ColumnsBuilder {
         more.iter().map(|tuple| tuple.memory_bytes()).sum()
     }
 
-    /// The checkpoint was read to its end: the columns are ready for all.
+    /// Publishes the columns, after the checkpoint was read to its end.
     pub fn finish(mut self) {
         let columns = Arc::new(std::mem::take(&mut self.columns));
         let bytes = columns.bytes();

@@ -7,25 +7,25 @@ use sha2::{Digest, Sha256};
 use crate::actions::Metadata;
 use crate::schema::COLUMN_MAPPING_MODE;
 
-/// Names the columns of one checkpoint of one table, as one metadata decodes them.
+/// The key of the columns of one checkpoint of one table, decoded by one metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnsKey {
-    /// A number that tells tables apart.
+    /// The number of the table in this process.
     pub table: u64,
-    /// The checkpoint, by its files.
+    /// The names of the checkpoint's files.
     pub checkpoint: Arc<str>,
-    /// What decoding depends on.
+    /// The parts of the metadata that decoding depends on.
     pub decoding: Decoding,
 }
 
-/// All of a version's metadata that decoded columns depend on: partition values are coded in the order and by the
-/// names of its partition columns, statistics typed by its schema and column mapping. The table's id tells a table
-/// from another one in its place.
+/// A digest of all metadata that decoded columns depend on: partition values are encoded by order and names of the
+/// partition columns, statistics are typed by schema and column mapping. The table's id distinguishes a table from a
+/// later one in the same location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Decoding([u8; 32]);
 
 impl Decoding {
-    /// That of versions with this metadata.
+    /// Computes the digest of a metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         let mut digest = Sha256::new();

@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard};
 use super::batch::CachedColumns;
 use super::key::ColumnsKey;
 
-/// Something that is held in memory by address, which counts once however many hold it.
+/// A shared part of memory, identified by its address. It counts once for all holders.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allocation {
     pub(super) address: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Allocation {
 }
 
 impl Allocation {
-    /// What is behind an `Arc`, which the caller knows to take so many bytes.
+    /// Describes the value of an `Arc`, whose size the caller knows.
     pub(crate) fn shared<T: ?Sized>(shared: &Arc<T>, bytes: usize) -> Self {
         Self { address: Arc::as_ptr(shared).cast::<u8>() as usize, bytes }
     }
@@ -27,21 +27,21 @@ pub(super) struct State {
     pub(super) used_bytes: usize,
     pub(super) slots: HashMap<ColumnsKey, Slot>,
     pub(super) kept: HashMap<u64, Retained>,
-    /// What is kept, by its address: its bytes, and how many keep it.
+    /// Shared parts by address: the bytes and the number of holders.
     pub(super) parts: HashMap<usize, (usize, usize)>,
     /// Tables whose columns do not fit.
     pub(super) too_large: HashMap<u64, TooLarge>,
-    /// How often a scan that cannot build columns would have used them.
+    /// Number of misses by key.
     pub(super) missed: HashMap<ColumnsKey, u32>,
-    /// What may leave, the least recently used first.
+    /// Evictable entries, the least recently used first.
     pub(super) uses: BTreeMap<u64, Entry>,
-    /// Counts uses: the larger, the later.
+    /// Counts uses.
     pub(super) clock: u64,
 }
 
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// A scan is at it and holds so many bytes.
+    /// A scan is building it and holds these bytes.
     Building {
         bytes: usize,
     },
@@ -52,7 +52,7 @@ pub(super) enum Slot {
     },
 }
 
-/// What a later request may come back to.
+/// A cached snapshot or range.
 #[derive(Debug)]
 pub(super) struct Retained {
     pub(super) table: u64,
@@ -69,15 +69,15 @@ pub(super) enum Entry {
     Retained(u64),
 }
 
-/// Columns that were too large for the budget.
+/// Columns that exceeded the budget.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TooLarge {
     pub(super) files: u64,
-    /// What they would take, as far as they were decoded.
+    /// Their bytes, as far as they were decoded.
     pub(super) bytes: usize,
 }
 
-/// What left the cache. To free gigabytes takes long, so it is dropped when the state is not held any more.
+/// Evicted entries. Freeing gigabytes takes long, so they are dropped after the lock is released.
 pub(super) type Evicted = Vec<Item>;
 
 impl State {
@@ -100,7 +100,7 @@ impl State {
             && self.too_large.get(&key.table).is_none_or(fits)
     }
 
-    /// Takes out columns that are larger than the whole budget: to drop others for them would not make them fit.
+    /// Removes columns that exceed the whole budget: evicting others would not make them fit.
     #[must_use]
     pub(super) fn remove_too_large(&mut self, key: &ColumnsKey) -> Option<Item> {
         let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
@@ -113,7 +113,7 @@ impl State {
         self.remove(&Entry::Columns(key.clone()))
     }
 
-    /// Takes out what was not used for longest. It is the caller's to drop when it does not hold the state.
+    /// Evicts the least recently used entries. The caller drops them after it releases the lock.
     #[must_use]
     pub(super) fn shrink(&mut self, budget_bytes: usize) -> Evicted {
         let mut evicted = Vec::new();
@@ -166,14 +166,14 @@ impl State {
 }
 
 impl TooLarge {
-    /// What columns of so many files would take.
+    /// Estimates the bytes of columns of `files` files.
     pub(super) fn expected(self, files: u64) -> usize {
         let bytes = self.bytes as u128 * u128::from(files) / u128::from(self.files.max(1));
         usize::try_from(bytes).unwrap_or(usize::MAX)
     }
 }
 
-/// Lets the state go, and then what has no room in it.
+/// Evicts entries beyond the budget and drops them after releasing the lock.
 pub(super) fn keep_within_budget(mut state: MutexGuard<'_, State>) {
     let budget_bytes = state.budget_bytes;
     let evicted = state.shrink(budget_bytes);

@@ -16,17 +16,17 @@ use crate::percent;
 /// A location and the signer of the keys below it.
 #[derive(Debug, Clone)]
 pub struct SigningRoot {
-    /// The location in one spelling, ends in `/`.
+    /// The canonical location, ends in `/`.
     location: Vec<u8>,
     key_prefix: String,
     signer: Signer,
 }
 
 impl SigningRoot {
-    /// `location`: `s3://bucket/prefix`, `file:///directory` or `/directory`, not percent-encoded.
+    /// Creates a root from `s3://bucket/prefix`, `file:///directory` or `/directory`, not percent-encoded.
     ///
-    /// A signer of S3 must be that of the location's bucket; keys are `prefix/...`. Those of a local signer
-    /// are relative to the location.
+    /// A signer of S3 must belong to the location's bucket; keys are `prefix/...`. Keys of a local signer are
+    /// relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
         append_canonical(DataPath::parse(location), &mut canonical, |path, out| out.extend_from_slice(path));
@@ -58,11 +58,11 @@ fn s3_key_prefix(location: &[u8], bucket: &str) -> Result<String> {
 /// The table's root and the other locations that absolute paths may point to.
 pub struct SignerSet {
     roots: Vec<SigningRoot>,
-    /// What the streams of one second share: its URLs say the same time.
+    /// Shared by the streams of one second, whose URLs contain the same time.
     prepared: Mutex<Option<Prepared>>,
 }
 
-/// What URLs of a second and a lifetime have in common.
+/// The common parts of the URLs of one second and lifetime.
 struct Prepared {
     now_seconds: i64,
     lifetime_seconds: i64,
@@ -70,7 +70,7 @@ struct Prepared {
 }
 
 impl SignerSet {
-    /// The longest of all locations that hold a path is the one that signs it.
+    /// Creates a set. The longest location that contains a path signs it.
     #[must_use]
     pub fn new(root: SigningRoot, others: Vec<SigningRoot>) -> Self {
         let mut roots = vec![root];
@@ -78,9 +78,10 @@ impl SignerSet {
         Self { roots, prepared: Mutex::new(None) }
     }
 
-    /// Prepares what all URLs of a stream share. `now_ms` is the clock of all of them.
+    /// Prepares the common parts of the URLs of a stream. `now_ms` is the time of all of them.
     ///
-    /// Fails if the root's signer cannot sign; another location's signer fails only when it is needed.
+    /// Returns an error if the root's signer cannot sign. The error of another location's signer is returned when a
+    /// path needs it.
     pub fn stream(&self, now_ms: i64, lifetime_seconds: i64) -> Result<UrlStream> {
         let roots = self.prepare(now_ms.div_euclid(1000), lifetime_seconds);
         if let Some(StreamRoot { template: Err(error), .. }) = roots.first() {

@@ -14,13 +14,13 @@ use crate::hash::{Engine, HmacKey, SHA256_INITIAL};
 use crate::percent;
 use crate::{Error, Result};
 
-/// S3 refuses a longer lifetime.
+/// Maximum lifetime that S3 accepts.
 const LONGEST_LIFETIME_SECONDS: i64 = 7 * 24 * 3600;
 
-/// How long before its credentials a URL expires: clocks differ, and a read takes time.
+/// Time between the expiration of a URL and that of its credentials: clocks differ, and a read takes time.
 const CREDENTIALS_SKEW_MS: i64 = 60_000;
 
-/// Where the objects are and who signs for them. `Debug` shows no secret.
+/// The bucket and the credentials of a signer. `Debug` shows no secret.
 #[derive(Clone)]
 pub struct S3Options {
     /// The bucket's name.
@@ -29,7 +29,7 @@ pub struct S3Options {
     pub region: String,
     /// `http(s)://host[:port][/path]` of the URLs; `None` for AWS itself.
     pub endpoint: Option<String>,
-    /// The bucket in the path and not in the host. Also chosen where the host cannot carry the bucket's name.
+    /// Puts the bucket into the path instead of the host. Also applies if the host cannot contain the bucket's name.
     pub path_style: bool,
     /// The credentials' id.
     pub access_key_id: String,
@@ -39,12 +39,12 @@ pub struct S3Options {
     pub session_token: Option<String>,
     /// When temporary credentials expire, milliseconds since the epoch.
     pub credentials_expire_ms: Option<i64>,
-    /// Never hash in wide registers.
+    /// Disables hashing in wide registers.
     pub portable: bool,
 }
 
 impl S3Options {
-    /// For a bucket of AWS, by keys that stay.
+    /// Options for a bucket of AWS with permanent keys.
     #[must_use]
     pub fn new(bucket: &str, region: &str, access_key_id: &str, secret_access_key: &str) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl fmt::Debug for S3Options {
 pub(super) struct S3Signer {
     options: S3Options,
     address: Address,
-    /// The signing key of the last day that was asked for: it costs more than a URL.
+    /// The signing key of the last day. Deriving it costs more than a URL.
     signing_key: Mutex<Option<(String, HmacKey)>>,
 }
 

@@ -10,18 +10,18 @@ use crate::log_path::DataPath;
 use crate::percent::{self, Oddities};
 use crate::{Error, Result};
 
-/// A location as a stream needs it.
+/// A location prepared for a stream.
 pub(super) struct StreamRoot {
     pub(super) location: Vec<u8>,
     pub(super) template: Result<UrlTemplate>,
 }
 
-/// Appends signed URLs. One per thread: a clone shares what was prepared and has its own unfinished groups.
+/// Appends signed URLs. One per thread: clones share the prepared parts and have their own pending groups.
 pub struct UrlStream {
     roots: Arc<[StreamRoot]>,
-    /// For each root the URLs that wait for their signatures.
+    /// The pending URLs of each root.
     groups: Vec<Group>,
-    /// An absolute path in one spelling.
+    /// Buffer for a canonical absolute path.
     location: Vec<u8>,
 }
 
@@ -31,11 +31,11 @@ impl UrlStream {
         Self { roots, groups, location: Vec::new() }
     }
 
-    /// Appends the URL of the file that the log calls `path` (a URI, relative or absolute), and says when it
-    /// expires in milliseconds since the epoch.
+    /// Appends the URL of the file with the log path `path` (a URI, relative or absolute), and returns its
+    /// expiration in milliseconds since the epoch.
     ///
-    /// Its signature is not there before [`Self::finish`]; until then `out` may only grow. After an error `out`
-    /// may hold a piece of a URL: see [`Self::truncate`].
+    /// The signature is pending until [`Self::finish`]; until then `out` may only grow. After an error `out` may
+    /// contain part of a URL: see [`Self::truncate`].
     pub fn append(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
         match DataPath::parse(path) {
             DataPath::Relative(path) => self.append_below_root(path, out, percent::append_uri),
@@ -43,12 +43,12 @@ impl UrlStream {
         }
     }
 
-    /// Appends the URL of the object at `path` under the table's root, which is not percent-encoded.
+    /// Appends the URL of the object at `path` under the table's root, not percent-encoded.
     pub fn append_unencoded(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
         self.append_below_root(path, out, percent::append_key)
     }
 
-    /// Fills in all signatures that `out` still misses.
+    /// Writes all pending signatures into `out`.
     pub fn finish(&mut self, out: &mut [u8]) {
         for (root, group) in self.roots.iter().zip(&mut self.groups) {
             if let Ok(template) = &root.template {
@@ -57,7 +57,7 @@ impl UrlStream {
         }
     }
 
-    /// Takes the output back to `length`, an earlier length of it.
+    /// Forgets pending URLs after `length`, for an output truncated to it.
     pub fn truncate(&mut self, length: usize, out: &mut Vec<u8>) {
         out.truncate(length);
         for group in &mut self.groups {

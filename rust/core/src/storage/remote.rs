@@ -20,10 +20,10 @@ use crate::log_path;
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
 
-/// A store that does not answer a connection in this time is not there.
+/// Connection timeout.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
-/// How to reach a bucket.
+/// The address and the credentials of a bucket.
 #[derive(Debug, Clone)]
 pub struct S3Options {
     /// The bucket's name.
@@ -34,16 +34,16 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// Whether the bucket is a part of the path; otherwise it is a part of the host.
     pub path_style: bool,
-    /// `None` asks the default chain of the environment (variables, web identity, instance role).
+    /// `None` uses the default chain of the environment (variables, web identity, instance role).
     pub credentials: Option<S3Credentials>,
-    /// Longest wait for one request's answer; for a connection never more than three seconds.
+    /// Timeout of one request; connections time out after at most three seconds.
     pub timeout: Duration,
-    /// How long one request is retried in all.
+    /// Total time of retries of one request.
     pub retry_budget: Duration,
 }
 
 impl S3Options {
-    /// AWS by the default credential chain; 30 seconds for a request, 5 seconds of retries.
+    /// Options for AWS with the default credential chain, a timeout of 30 seconds and 5 seconds of retries.
     #[must_use]
     pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
         Self {
@@ -84,7 +84,7 @@ pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     keys: Arc<ReplaceableCredentials>,
     bucket: String,
-    /// Whether listings come in the order of names, so that one may stop at the first name that is no version.
+    /// Whether listings are ordered by name, so that they can stop after the log files.
     ordered_listings: bool,
 }
 
@@ -189,7 +189,7 @@ impl Remote {
         Ok(meta.size)
     }
 
-    /// A range of an object of `size` bytes, and what the answer says of the object. With `same_as` the object must
+    /// Reads a range of an object of `size` bytes with the properties of the object. With `same_as` the object must
     /// still have that tag.
     pub(super) async fn read_range(
         &self,
@@ -225,9 +225,9 @@ impl Remote {
 /// A range of an object.
 pub(super) struct Piece {
     pub(super) bytes: Bytes,
-    /// Of the whole object, as the store spells it.
+    /// The entity tag of the object, in the form of the store.
     pub(super) entity_tag: Option<String>,
-    /// Of the whole object, seconds since the epoch: HTTP knows no parts of seconds.
+    /// The modification time of the object in seconds since the epoch, as HTTP has no fractions.
     pub(super) modified_s: i64,
 }
 
@@ -239,8 +239,8 @@ impl Remote {
     }
 }
 
-/// An entity tag without its quotes, which listings and answers spell differently. Some stores have no tags and send
-/// an empty one.
+/// Returns an entity tag without quotes, which listings and answers write differently. Some stores send none or an
+/// empty one.
 pub(super) fn plain_tag(tag: &str) -> Option<&str> {
     Some(tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| !tag.is_empty())
 }
@@ -279,7 +279,7 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Replacea
     Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
 }
 
-/// `object_store` takes the endpoint of a virtual-hosted bucket with the bucket in it, ours are without.
+/// `object_store` expects the bucket in the endpoint of a virtual-hosted bucket, unlike our configuration.
 fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result<String> {
     let invalid = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
     let url =
@@ -297,9 +297,9 @@ fn key(path: &str) -> Result<Path> {
         .map_err(|_| Error::InvalidArgument("a table's root has an empty or relative part".into()))
 }
 
-/// What S3 answers with status 400 when credentials are at fault.
+/// Error codes of S3 with status 400 that concern credentials.
 const CREDENTIAL_CODES: [&str; 3] = ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId"];
-/// A store's answer may repeat the whole request.
+/// Maximum length of the store's message, which may repeat the whole request.
 const MAX_DETAIL_CHARS: usize = 500;
 
 fn store_error(path: &str, error: &object_store::Error) -> Error {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use crate::column_cache::{Allocation, ColumnCache};
 
-/// Of one table: to find one of them is a walk over all.
+/// Maximum entries per table, since a lookup is linear.
 const MAX_SNAPSHOTS: usize = 128;
-/// Clients ask for a page when they have read the one before.
+/// Maximum idle time: clients request the next page after reading the previous one.
 const MAX_IDLE: Duration = Duration::from_secs(3600);
 
-/// Snapshots or ranges of one table. Most recently used last.
+/// Snapshots or ranges of one table, most recently used last.
 #[derive(Debug)]
 pub(super) struct SnapshotCache<T> {
     table: u64,
@@ -26,7 +26,7 @@ pub(super) struct SnapshotCache<T> {
 #[derive(Debug)]
 struct Entry<T> {
     item: Weak<T>,
-    /// In the cache.
+    /// The number of the item in the cache.
     number: u64,
     used_at: Instant,
 }
@@ -36,14 +36,15 @@ impl<T: Any + Send + Sync> SnapshotCache<T> {
         Self { table, cache, entries: Vec::new() }
     }
 
-    /// The one that was used last of those that are wanted, also one that left the cache while others hold it.
+    /// Returns the most recently used matching item, also an evicted one that others still hold, and marks it as
+    /// used.
     pub(super) fn find(&mut self, is_wanted: impl Fn(&T) -> bool) -> Option<Arc<T>> {
         self.entries.retain(|entry| entry.item.strong_count() > 0);
         let items = self.entries.iter().rev().filter_map(|entry| entry.item.upgrade());
         items.into_iter().find(|item| is_wanted(item))
     }
 
-    /// Marks one as used; false if it is not kept.
+    /// Marks an item as used; returns false if it is not cached.
     pub(super) fn touch(&mut self, item: &Arc<T>, now: Instant) -> bool {
         let is_item = |entry: &Entry<T>| std::ptr::eq(entry.item.as_ptr(), Arc::as_ptr(item));
         let Some(position) = self.entries.iter().rposition(is_item) else { return false };
@@ -56,7 +57,7 @@ impl<T: Any + Send + Sync> SnapshotCache<T> {
         true
     }
 
-    /// Keeps it, if it fits into the cache's budget. `parts` is all that it holds.
+    /// Caches an item if it fits into the budget. `parts` is all memory that it holds.
     pub(super) fn insert(&mut self, item: &Arc<T>, parts: Vec<Allocation>, now: Instant) {
         let Some(number) = self.cache.keep(self.table, Arc::clone(item) as _, parts) else { return };
         self.entries.push(Entry { item: Arc::downgrade(item), number, used_at: now });
