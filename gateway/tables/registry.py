@@ -146,7 +146,9 @@ class Tables:
 
     def _cached(self, opened: OpenTable) -> CachedTable | None:
         stale_seconds = self._config.gateway.storage_faults.stale_seconds
-        cached = opened.table.latest_known(max_age_ms=int(stale_seconds * MILLISECONDS)) if stale_seconds else None
+        cached = (
+            opened.table.latest_known(max_age_ms=int(stale_seconds * MILLISECONDS)) if stale_seconds else None
+        )
         if cached is None:
             return None
         return CachedTable(

@@ -36,39 +36,39 @@ use json_file::JsonPieces;
 use parquet::file::ParquetFile;
 use top_file::{Sidecar, TopFile};
 
-/// Rows a batch has at most: its columns stay in the second-level cache until its lines are written.
+/// Maximum rows of a batch: its columns stay in the L2 cache until its lines are written.
 const BATCH_ROWS: usize = 4096;
 
-/// Bytes of decoded text that a batch has at most, where it has more than one row. Beside them it holds the rest of
-/// the pages that its rows are in.
+/// Maximum bytes of decoded text of a batch with more than one row. In addition it holds the rest of its rows'
+/// pages.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
 
-/// What of an add is read beside its path, size, modification time, deletion vector and partition values.
+/// The columns to read in addition to path, size, modification time, deletion vector and partition values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// `stats`; rebuilt from `stats_parsed` where a checkpoint has nothing else.
+    /// `stats`; built from `stats_parsed` if the checkpoint has only that.
     pub stats: bool,
-    /// `dataChange`, `baseRowId`, `defaultRowCommitVersion` and `clusteringProvider`. Without them they are
-    /// `None` in a batch.
+    /// `dataChange`, `baseRowId`, `defaultRowCommitVersion` and `clusteringProvider`. Otherwise they are `None` in a
+    /// batch.
     pub delta_fields: bool,
 }
 
-/// Whether files with these partition values may be wanted.
+/// Returns whether files with these partition values are needed.
 pub type KeepTuple = Arc<dyn Fn(&PartitionTuple) -> bool + Send + Sync>;
 
-/// Whether a row group may hold a wanted file, all of whose files are within these bounds.
+/// Returns whether a row group with these bounds may hold a needed file.
 pub type MayMatch = Arc<dyn Fn(&RowGroupBounds) -> bool + Send + Sync>;
 
-/// What to read of a checkpoint, and how.
+/// Options for reading a checkpoint.
 #[derive(Clone, Default)]
 pub struct ReadOptions {
     /// The columns.
     pub needs: Needs,
-    /// The source of the checkpoint's first part; the others follow.
+    /// The source id of the checkpoint's first part; the other parts follow.
     pub first_source: SourceId,
-    /// The rows; all of them if `None`.
+    /// The rows to read; all of them if `None`.
     pub span: Option<Span>,
-    /// Drops a file by its partition values before its other columns are decoded.
+    /// Skips a file by its partition values before its other columns are decoded.
     pub keep_tuple: Option<KeepTuple>,
     /// Skips a row group without reading it.
     pub may_match: Option<MayMatch>,
@@ -85,26 +85,26 @@ impl fmt::Debug for ReadOptions {
     }
 }
 
-/// A place in a checkpoint: a row of a part. Ordered as the checkpoint's files are.
+/// The position of a row in a checkpoint: ordered by part and row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The part's index in the checkpoint.
+    /// The index of the part in the checkpoint.
     pub part: u32,
-    /// The row in it.
+    /// The row in the part.
     pub row: u32,
 }
 
-/// The rows from one place up to, not including, another.
+/// The rows between two positions, the end excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// The first row.
     pub start: Position,
-    /// Behind the last row; `None` is the end of the checkpoint.
+    /// The end; `None` is the end of the checkpoint.
     pub end: Option<Position>,
 }
 
 impl Span {
-    /// All rows of the part that are in the span.
+    /// Returns the rows of a part that are in the span.
     fn rows_of(&self, part: u32) -> Range<u32> {
         let start = match part.cmp(&self.start.part) {
             std::cmp::Ordering::Less => u32::MAX,
@@ -120,7 +120,7 @@ impl Span {
     }
 }
 
-/// A checkpoint whose protocol, metadata and parts are known; its file actions are not read yet.
+/// A checkpoint with known protocol, metadata and parts, before its file actions are read.
 #[derive(Debug)]
 pub struct Checkpoint {
     storage: Storage,
@@ -130,7 +130,7 @@ pub struct Checkpoint {
     parts: Arc<[Part]>,
 }
 
-/// A file with add actions.
+/// A part: a file with add actions.
 #[derive(Debug, Clone)]
 struct Part {
     /// Without its directory.
@@ -145,9 +145,7 @@ struct Part {
 }
 
 impl Checkpoint {
-    /// Reads what is not a file action: the protocol, the metadata and the sidecars of a v2 checkpoint.
-    ///
-    /// `root` is the table's root in `storage`.
+    /// Reads the protocol, the metadata and the sidecars of a checkpoint. `root` is the table's root in `storage`.
     pub fn open(storage: &Storage, root: &str, files: &CheckpointFiles) -> Result<Self> {
         let mut top = TopFile::default();
         let mut parts = Vec::with_capacity(files.files.len());
@@ -182,44 +180,44 @@ impl Checkpoint {
         })
     }
 
-    /// The version that the checkpoint rebuilds.
+    /// Returns the version of the checkpoint.
     #[must_use]
     pub fn version(&self) -> i64 {
         self.version
     }
 
-    /// Its `protocol` action; every valid checkpoint has one.
+    /// Returns its `protocol` action, which every valid checkpoint has.
     #[must_use]
     pub fn protocol(&self) -> Option<&Protocol> {
         self.protocol.as_ref()
     }
 
-    /// Its `metaData` action; every valid checkpoint has one.
+    /// Returns its `metaData` action, which every valid checkpoint has.
     #[must_use]
     pub fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
     }
 
-    /// What is known of it in memory, in bytes.
+    /// Returns the memory of the checkpoint in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let parts = self.parts.iter().map(|part| size_of::<Part>() + part.name.len() + part.path.len());
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
     }
 
-    /// How many parts there are: the top files in their order, then the sidecars in that of the top file.
+    /// Returns the number of parts: the top files, then the sidecars in the order of the top file.
     #[must_use]
     pub fn parts(&self) -> u32 {
         self.parts.len() as u32
     }
 
-    /// The adds, part by part in their order. `interner` codes their partition values.
+    /// Returns readers of the adds, part by part. `interner` encodes their partition values.
     #[must_use]
     pub fn readers(&self, interner: PartitionInterner, options: ReadOptions) -> PartReaders {
         PartReaders::new(self.storage.clone(), Arc::clone(&self.parts), interner, options)
     }
 
-    /// The same, one part after another.
+    /// As [`Self::readers`], as one sequence of batches.
     pub fn batches(
         &self,
         interner: PartitionInterner,
@@ -230,8 +228,8 @@ impl Checkpoint {
 }
 
 impl Part {
-    /// Sidecars lie in the table's own directory by PROTOCOL, so of a URI only the name counts: a log cannot
-    /// make this reader open anything else.
+    /// Sidecars are in the table's directory by PROTOCOL, so only the name of a URI is used: a log cannot make this
+    /// reader open other files.
     fn of_sidecar(root: &str, sidecar: &Sidecar) -> Result<Self> {
         let wrong =
             || Error::corrupt("_sidecars", "the checkpoint refers to a sidecar that has no valid name");

@@ -24,24 +24,24 @@ pub(crate) use json::{MetadataJson, lenient_i64, lenient_optional_i64};
 /// The actions of one file.
 #[derive(Debug)]
 pub struct CommitFile {
-    /// Its name, without the directory.
+    /// The name without the directory.
     pub name: Arc<str>,
-    /// The last `protocol` in it.
+    /// The last `protocol` action.
     pub protocol: Option<Protocol>,
-    /// The last `metaData` in it.
+    /// The last `metaData` action.
     pub metadata: Option<Metadata>,
     /// `commitInfo.inCommitTimestamp`, milliseconds since the epoch.
     pub in_commit_timestamp_ms: Option<i64>,
-    /// Its `add` actions.
+    /// The `add` actions.
     pub adds: Columns,
-    /// Its `remove` actions; `modificationTime` is their `deletionTimestamp`.
+    /// The `remove` actions; `modificationTime` is their `deletionTimestamp`.
     pub removes: Columns,
-    /// Its `cdc` actions.
+    /// The `cdc` actions.
     pub cdc: Columns,
 }
 
 impl CommitFile {
-    /// Reads all lines. Rows are counted over the lines that are not blank.
+    /// Parses all lines. Row numbers count lines that are not blank.
     pub fn parse(name: &str, bytes: &Bytes) -> Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
         let mut file = Self::empty(name, bytes);
@@ -104,7 +104,7 @@ impl CommitFile {
     }
 }
 
-/// The protocol and the metadata of a commit, found without reading its file actions.
+/// The protocol and the metadata of a commit, without its file actions.
 #[derive(Debug, Default)]
 pub(crate) struct CommitHeads {
     pub(crate) protocol: Option<Protocol>,
@@ -128,7 +128,7 @@ impl CommitHeads {
     }
 }
 
-/// Serde's words without the position, which counts from the line's own start.
+/// The message of serde without the position, which counts from the start of the line.
 fn reason(error: &serde_json::Error) -> String {
     let words = error.to_string();
     match words.rfind(" at line ") {

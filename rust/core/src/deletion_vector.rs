@@ -19,16 +19,16 @@ use crate::{Error, Result};
 /// The version of a deletion vector file, its first byte.
 const FILE_VERSION: u8 = 1;
 
-/// Rows that a vector may delete where they become a list. No data file holds more.
+/// Maximum rows of a vector that is returned as a list. No data file holds more.
 pub const MAX_ROWS: u64 = 1 << 31;
 
-/// Before a vector in a file: its size. After it: its checksum.
+/// Size of the length before a vector in a file, and of the checksum after it.
 const SIZE_BYTES: usize = 4;
 
 /// The first word of a vector: a treemap of roaring bitmaps follows.
 const MAGIC: u32 = 1_681_511_377;
 
-/// The vector in a deletion vector file at `offset`, checked by its checksum.
+/// Decodes the vector in a deletion vector file at `offset`, and verifies its checksum.
 pub fn decode_file(data: &[u8], offset: usize, size_in_bytes: usize) -> Result<RoaringTreemap> {
     if data.first() != Some(&FILE_VERSION) {
         return Err(corrupt("the file's version is not supported"));
@@ -47,7 +47,7 @@ pub fn decode_file(data: &[u8], offset: usize, size_in_bytes: usize) -> Result<R
     decode_vector(vector)
 }
 
-/// The vector that stands in the log itself as z85 text.
+/// Decodes an inline vector, z85 text in the log.
 pub fn decode_inline(z85: &str) -> Result<RoaringTreemap> {
     let (words, rest) = z85.as_bytes().as_chunks::<5>();
     if !rest.is_empty() {
@@ -57,7 +57,7 @@ pub fn decode_inline(z85: &str) -> Result<RoaringTreemap> {
     decode_vector(words.as_flattened())
 }
 
-/// A deletion vector file that holds one vector, at offset 1.
+/// Encodes a deletion vector file with one vector at offset 1.
 pub fn encode_file(rows: &RoaringTreemap) -> Result<Vec<u8>> {
     let mut vector = MAGIC.to_le_bytes().to_vec();
     rows.serialize_into(&mut vector).map_err(|error| Error::Internal { detail: error.to_string() })?;
@@ -67,8 +67,8 @@ pub fn encode_file(rows: &RoaringTreemap) -> Result<Vec<u8>> {
     Ok([&[FILE_VERSION], size.to_be_bytes().as_slice(), &vector, &checksum.to_be_bytes()].concat())
 }
 
-/// The rows of `vector` in ascending order, unless there are more than `limit`: a few bytes may stand for
-/// thousands of millions of rows.
+/// Returns the rows of `vector` in ascending order, or an error if there are more than `limit`: a few bytes may
+/// represent billions of rows.
 pub fn rows(vector: &RoaringTreemap, limit: u64) -> Result<Vec<u64>> {
     if vector.len() > limit {
         return Err(corrupt("the vector deletes more rows than a file holds"));
@@ -93,7 +93,7 @@ fn decode_vector(vector: &[u8]) -> Result<RoaringTreemap> {
 /// The z85 text of a uuid.
 const UUID_TEXT_BYTES: usize = 20;
 
-/// Appends the path, relative to the table's root and not percent-encoded, of a vector stored by uuid:
+/// Appends the path, relative to the table's root and not percent-encoded, of a vector stored by uuid.
 /// `path_or_inline` is an optional directory and the uuid in z85.
 pub fn append_relative_path(path_or_inline: &str, out: &mut String) -> Result<()> {
     let split_at = path_or_inline.len().checked_sub(UUID_TEXT_BYTES);

@@ -7,40 +7,40 @@ use crate::predicate::{HintProblem, Hints, PartitionVerdicts, Predicate, PruneCo
 use crate::scan::{Scan, ScanOptions, Selected};
 use crate::snapshot::Snapshot;
 
-/// Paths given as examples.
+/// Maximum number of example paths.
 const EXAMPLES: usize = 3;
 
-/// One of the conditions that must all hold.
+/// One condition of a conjunction.
 #[derive(Debug, Clone)]
 pub struct ExplainedConjunct {
-    /// It as SQL.
+    /// The condition as SQL.
     pub text: String,
-    /// The columns that it asks about, with their types.
+    /// The columns of the condition, with their types.
     pub columns: Vec<String>,
-    /// What decides it.
+    /// The values that decide it.
     pub scope: Scope,
-    /// Files that it would drop if it stood alone.
+    /// Number of files that the condition alone drops.
     pub drops: u64,
-    /// Some of them, by their paths in the log.
+    /// Examples of them, by their paths in the log.
     pub dropped_examples: Vec<String>,
 }
 
-/// What becomes of the files of a version.
+/// The effect of conditions on the files of a version.
 #[derive(Debug, Clone, Default)]
 pub struct Explanation {
-    /// Live files.
+    /// Number of live files.
     pub considered: u64,
-    /// Files that remain under all conditions.
+    /// Number of files that all conditions keep.
     pub kept: u64,
-    /// Some of them, by their paths in the log.
+    /// Examples of them, by their paths in the log.
     pub kept_examples: Vec<String>,
     /// The conditions.
     pub conjuncts: Vec<ExplainedConjunct>,
-    /// Hints that prune less than they say.
+    /// Hints that are ignored in whole or part.
     pub problems: Vec<HintProblem>,
 }
 
-/// Looks at every live file of the version.
+/// Evaluates the conditions on every live file of the version.
 pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
     let (predicate, problems) = Predicate::of_table(snapshot.metadata(), hints);
     let conjuncts = predicate.conjuncts().iter().map(|conjunct| ExplainedConjunct {

@@ -4,12 +4,12 @@ use arrow_array::{Array, StringViewArray};
 
 use crate::hash::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
 
-/// How ids are made. These are the schemes of the reference server, so that clients' caches stay good.
+/// The scheme of ids. These are the schemes of the reference server, so caches of clients remain valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdScheme {
-    /// MD5, the one of the parquet format.
+    /// MD5, as in the parquet format.
     Parquet,
-    /// SHA-256, the one of the delta format.
+    /// SHA-256, as in the delta format.
     Delta,
 }
 
@@ -32,7 +32,7 @@ pub struct FileIds {
 }
 
 impl FileIds {
-    /// The ids of all `paths`.
+    /// Computes the ids of `paths`.
     #[must_use]
     pub fn of(scheme: IdScheme, paths: &StringViewArray) -> Self {
         let mut hasher = IdHasher::new(scheme);
@@ -47,13 +47,13 @@ impl FileIds {
         Self { scheme, bytes }
     }
 
-    /// How they were made.
+    /// Returns the scheme.
     #[must_use]
     pub fn scheme(&self) -> IdScheme {
         self.scheme
     }
 
-    /// The id of file `index`: 16 or 32 bytes.
+    /// Returns the id of file `index`: 16 or 32 bytes.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let size = self.scheme.id_bytes();
@@ -70,7 +70,7 @@ impl FileIds {
         }
     }
 
-    /// Memory held, in bytes.
+    /// Returns the memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.capacity()

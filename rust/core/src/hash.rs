@@ -20,15 +20,15 @@ pub(crate) use crate::hash_block::{
 pub(crate) use hmac_key::{HmacKey, outer_block};
 pub(crate) use shared_suffix::SharedSuffix;
 
-/// How many messages are hashed together at most.
+/// Maximum messages of a group.
 pub(crate) const GROUP: usize = 16;
 
-/// What hashes: chosen once, cheap to copy.
+/// A hash implementation, selected once and cheap to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Engine {
-    /// One or two messages at a time, by the hashing instructions where the CPU has them.
+    /// One or two messages at a time, with hashing instructions if the CPU has them.
     Portable,
-    /// Many side by side.
+    /// Many messages in parallel.
     #[cfg(target_arch = "x86_64")]
     Wide(Lanes),
 }
@@ -40,7 +40,7 @@ const SHA256_PAYS_FROM: usize = 9;
 const MD5_PAYS_FROM: usize = 3;
 
 impl Engine {
-    /// The quickest engine of this CPU; `portable` never uses wide registers.
+    /// Returns the fastest engine of this CPU; `portable` disables wide registers.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn detect(portable: bool) -> Self {
         match Lanes::detect() {
@@ -49,18 +49,18 @@ impl Engine {
         }
     }
 
-    /// The quickest engine of this CPU.
+    /// Returns the fastest engine of this CPU.
     #[cfg(not(target_arch = "x86_64"))]
     pub(crate) fn detect(_portable: bool) -> Self {
         Self::Portable
     }
 
-    /// Hashes padded `messages` on from `initial`; the digest of `messages[i]` goes to `digests[i]`.
+    /// Hashes padded `messages` with the state `initial`; writes the digest of `messages[i]` to `digests[i]`.
     pub(crate) fn sha256(self, initial: &Sha256State, messages: &[&[Block]], digests: &mut [[u8; 32]]) {
         self.sha256_with_suffix(initial, messages, &SharedSuffix::default(), digests);
     }
 
-    /// As [`Self::sha256`], of messages that go on with the blocks of `ending`. Quick when they are equally long.
+    /// As [`Self::sha256`], of messages followed by the blocks of `suffix`. Fast for messages of equal length.
     pub(crate) fn sha256_with_suffix(
         self,
         initial: &Sha256State,
@@ -133,7 +133,7 @@ fn md5_one_by_one(messages: &[&[Block]], digests: &mut [[u8; 16]]) {
     }
 }
 
-/// Takes the whole blocks of `text` into `state`; gives the rest back.
+/// Hashes the whole blocks of `text` into `state`; returns the rest.
 pub(crate) fn absorb_whole_blocks<'text>(state: &mut Sha256State, text: &'text [u8]) -> &'text [u8] {
     let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
     compress256(state, blocks);

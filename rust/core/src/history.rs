@@ -15,21 +15,20 @@ use crate::error::{Error, Result};
 use crate::segment::{Listing, log_file_path};
 use crate::storage::{LogFileEntry, Storage};
 
-/// By PROTOCOL `commitInfo` is the first action of a commit with an in-commit timestamp, so the beginning of a
-/// large commit is enough.
+/// Bytes to read for an in-commit timestamp: by PROTOCOL `commitInfo` is the first action of such a commit.
 const FIRST_LINE_BYTES: usize = 16 << 10;
 
-/// Since when a table has in-commit timestamps.
+/// The start of a table's in-commit timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InCommitTimestamps {
-    /// 0 if the table always had them.
+    /// The version; 0 if the table always had them.
     from_version: i64,
-    /// The timestamp of that version; `None` if the metadata does not name it, because there is nothing before.
+    /// The timestamp of that version; `None` if the metadata has none, because there are no earlier versions.
     from_ms: Option<i64>,
 }
 
 impl InCommitTimestamps {
-    /// `None` where they do not count.
+    /// Returns `None` if in-commit timestamps do not apply.
     pub(crate) fn of(protocol: &Protocol, metadata: &Metadata) -> Option<Self> {
         let number = |name| metadata.property(name).and_then(|value| value.parse().ok());
         let is_enabled = metadata
@@ -46,12 +45,12 @@ impl InCommitTimestamps {
     }
 }
 
-/// The commits of a table in time.
+/// The commits of a table with their timestamps.
 #[derive(Debug)]
 pub struct History {
     storage: Storage,
     root: String,
-    /// Every version that can be rebuilt and has its commit, ascending.
+    /// All versions that can be rebuilt and have their commit, ascending.
     commits: Vec<Commit>,
     in_commit: Option<InCommitTimestamps>,
 }
@@ -65,7 +64,7 @@ struct Commit {
 }
 
 impl History {
-    /// Lists the whole log. `protocol` and `metadata` are those of the latest version.
+    /// Lists the whole log. `protocol` and `metadata` are of the latest version.
     pub fn read(storage: &Storage, root: &str, protocol: &Protocol, metadata: &Metadata) -> Result<Self> {
         let listing = Listing::read(storage, root, 0)?;
         let earliest = listing.earliest().ok_or(Error::TableNotFound)?;
@@ -79,20 +78,22 @@ impl History {
         Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit })
     }
 
-    /// When a version was committed, milliseconds since the epoch; `None` if its commit is not there.
+    /// Returns the commit timestamp of a version, in milliseconds since the epoch; `None` without its commit.
     pub fn timestamp_ms(&self, version: i64) -> Result<Option<i64>> {
         let found = self.commits.binary_search_by_key(&version, |commit| commit.version);
         found.ok().map(|index| self.at(index)).transpose()
     }
 
-    /// The earliest version committed at or after a time; [`Error::TimestampOutOfRange`] behind the last one.
+    /// Returns the first version committed at or after a timestamp; [`Error::TimestampOutOfRange`] after the last
+    /// one.
     pub fn version_at_or_after(&self, timestamp_ms: i64) -> Result<i64> {
         let index = self.first_at_or_after(timestamp_ms)?;
         let commit = self.commits.get(index);
         commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
     }
 
-    /// The latest version committed at or before a time; [`Error::TimestampOutOfRange`] before the first one.
+    /// Returns the last version committed at or before a timestamp; [`Error::TimestampOutOfRange`] before the first
+    /// one.
     pub fn version_at_or_before(&self, timestamp_ms: i64) -> Result<i64> {
         let behind = match timestamp_ms.checked_add(1) {
             Some(next) => self.first_at_or_after(next)?,
@@ -102,8 +103,8 @@ impl History {
         commit.map(|commit| commit.version).map_or_else(|| Err(self.out_of_range(timestamp_ms)?), Ok)
     }
 
-    /// The version that a time travel query means: as [`Self::version_at_or_before`], but a time behind the last
-    /// commit is [`Error::TimestampOutOfRange`], too, because that version is not final yet.
+    /// Returns the version of a time travel query: as [`Self::version_at_or_before`], but a timestamp after the last
+    /// commit is [`Error::TimestampOutOfRange`] as well, because that version is not final.
     pub fn version_as_of(&self, timestamp_ms: i64) -> Result<i64> {
         let version = self.version_at_or_before(timestamp_ms)?;
         match self.commits.len().checked_sub(1) {
@@ -125,7 +126,7 @@ impl History {
         self.first_in_commit_at_or_after(split, timestamp_ms)
     }
 
-    /// By bisection, each step of which reads the beginning of one commit.
+    /// Searches by bisection; each step reads the start of one commit.
     fn first_in_commit_at_or_after(&self, split: usize, timestamp_ms: i64) -> Result<usize> {
         let (mut low, mut high) = (split, self.commits.len());
         while low < high {
@@ -160,7 +161,7 @@ impl History {
     }
 }
 
-/// The in-commit timestamp of a commit, if it has one.
+/// Reads the in-commit timestamp of a commit, if any.
 pub(crate) fn in_commit_timestamp_ms(
     storage: &Storage,
     root: &str,
@@ -179,7 +180,7 @@ pub(crate) fn in_commit_timestamp_ms(
     }
 }
 
-/// The answer to a question for the time of a commit that must have its own and has none.
+/// The error for a commit that lacks its required in-commit timestamp.
 pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
     Error::corrupt(
         file,
@@ -187,8 +188,7 @@ pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
     )
 }
 
-/// Makes times strictly increasing: a commit cannot be as old as the one before it, whatever the store's clock
-/// or its resolution says.
+/// Makes timestamps strictly increasing, independent of the clock and the resolution of the store.
 pub(crate) fn monotonic(times: impl Iterator<Item = (i64, i64)>) -> impl Iterator<Item = (i64, i64)> {
     times.scan(None, |last: &mut Option<i64>, (version, modified_ms)| {
         let timestamp_ms = last.map_or(modified_ms, |last| modified_ms.max(last.saturating_add(1)));

@@ -16,12 +16,12 @@ use crate::escape::push_string;
 
 pub(crate) use timestamps::PartitionTimestamps;
 
-/// Tuples after which the next batch begins a new dictionary.
+/// Number of tuples after which the next batch starts a new dictionary.
 const MAX_TUPLES: usize = 65_536;
-/// Bytes of values and JSON after which the next batch begins a new dictionary.
+/// Bytes of values and JSON after which the next batch starts a new dictionary.
 const MAX_TUPLE_BYTES: usize = 16 << 20;
 
-/// Codes the partition values of a stream of files.
+/// Encodes the partition values of a stream of files.
 #[derive(Debug)]
 pub struct PartitionInterner {
     log_names: Arc<[Box<str>]>,
@@ -73,7 +73,7 @@ impl PartitionInterner {
         &self.log_names
     }
 
-    /// Begins the column of one batch. A dictionary that grew too large is left to the batches that have it.
+    /// Starts the column of one batch. A dictionary that is too large is replaced.
     pub fn column(&mut self, capacity: usize) -> PartitionColumnBuilder<'_> {
         if self.dictionary.len() > MAX_TUPLES || self.bytes > MAX_TUPLE_BYTES {
             self.dictionary = Arc::default();
@@ -134,7 +134,7 @@ impl PartitionInterner {
     }
 }
 
-/// The partition values of one batch in the making.
+/// The partition values of one batch, in construction.
 #[derive(Debug)]
 pub struct PartitionColumnBuilder<'a> {
     interner: &'a mut PartitionInterner,
@@ -143,14 +143,14 @@ pub struct PartitionColumnBuilder<'a> {
 }
 
 impl PartitionColumnBuilder<'_> {
-    /// Adds a file whose values stand in the order of the partition columns; missing ones are null. An empty
-    /// string is null whatever the column's type (PROTOCOL, section Partition Value Serialization).
+    /// Adds a file with values in the order of the partition columns; missing ones are null. An empty string is null
+    /// for every type (PROTOCOL, section Partition Value Serialization).
     pub fn push(&mut self, values: &[Option<&str>]) {
         self.push_each(|column| values.get(column).copied().flatten());
     }
 
-    /// Adds a file by its `partitionValues` map: absent keys are null, unknown keys are ignored, of a key that
-    /// comes twice the last counts.
+    /// Adds a file by its `partitionValues` map: absent keys are null, unknown keys are ignored, the last of
+    /// duplicate keys wins.
     pub fn push_entries<'v>(&mut self, entries: impl IntoIterator<Item = (&'v str, Option<&'v str>)>) {
         let mut values = self.take_scratch();
         place_entries(&self.interner.log_names, entries, &mut values);
@@ -168,7 +168,7 @@ impl PartitionColumnBuilder<'_> {
         self.finish_row(key, values);
     }
 
-    /// The column of what was pushed.
+    /// Returns the finished column.
     #[must_use]
     pub fn finish(self) -> PartitionColumn {
         PartitionColumn { dictionary: Arc::clone(&self.interner.dictionary), keys: self.keys }

@@ -52,58 +52,58 @@ use plan::{MAY, MUST, Plan};
 use crate::actions::{FileBatch, Metadata, PartitionTuple, RowIndices};
 use crate::schema::StructType;
 
-/// What a query asks to be filtered by.
+/// The hints of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// `predicateHints`: SQL conditions that must all hold.
+    /// `predicateHints`: a conjunction of SQL conditions.
     pub sql: Vec<String>,
-    /// `jsonPredicateHints`: one tree as JSON, which must hold too.
+    /// `jsonPredicateHints`: one tree as JSON, in conjunction with the SQL conditions.
     pub json: Option<String>,
 }
 
-/// A hint that prunes less than it says.
+/// A hint that is ignored in whole or part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HintProblem {
-    /// Which one: `predicateHints[0]` or `jsonPredicateHints`.
+    /// The hint: `predicateHints[0]` or `jsonPredicateHints`.
     pub hint: String,
-    /// Why, in short printable ASCII.
+    /// The reason, in short printable ASCII.
     pub reason: String,
 }
 
-/// Problems beyond this are not told.
+/// Maximum number of reported problems.
 const MAX_PROBLEMS: usize = 32;
 
-/// Which kind of facts decide a condition.
+/// The kind of values that decide a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// It is always true or never.
+    /// The condition is constant.
     Constant,
     /// Partition values.
     Partition,
     /// Statistics.
     Statistics,
-    /// Some of both.
+    /// Partition values and statistics.
     Both,
-    /// Nothing: it prunes no file.
+    /// None: the condition prunes no file.
     Undecidable,
 }
 
-/// One of the conditions that must all hold.
+/// One condition of a conjunction.
 #[derive(Debug, Clone)]
 pub struct Conjunct {
-    /// It as SQL.
+    /// The condition as SQL.
     pub text: String,
-    /// The columns that it asks about and their types: `id long`.
+    /// The columns of the condition, with their types: `id long`.
     pub columns: Vec<String>,
-    /// What decides it.
+    /// The values that decide it.
     pub scope: Scope,
     plan: Plan,
 }
 
-/// How many files a predicate has seen, and what happened to them.
+/// The number of files that a predicate evaluated and dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PruneCounts {
-    /// Files that were asked about.
+    /// Evaluated files.
     pub considered: u64,
     /// Files dropped by their partition values.
     pub by_partition: u64,
@@ -121,7 +121,7 @@ pub struct Predicate {
 }
 
 impl Predicate {
-    /// The predicate that keeps every file.
+    /// Returns a predicate that keeps every file.
     #[must_use]
     pub fn keep_all() -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Predicate {
         }
     }
 
-    /// Binds hints to the columns of a table; what cannot be used is a problem and prunes nothing.
+    /// Binds hints to the columns of a table. An unusable hint is a problem and prunes nothing.
     #[must_use]
     pub fn of_table(metadata: &Metadata, hints: &Hints) -> (Self, Vec<HintProblem>) {
         if hints.sql.is_empty() && hints.json.is_none() {
@@ -143,7 +143,7 @@ impl Predicate {
         Self::bind(hints, &schema, &metadata.partition_columns)
     }
 
-    /// Binds hints to columns. Never fails: what cannot be used is a problem and keeps its files.
+    /// Binds hints to columns. Never fails: an unusable hint is a problem and keeps all files.
     #[must_use]
     pub fn bind(
         hints: &Hints,
@@ -189,44 +189,44 @@ impl Predicate {
         Self { columns, whole, conjuncts, certain }
     }
 
-    /// Whether every file is kept whatever it holds.
+    /// Returns whether every file is kept.
     #[must_use]
     pub fn is_trivial(&self) -> bool {
         matches!(self.whole.root, plan::Node::Constant(verdict) if verdict & MAY != 0)
     }
 
-    /// Whether every row is known to match: there is no condition at all.
+    /// Returns whether there is no condition, so that every row matches.
     #[must_use]
     pub fn matches_all(&self) -> bool {
         self.certain
     }
 
-    /// Whether [`FileBatch::stats`] are asked.
+    /// Returns whether the predicate needs [`FileBatch::stats`].
     #[must_use]
     pub fn needs_stats(&self) -> bool {
         !self.whole.stats_columns().is_empty()
     }
 
-    /// The conditions that must all hold, in the order of the hints.
+    /// Returns the conditions in the order of the hints.
     #[must_use]
     pub fn conjuncts(&self) -> &[Conjunct] {
         &self.conjuncts
     }
 
-    /// Whether partition values alone may drop a file: whether [`Self::keep_tuple`] is worth asking.
+    /// Returns whether partition values alone may drop a file, so that [`Self::keep_tuple`] is useful.
     #[must_use]
     pub fn asks_partitions(&self) -> bool {
         self.whole.gate().is_some()
     }
 
-    /// Whether a file with these partition values may hold a match, whatever its statistics.
+    /// Returns whether a file with these partition values may hold a match.
     #[must_use]
     pub fn keep_tuple(&self, tuple: &PartitionTuple) -> bool {
         let verdict = |slot: usize| plan::tuple_verdict(&self.whole.slots[slot], tuple, &self.columns);
         self.whole.gate().is_none_or(|slot| verdict(slot) & MAY != 0)
     }
 
-    /// Reads the statistics that [`Self::select`] will ask for, of all files. False if they have been read before.
+    /// Builds the statistics of all files that [`Self::select`] needs. Returns false if they exist.
     #[must_use]
     pub fn prepare(&self, batch: &FileBatch, stats: &StatsCache) -> bool {
         let asked = self.whole.stats_columns();
@@ -234,7 +234,7 @@ impl Predicate {
         stats.prepare(batch, &wanted)
     }
 
-    /// Those of the `candidates` that may hold a match.
+    /// Returns the `candidates` that may hold a match.
     #[must_use]
     pub fn select(
         &self,
@@ -248,7 +248,7 @@ impl Predicate {
         select(&self.whole, &self.columns, batch, stats, candidates, partitions, counts)
     }
 
-    /// For each of `rows`, whether all records of the file are sure to match.
+    /// Returns for each of `rows` whether all records of the file match for certain.
     #[must_use]
     pub fn certain(
         &self,
@@ -265,7 +265,8 @@ impl Predicate {
         verdicts.into_iter().map(|verdict| verdict & MUST != 0).collect()
     }
 
-    /// Those of `rows` that the condition alone keeps. `partitions` is remembered for the next batch, by condition.
+    /// Returns the `rows` that the condition alone keeps. `partitions` caches verdicts for the next batch, by
+    /// condition.
     #[must_use]
     pub fn kept_by(
         &self,

@@ -14,13 +14,13 @@ use crate::log_path::normal_path;
 
 /// A set of logical files: (path, unique id of the deletion vector).
 ///
-/// Paths are compared in their normal spelling ([`normal_path`]). Keys lie in one arena, and the path alone is
-/// hashed, so that a probe that finds nothing never composes a deletion vector's id.
+/// Paths are compared in normal form ([`normal_path`]). Keys are stored in one arena, and only the path is hashed,
+/// so a failed lookup never builds the id of a deletion vector.
 #[derive(Debug, Clone, Default)]
 pub struct ReplaySet {
     arena: Vec<u8>,
     entries: Vec<Entry>,
-    /// Places in `entries`, plus one; zero is free. The length is a power of two, at most half of it is taken.
+    /// Indices into `entries`, plus one; zero is free. The length is a power of two, at most half is used.
     slots: Vec<u32>,
     hasher: RandomState,
 }
@@ -34,25 +34,25 @@ struct Entry {
 }
 
 impl ReplaySet {
-    /// How many keys.
+    /// Returns the number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is decided yet.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Memory held.
+    /// Returns the memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.arena.capacity() + self.entries.capacity() * size_of::<Entry>() + self.slots.capacity() * 4
     }
 
-    /// Whether a newer reference to the file is known, so that an older add of it is dead.
+    /// Returns whether a newer action of the file is known, so that an older add is dead.
     #[must_use]
     #[inline]
     pub fn contains(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
@@ -66,13 +66,13 @@ impl ReplaySet {
         self.find(normal_path(path), is_vector).is_ok()
     }
 
-    /// Takes a reference; true if it is the first one to its file.
+    /// Inserts a key; returns true if it is new.
     pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
         let vector = vector.map(DeletionVectorDescriptor::unique_id).unwrap_or_default();
         self.insert_key(normal_path(path), vector.as_bytes())
     }
 
-    /// Takes all references of another set.
+    /// Inserts all keys of another set.
     pub fn extend(&mut self, other: &Self) {
         for entry in &other.entries {
             let (path, vector) = other.key(*entry);
@@ -93,7 +93,7 @@ impl ReplaySet {
         true
     }
 
-    /// The files of a batch that nothing newer speaks of.
+    /// Returns the rows of a batch whose keys are not in the set.
     #[must_use]
     pub fn live(&self, batch: &FileBatch) -> RowIndices {
         let all = 0..batch.len() as u32;
@@ -103,7 +103,7 @@ impl ReplaySet {
         all.filter(|row| self.is_live(batch, *row)).collect()
     }
 
-    /// The other files of a batch: [`Self::live`] leaves them out.
+    /// Returns the rows of a batch whose keys are in the set.
     #[must_use]
     pub fn dead(&self, batch: &FileBatch) -> RowIndices {
         let all = 0..batch.len() as u32;
@@ -114,17 +114,17 @@ impl ReplaySet {
         }
     }
 
-    /// Whether nothing newer speaks of file `row` of a batch.
+    /// Returns whether the key of file `row` of a batch is not in the set.
     #[must_use]
     pub fn is_live(&self, batch: &FileBatch, row: u32) -> bool {
         let row = row as usize;
         !self.contains(batch.path.value(row), batch.deletion_vector_at(row))
     }
 
-    /// Takes the references of one commit, and returns the places of its adds that are live.
+    /// Inserts the keys of one commit, and returns the indices of its live adds.
     ///
-    /// PROTOCOL allows one action of a kind for a file in a commit. In a log that breaks this the later line
-    /// counts, as it does for Spark; [`Order::FirstCounts`] is for compaction files.
+    /// PROTOCOL allows one action per kind and file in a commit. In a log that violates this the last line wins, as
+    /// in Spark; [`Order::FirstCounts`] is for compaction files.
     pub fn take_commit(&mut self, adds: &Columns, removes: &Columns, order: Order) -> RowIndices {
         let mut live = Vec::with_capacity(adds.len());
         self.reserve(adds.len() + removes.len());
@@ -139,7 +139,7 @@ impl ReplaySet {
         live
     }
 
-    /// The place of the key, or else the free slot for it and its hash. There must be a free slot.
+    /// Returns the index of the key, or a free slot for it and its hash. There must be a free slot.
     fn find(&self, path: &str, is_vector: impl Fn(&[u8]) -> bool) -> Result<usize, (usize, u64)> {
         let hash = self.hasher.hash_one(path.as_bytes());
         let mask = self.slots.len() - 1;
@@ -181,7 +181,7 @@ impl ReplaySet {
     }
 }
 
-/// Which of several references to one file in one JSON file counts.
+/// The order of precedence of several actions of one file in one JSON file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The earlier line: compaction files.

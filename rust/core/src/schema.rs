@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use crate::actions::Metadata;
 use crate::error::{Error, Result};
 
-/// Deeper types are [`DataType::Unknown`].
+/// Maximum nesting; deeper types are [`DataType::Unknown`].
 const MAX_DEPTH: usize = 64;
 
-/// The table property that switches [`ColumnMapping`] on.
+/// The table property of the [`ColumnMapping`].
 pub(crate) const COLUMN_MAPPING_MODE: &str = "delta.columnMapping.mode";
 
 /// How logical column names map to those in the data files (PROTOCOL, section Column Mapping).
@@ -24,14 +24,14 @@ pub enum ColumnMapping {
     /// Physical names are the logical ones.
     #[default]
     None,
-    /// By field id; partition values and statistics are keyed by physical name all the same.
+    /// By field id; partition values and statistics still use physical names.
     Id,
     /// By physical name.
     Name,
 }
 
 impl ColumnMapping {
-    /// The mode that the table's properties switch on.
+    /// Returns the mode in the table's properties.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         match metadata.property(COLUMN_MAPPING_MODE) {
@@ -53,7 +53,7 @@ pub enum PrimitiveType {
     Long,
     Float,
     Double,
-    /// Exact numbers: at most 38 digits, `scale` of them behind the point.
+    /// Exact numbers with at most 38 digits, `scale` of them after the point.
     Decimal {
         precision: u8,
         scale: u8,
@@ -63,14 +63,14 @@ pub enum PrimitiveType {
     Date,
     /// An instant, in microseconds.
     Timestamp,
-    /// A wall clock's reading, in microseconds.
+    /// A local date and time, in microseconds.
     TimestampNtz,
     Variant,
     Void,
 }
 
 impl PrimitiveType {
-    /// The type of a name in a schema: `long`, `decimal(10,2)`, `timestamp_ntz`.
+    /// Parses a type name: `long`, `decimal(10,2)`, `timestamp_ntz`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
@@ -136,16 +136,16 @@ pub enum DataType {
     Array(Box<DataType>),
     /// The key's and the value's type.
     Map(Box<(DataType, DataType)>),
-    /// A type that this crate does not know, by its name where it has one.
+    /// An unknown type, by its name if any.
     Unknown(String),
 }
 
 /// A named column, at the top or inside a struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StructField {
-    /// The name that people use.
+    /// The logical name.
     pub name: String,
-    /// The key in partition values, statistics and data files.
+    /// The physical name in partition values, statistics and data files.
     pub physical_name: String,
     /// `delta.columnMapping.id`.
     pub field_id: Option<i64>,
@@ -166,7 +166,7 @@ pub struct StructType {
     pub fields: Vec<StructField>,
 }
 
-/// A column that a name led to.
+/// A resolved column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Logical names from the top, spelled as in the schema.
@@ -181,7 +181,7 @@ pub struct Column {
     pub widened_from_float: bool,
 }
 
-/// Why a name led to no column.
+/// The reason why a name resolves to no column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
     /// Nothing has this name.

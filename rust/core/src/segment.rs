@@ -19,16 +19,15 @@ pub(crate) use listing::Listing;
 /// A complete checkpoint (PROTOCOL, section Checkpoints).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckpointFiles {
-    /// The version that it rebuilds.
+    /// The version of the checkpoint.
     pub version: i64,
-    /// How it is laid out.
+    /// The layout.
     pub kind: CheckpointKind,
-    /// Its files in `_delta_log/`, without sidecars: all parts in their order, or the one top file.
+    /// The files in `_delta_log/`, without sidecars: all parts in order, or the one top file.
     pub files: Vec<LogFileEntry>,
 }
 
-/// What the name of a checkpoint says of its layout. Whether it refers to sidecars only its content says:
-/// a classic name may hold v2 content.
+/// The layout by the file name. Whether it has sidecars depends on the content: a classic name may hold v2 content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckpointKind {
     /// `<version>.checkpoint.parquet`
@@ -41,19 +40,19 @@ pub enum CheckpointKind {
     UuidJson,
 }
 
-/// A commit, or a compaction file in the place of several.
+/// A commit, or a compaction file that replaces several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommitEntry {
-    /// The first commit that it holds.
+    /// The first commit.
     pub start: i64,
-    /// The last commit that it holds; `start` unless it is a compaction file.
+    /// The last commit; `start` unless this is a compaction file.
     pub end: i64,
     /// The file in `_delta_log/`.
     pub file: LogFileEntry,
 }
 
 impl CommitEntry {
-    /// Whether it is a compaction file.
+    /// Returns whether this is a compaction file.
     #[must_use]
     pub fn is_compaction(&self) -> bool {
         self.start < self.end
@@ -65,27 +64,27 @@ impl CommitEntry {
 pub struct LogSegment {
     /// The version.
     pub version: i64,
-    /// Where replay ends; without one it ends at commit 0.
+    /// The checkpoint; without one, replay ends at commit 0.
     pub checkpoint: Option<CheckpointFiles>,
-    /// After the checkpoint, newest first.
+    /// The commits after the checkpoint, newest first.
     pub commits: Vec<CommitEntry>,
-    /// The version's own commit; absent where cleanup took it and left the checkpoint.
+    /// The commit of the version; absent if cleanup deleted it but not the checkpoint.
     pub version_commit: Option<LogFileEntry>,
     /// The version's `.crc`.
     pub checksum: Option<LogFileEntry>,
     /// Whether the log has a newer checkpoint for this version: a continued segment keeps its own.
     pub has_newer_checkpoint: bool,
-    /// Whether `_last_checkpoint` was there and led to nothing, so that the whole log had to be listed.
+    /// Whether `_last_checkpoint` exists but is unusable, so that the whole log was listed.
     pub has_bad_hint: bool,
-    /// When the commits from a little before the checkpoint on were written: (version, milliseconds), ascending.
+    /// Modification times of commits from shortly before the checkpoint on: (version, milliseconds), ascending.
     pub modified_ms: Vec<(i64, i64)>,
 }
 
 impl LogSegment {
-    /// The files for the latest version, or for `version`.
+    /// Finds the files of the latest version, or of `version`.
     ///
-    /// From a `known` segment of the same table the listing begins at its version, and its checkpoint is kept
-    /// as long as `version` is not older; pass `None` to start from the newest checkpoint.
+    /// With a `known` segment of the same table the listing starts at its version, and its checkpoint is kept if
+    /// `version` is not older; `None` starts from the newest checkpoint.
     pub fn find(storage: &Storage, root: &str, version: Option<i64>, known: Option<&Self>) -> Result<Self> {
         if let Some(advanced) = Self::advance(storage, root, version, known)? {
             return Ok(advanced);
@@ -119,9 +118,9 @@ impl LogSegment {
         }
     }
 
-    /// The very files that an identity names, so that the order of files is the same on every replica and after
-    /// every later commit, checkpoint or compaction. If log cleanup took one of them, [`Error::VersionNotFound`],
-    /// or [`Error::InvalidCursor`] where other files still rebuild the version, in another order.
+    /// Finds the files of an identity, which have the same order on every replica and after every later commit,
+    /// checkpoint or compaction. If log cleanup deleted one, returns [`Error::VersionNotFound`], or
+    /// [`Error::InvalidCursor`] if other files rebuild the version in another order.
     pub fn find_identity(storage: &Storage, root: &str, identity: &LogIdentity) -> Result<Self> {
         let from = identity.checkpoint_version().unwrap_or(0);
         if let Some(found) = Listing::read(storage, root, from)?.segment_of(identity) {
@@ -131,7 +130,7 @@ impl LogSegment {
         Err(Error::InvalidCursor)
     }
 
-    /// What it holds in memory, in bytes.
+    /// Returns the memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let of_file =
@@ -144,20 +143,19 @@ impl LogSegment {
             + self.modified_ms.capacity() * size_of::<(i64, i64)>()
     }
 
-    /// What fixes the order of the version's files.
+    /// Returns the identity that fixes the order of files.
     #[must_use]
     pub fn identity(&self) -> LogIdentity {
         LogIdentity::of(self)
     }
 
-    /// The version that the checkpoint rebuilds, or -1.
+    /// Returns the version of the checkpoint, or -1.
     #[must_use]
     pub fn base_version(&self) -> i64 {
         self.checkpoint.as_ref().map_or(-1, |checkpoint| checkpoint.version)
     }
 
-    /// The table was only appended to since `known`: its segment and the new commits. `None` asks for a
-    /// search from the start.
+    /// Continues `known` with new commits. Returns `None` if a search from the start is necessary.
     fn advance(
         storage: &Storage,
         root: &str,
@@ -173,20 +171,20 @@ impl LogSegment {
     }
 }
 
-/// The path of a file of the log.
+/// Returns the path of a log file.
 #[must_use]
 pub fn log_file_path(root: &str, name: &str) -> String {
     log_path::join(root, &format!("{LOG_DIRECTORY}/{name}"))
 }
 
-/// What `_last_checkpoint` says.
+/// The content of `_last_checkpoint`.
 enum Hint {
     Absent,
     Unreadable,
     Version(i64),
 }
 
-/// Its checksum is not asked: a wrong version is found out by the listing.
+/// The checksum is not verified: the listing detects a wrong version.
 fn last_checkpoint(storage: &Storage, root: &str) -> Result<Hint> {
     #[derive(serde::Deserialize)]
     struct Content {

@@ -26,7 +26,7 @@ use local::LocalSigner;
 use sigv4::S3Signer;
 use template::UrlTemplate;
 
-/// Signs for one bucket or one local table. Cheap to clone; `Debug` shows no secret.
+/// Signs URLs of one bucket or one local table. Cheap to clone; `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Signer(Arc<Scheme>);
 
@@ -36,17 +36,18 @@ enum Scheme {
 }
 
 impl Signer {
-    /// `SigV4` query presigning.
+    /// Creates a signer for S3 with `SigV4` query presigning.
     pub fn s3(options: S3Options) -> Result<Self> {
         Ok(Self(Arc::new(Scheme::S3(Box::new(S3Signer::new(options)?)))))
     }
 
-    /// URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?sp=r&expires={s}&signature={hex}`.
+    /// Creates a signer for the gateway's files route: `{base_url}/{percent-encoded
+    /// key}?sp=r&expires={s}&signature={hex}`.
     pub fn local(base_url: &str, key: &[u8]) -> Result<Self> {
         Ok(Self(Arc::new(Scheme::Local(LocalSigner::new(base_url, key)?))))
     }
 
-    /// One URL for the object `key` (not encoded), and when it expires in milliseconds since the epoch.
+    /// Returns a URL for the object `key` (not encoded), and its expiration in milliseconds since the epoch.
     pub fn sign(&self, key: &str, now_ms: i64, lifetime_seconds: i64) -> Result<(String, i64)> {
         let template = self.template("", now_ms, lifetime_seconds)?;
         let (mut group, mut url) = (Group::default(), Vec::new());

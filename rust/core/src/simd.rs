@@ -17,7 +17,7 @@ mod ssse3;
 
 use crate::hash_block::{Block, Schedule, Sha256State};
 
-/// How many messages are hashed side by side. A value means that this CPU can.
+/// The number of lanes. A value exists only if this CPU supports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lanes(Width);
 
@@ -30,12 +30,12 @@ enum Width {
 }
 
 impl Lanes {
-    /// The most that this CPU has.
+    /// Returns the maximum of this CPU.
     pub(crate) fn detect() -> Option<Self> {
         Self::available().pop()
     }
 
-    /// All that this CPU has, the most last.
+    /// Returns all widths of this CPU in ascending order.
     pub(crate) fn available() -> Vec<Self> {
         let mut available = Vec::new();
         if is_x86_feature_detected!("avx2") {
@@ -47,13 +47,13 @@ impl Lanes {
         available
     }
 
-    /// Whether SHA-256 is quicker in these lanes than one by one: eight are slower than instructions for it.
+    /// Returns whether SHA-256 is faster in these lanes than with SHA instructions, which are faster than eight
+    /// lanes.
     pub(crate) fn beat_sha_instructions(self) -> bool {
         self.0 == Width::Sixteen || !is_x86_feature_detected!("sha")
     }
 
-    /// Hashes padded `messages` on from `initial`. An `ending` goes behind each of them, which must be equally
-    /// long then.
+    /// Hashes padded `messages` with the state `initial`. With a `suffix`, messages must have equal lengths.
     #[inline(never)]
     pub(crate) fn sha256(
         self,
@@ -80,8 +80,8 @@ impl Lanes {
     }
 }
 
-/// Hashes padded `messages`, an `ending` behind each, on from `initial` by the CPU's own instructions; false if it
-/// has none.
+/// Hashes padded `messages` and the `suffix` with the state `initial` by SHA instructions; returns false without
+/// them.
 #[inline(never)]
 pub(crate) fn sha256_by_instructions(
     initial: &Sha256State,
@@ -99,8 +99,8 @@ pub(crate) fn sha256_by_instructions(
     can
 }
 
-/// Escapes quotes and backslashes of `text`, as far as its blocks of sixteen bytes hold nothing else to escape;
-/// says how many bytes of `text` it took. `None` without the instructions for it.
+/// Escapes quotes and backslashes of the leading blocks of sixteen bytes without other characters to escape; returns
+/// the bytes of `text` consumed, `None` without the instructions.
 pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<usize> {
     if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
         return None;
@@ -109,9 +109,8 @@ pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<us
     Some(unsafe { ssse3::append_escaped_blocks(text, out) })
 }
 
-/// Writes the leading blocks of sixteen bytes of `text` that hold no escape but that of quotes to `room`, which is
-/// as long as `text`, without their backslashes; says how many bytes it took and how many came of them.
-/// `None` without the instructions for it.
+/// Unescapes the leading blocks of sixteen bytes of `text` whose only escapes are quotes into `room`, which is as
+/// long as `text`; returns the bytes consumed and written, `None` without the instructions.
 pub(crate) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> Option<(usize, usize)> {
     if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
         return None;
@@ -120,13 +119,13 @@ pub(crate) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> Option<(usize, us
     Some(unsafe { ssse3::unescape_blocks(text, room) })
 }
 
-/// How many bytes at the beginning of `block` stand for themselves in a URL's path.
+/// Returns the number of leading bytes of `block` that are literal in a URL's path.
 pub(crate) fn url_plain_run(block: &[u8; 16]) -> usize {
     // SAFETY: there is no CPU of this architecture without SSE2.
     unsafe { sse2::url_plain_run(block) }
 }
 
-/// Whether two dots stand in a row anywhere in `text`.
+/// Returns whether `text` contains two consecutive dots.
 pub(crate) fn has_two_dots(text: &[u8]) -> bool {
     // SAFETY: there is no CPU of this architecture without SSE2.
     unsafe { sse2::has_two_dots(text) }

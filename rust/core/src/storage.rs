@@ -29,18 +29,18 @@ const MAX_WHOLE_FILE_BYTES: u64 = 2 << 30;
 /// A file in a listing of `_delta_log/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFileEntry {
-    /// Without its directory.
+    /// The name without the directory.
     pub name: String,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
-    /// When the store says it was written, milliseconds since the epoch.
+    /// The modification time in the store, in milliseconds since the epoch.
     pub modified_ms: i64,
-    /// What the store changes with the content, without quotes: the entity tag of an object, the exact modification
-    /// time of a local file. `None` where the store has none.
+    /// A value that changes with the content, without quotes: the entity tag of an object, the exact modification
+    /// time of a local file. `None` if the store has none.
     pub entity_tag: Option<Box<str>>,
 }
 
-/// How a listing tells the content of a file from another one of the same name and size.
+/// Properties in a listing that distinguish the content of a file from another one with the same name and size.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
     /// As [`LogFileEntry::entity_tag`].
@@ -50,7 +50,7 @@ pub struct Listed<'a> {
 }
 
 impl LogFileEntry {
-    /// What [`Storage::open`] knows the file's content by. `None` where the store lists no entity tags.
+    /// Returns the properties for [`Storage::open`]. `None` if the store lists no entity tags.
     #[must_use]
     pub fn listed(&self) -> Option<Listed<'_>> {
         let entity_tag = self.entity_tag.as_deref()?;
@@ -58,7 +58,7 @@ impl LogFileEntry {
     }
 }
 
-/// A place that table roots are read from. Cheap to clone; `Debug` shows no secret.
+/// The storage of tables. Cheap to clone; `Debug` shows no secret.
 #[derive(Clone)]
 pub struct Storage(Inner);
 
@@ -69,32 +69,31 @@ enum Inner {
 }
 
 impl Storage {
-    /// The local file system: roots are directories.
+    /// The local file system. Roots are directories.
     #[must_use]
     pub fn local() -> Self {
         Self(Inner::Local)
     }
 
-    /// A bucket: roots are key prefixes. Nothing is sent yet; only options that cannot work are an
-    /// [`Error::InvalidArgument`].
+    /// A bucket. Roots are key prefixes. Sends no request; invalid options are an [`Error::InvalidArgument`].
     pub fn s3(options: &S3Options) -> Result<Self> {
         Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
     }
 
-    /// Whether each read is a request to another machine.
+    /// Returns whether each read is a network request.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.0, Inner::Remote(_))
     }
 
-    /// Replaces the keys of a bucket, those that end by those that were got in time. Nothing to do locally.
+    /// Replaces the credentials of a bucket. Has no effect on local storage.
     pub fn replace_credentials(&self, credentials: &S3Credentials) {
         if let Inner::Remote(remote) = &self.0 {
             remote.replace_credentials(credentials);
         }
     }
 
-    /// The files in `root/_delta_log/` whose names are not before `from_name`, by name. A directory that is not
-    /// there is empty, as it is in a bucket.
+    /// Lists the files in `root/_delta_log/` from `from_name` on, by name. A missing directory is empty, as in a
+    /// bucket.
     pub fn list_log(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let directory = log_path::join(root, LOG_DIRECTORY);
         let mut entries = match &self.0 {
@@ -105,7 +104,7 @@ impl Storage {
         Ok(entries)
     }
 
-    /// A whole file.
+    /// Reads a whole file.
     pub fn read(&self, path: &str) -> Result<Bytes> {
         match &self.0 {
             Inner::Local => local::read(path),
@@ -113,7 +112,7 @@ impl Storage {
         }
     }
 
-    /// Whole files, a bounded number of them in flight, in the order of `paths`.
+    /// Reads whole files in parallel, with a bounded number of requests, in the order of `paths`.
     #[must_use]
     pub fn read_many(&self, paths: &[String]) -> Vec<Result<Bytes>> {
         match &self.0 {
@@ -122,7 +121,7 @@ impl Storage {
         }
     }
 
-    /// As [`Self::read_many`], without waiting.
+    /// As [`Self::read_many`], in the background.
     #[must_use]
     pub fn start_reads(&self, paths: Vec<String>) -> PendingReads {
         match &self.0 {
@@ -131,11 +130,11 @@ impl Storage {
         }
     }
 
-    /// A file to be read in pieces. With the size from a listing nothing is asked of a remote store yet. With what a
-    /// listing says of its content, a file that was replaced since is [`Error::FileNotFound`].
+    /// Opens a file for reads of ranges. With the size from a listing, no request is sent to a remote store. With
+    /// the properties from a listing, a replaced file is [`Error::FileNotFound`].
     ///
-    /// Some remote stores list another entity tag than they send with the object. There a file of the listed size
-    /// and modification time, by whole seconds, is the listed one.
+    /// Some remote stores list another entity tag than they send with the object. A file with the listed size and
+    /// modification time (in whole seconds) counts as the listed one.
     pub fn open(&self, path: &str, size_hint: Option<u64>, listed: Option<Listed<'_>>) -> Result<StoredFile> {
         match &self.0 {
             Inner::Local => StoredFile::local(path, listed.map(|listed| listed.entity_tag)),

@@ -11,7 +11,8 @@ use crate::escape::{append_json, append_string};
 use crate::file_id::FileId;
 use crate::{Error, Result};
 
-/// Appends a file but for the stamp and expiry that end its line; says when the first of its URLs expires.
+/// Appends a file without the stamp and the expiration at the end of its line; returns the first expiration of its
+/// URLs.
 pub(super) fn write_file(
     file: &FileRow<'_>,
     id: FileId<'_>,
@@ -118,7 +119,7 @@ fn write_data_change(file: &FileRow<'_>, out: &mut Vec<u8>) {
     });
 }
 
-/// Says when the vector's URL expires, if it has one.
+/// Returns the expiration of the vector's URL, if any.
 fn write_deletion_vector(
     vector: &DeletionVectorDescriptor,
     names: &mut FileNames,
@@ -160,8 +161,8 @@ fn append_vector_url(
     }
 }
 
-/// What names the file of a vector: its unique id without the offset, because one file holds many vectors and
-/// clients keep files by this name.
+/// The id of a vector's file: the unique id without the offset, because one file holds many vectors and clients
+/// cache files by this id.
 fn set_vector_file(vector: &DeletionVectorDescriptor, name: &mut String) {
     name.clear();
     name.push(char::from(vector.storage_type));

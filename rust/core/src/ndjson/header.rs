@@ -8,18 +8,18 @@ use crate::actions::{Metadata, Protocol, Totals};
 use crate::escape::append_string;
 use crate::{Error, Result};
 
-/// What a metaData line says beside the log's metadata.
+/// Fields of a metaData line that the log's metadata lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetadataFacts {
-    /// Whether the table's change data feed can be read.
+    /// Whether the change data feed can be read.
     pub change_data_feed: bool,
-    /// The version that the metadata belongs to, where the line names it.
+    /// The version of the metadata, if the line includes it.
     pub version: Option<i64>,
     /// Absent only in metadata of later versions in an answer of changes.
     pub totals: Option<Totals>,
 }
 
-/// Appends the protocol line; `version` only where a client asked for historical protocols.
+/// Appends the protocol line; `version` only for clients that request historical protocols.
 pub fn append_protocol(format: ResponseFormat, protocol: &Protocol, version: Option<i64>, out: &mut Vec<u8>) {
     match format {
         // A table that needs more of its readers is not answered in the parquet format at all.
@@ -35,7 +35,7 @@ pub fn append_protocol(format: ResponseFormat, protocol: &Protocol, version: Opt
     out.extend_from_slice(b"}}\n");
 }
 
-/// Appends the metaData line. Fails with [`Error::MissingSchema`].
+/// Appends the metaData line. Returns [`Error::MissingSchema`] for metadata without a schema.
 pub fn append_metadata(
     format: ResponseFormat,
     metadata: &Metadata,

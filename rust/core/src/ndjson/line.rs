@@ -24,7 +24,7 @@ pub enum ResponseFormat {
 }
 
 impl ResponseFormat {
-    /// The id scheme that belongs to the format.
+    /// Returns the default id scheme of the format.
     #[must_use]
     pub fn id_scheme(self) -> IdScheme {
         match self {
@@ -34,28 +34,28 @@ impl ResponseFormat {
     }
 }
 
-/// The version and time that a line is stamped with.
+/// The version and the timestamp of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The table's version, or that of the commit.
     pub version: i64,
-    /// The version's timestamp, milliseconds since the epoch; the line leaves out what is not known.
+    /// The timestamp of the version, in milliseconds since the epoch; omitted if unknown.
     pub timestamp_ms: Option<i64>,
 }
 
-/// What was written.
+/// Counts of written lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineCounts {
-    /// Lines, each with a URL.
+    /// Number of lines with a URL.
     pub files: u64,
-    /// The sizes of these files, as the log says them.
+    /// Total size of these files, by the log.
     pub file_bytes: u64,
-    /// The earliest expiry of all URLs, milliseconds since the epoch; `None` if there is none.
+    /// The earliest expiration of all URLs, in milliseconds since the epoch; `None` without URLs.
     pub min_expiration_ms: Option<i64>,
 }
 
 impl LineCounts {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let min_expiration_ms = match (self.min_expiration_ms, other.min_expiration_ms) {
@@ -70,7 +70,7 @@ impl LineCounts {
     }
 }
 
-/// Writes lines. One per thread: a clone shares what was prepared.
+/// Writes lines. One per thread: clones share the prepared parts.
 #[derive(Debug, Clone)]
 pub struct LineWriter {
     format: ResponseFormat,
@@ -78,13 +78,13 @@ pub struct LineWriter {
     stamp: Option<Stamp>,
     names: FileNames,
     timestamps: Option<Arc<PartitionTimestamps>>,
-    /// What all lines end in whose URLs expire at the same time.
+    /// The end of lines whose URLs expire at the same time.
     tail: Vec<u8>,
     tail_expiration_ms: Option<i64>,
 }
 
 impl LineWriter {
-    /// Lines of live files, without a stamp.
+    /// Creates a writer for lines of live files, without a stamp.
     #[must_use]
     pub fn new(format: ResponseFormat, scheme: IdScheme, urls: UrlStream) -> Self {
         Self {
@@ -98,32 +98,30 @@ impl LineWriter {
         }
     }
 
-    /// The lines that follow are of `action`, stamped with `stamp`; changes need one.
+    /// Sets the action and the stamp of the following lines. Changes require a stamp.
     pub fn set_action(&mut self, action: FileAction, stamp: Option<Stamp>) {
         self.action = action;
         self.stamp = stamp;
         self.tail_expiration_ms = None;
     }
 
-    /// The lines that follow are of files of which these partition values are timestamps.
+    /// Sets the timestamp columns of the following lines.
     pub(crate) fn set_timestamps(&mut self, timestamps: Option<Arc<PartitionTimestamps>>) {
         self.timestamps = timestamps;
     }
 
-    /// Appends a line for each of `rows` to `out`.
-    ///
-    /// After an error `out` holds the whole lines that were written before it.
+    /// Appends a line for each of `rows` to `out`. After an error `out` ends with the last whole line.
     pub fn write(&mut self, batch: &FileBatch, rows: &[u32], out: &mut Vec<u8>) -> Result<LineCounts> {
         self.write_with_ids(batch, None, rows, out)
     }
 
-    /// The scheme of the lines' ids.
+    /// Returns the scheme of the ids.
     #[must_use]
     pub fn id_scheme(&self) -> IdScheme {
         self.names.ids.scheme()
     }
 
-    /// As [`Self::write`], with the batch's ids if somebody has them. Those of another scheme are not used.
+    /// As [`Self::write`], with the batch's ids if they exist in the same scheme.
     pub fn write_with_ids(
         &mut self,
         batch: &FileBatch,
@@ -186,8 +184,8 @@ impl LineWriter {
         Ok(expiration_ms)
     }
 
-    /// The stamp and the expiry stand last in both formats: by then it is known how long every URL of the line
-    /// lives.
+    /// The stamp and the expiration are at the end in both formats, when the expiration of every URL of the line is
+    /// known.
     fn write_tail(&mut self, expiration_ms: i64, out: &mut Vec<u8>) {
         if self.tail_expiration_ms != Some(expiration_ms) {
             self.tail.clear();

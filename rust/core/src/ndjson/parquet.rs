@@ -6,7 +6,7 @@ use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
-/// Appends a file but for the stamp and expiry that end its line; says when its URL expires.
+/// Appends a file without the stamp and the expiration at the end of its line; returns the expiration of its URL.
 pub(super) fn write_file(
     file: &FileRow<'_>,
     id: FileId<'_>,

@@ -5,14 +5,14 @@ use crate::file_id::{FileId, IdHasher};
 use crate::sign::UrlStream;
 use crate::{Error, Result};
 
-/// What the files of a batch are.
+/// The kind of the files of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAction {
     /// A live file of a snapshot: `file` in the parquet format, an add in the delta format.
     Live,
-    /// A file that a commit added.
+    /// An added file.
     Add,
-    /// A file that a commit removed; the batch's modification times are the deletion timestamps.
+    /// A removed file; the modification times of the batch are deletion timestamps.
     Remove,
     /// A change data file of a commit.
     Cdc,
@@ -34,12 +34,12 @@ impl<'batch> FileRow<'batch> {
         self.batch.size[self.row]
     }
 
-    /// Ready JSON.
+    /// Encoded JSON.
     pub(super) fn partition_values(&self) -> Result<&'batch [u8]> {
         self.partitions().map(|tuple| &*tuple.json)
     }
 
-    /// Ready JSON, as the log has it.
+    /// Encoded JSON, as in the log.
     pub(super) fn logged_partition_values(&self) -> Result<&'batch [u8]> {
         self.partitions().map(|tuple| tuple.logged_json.as_deref().unwrap_or(&tuple.json))
     }
@@ -52,7 +52,7 @@ impl<'batch> FileRow<'batch> {
             .ok_or_else(|| Error::Internal { detail: "a partition key without a tuple".to_owned() })
     }
 
-    /// What the log says of a remove; of other actions it says everything.
+    /// The present fields of a remove; other actions are complete.
     pub(super) fn remove_fields(&self) -> RemoveFields {
         let fields = self.batch.remove_fields.as_ref().and_then(|fields| fields.get(self.row));
         fields.copied().unwrap_or_default()
@@ -63,7 +63,7 @@ impl<'batch> FileRow<'batch> {
     }
 }
 
-/// What makes the ids and URLs of files. One per thread.
+/// Computes ids and URLs of files. One per thread.
 #[derive(Debug)]
 pub(super) struct FileNames {
     pub(super) ids: IdHasher,

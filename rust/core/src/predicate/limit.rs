@@ -5,35 +5,35 @@ use super::eval::PartitionVerdicts;
 use super::stats::StatsCache;
 use crate::actions::{FileBatch, RowIndices};
 
-/// Counts down the records that are sure to be in the files let through.
+/// Counts down the records that the selected files certainly contain.
 ///
-/// A record is sure where `numRecords` is known, less what a deletion vector takes away, and where the
-/// predicate is known to hold for every row of the file; all others count nothing.
+/// A record is certain if `numRecords` is known, minus deleted rows, and if the predicate holds for every row of the
+/// file. Other files count nothing.
 #[derive(Debug, Clone)]
 pub struct Limit {
     records_left: Option<u64>,
 }
 
 impl Limit {
-    /// `limit` records; `None` lets every file through.
+    /// Creates a limit of `limit` records; `None` selects every file.
     #[must_use]
     pub fn new(limit: Option<u64>) -> Self {
         Self { records_left: limit }
     }
 
-    /// Records that are still wanted.
+    /// Returns the remaining records.
     #[must_use]
     pub fn records_left(&self) -> Option<u64> {
         self.records_left
     }
 
-    /// Whether no further file is needed.
+    /// Returns whether no further file is needed.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.records_left == Some(0)
     }
 
-    /// The first of `rows` that are needed, which the predicate has let through before.
+    /// Returns the first of `rows` that are needed. All of them passed the predicate.
     #[must_use]
     pub fn take(
         &mut self,

@@ -10,7 +10,7 @@ use super::values::ranges::TextMax;
 use crate::checkpoint::{RowGroupBounds, ValueBounds};
 
 impl Predicate {
-    /// Whether a file within these bounds may hold a match.
+    /// Returns whether a file within these bounds may hold a match.
     #[must_use]
     pub fn may_match_row_group(&self, bounds: &RowGroupBounds) -> bool {
         self.node(&self.whole.root, bounds)

@@ -23,16 +23,16 @@ pub(crate) const VALUES: u8 = 2;
 /// The text maximum is the first string that no row reaches.
 const MAX_EXCLUSIVE: u8 = 4;
 
-/// Files whose statistics are unescaped at a time.
+/// Number of files whose statistics are unescaped at a time.
 const UNESCAPED_FILES: usize = 256;
 
-/// Delta's writers cut strings to this length; longer ones may be prefixes.
+/// Delta's writers truncate strings to this length; longer ones may be prefixes.
 const TRUNCATED_BYTES: usize = 32;
 
-/// The typed statistics of one batch, kept beside it or for one pass only.
+/// The typed statistics of one batch, cached with it or for one pass.
 ///
-/// Usable through `&self` by many predicates at once; two that first ask for a column at the same time may
-/// both build it.
+/// Usable by several predicates at once; two that need a column for the first time at the same time may both build
+/// it.
 #[derive(Debug, Default)]
 pub struct StatsCache {
     kept: Option<RwLock<Kept>>,
@@ -46,25 +46,25 @@ struct Kept {
 }
 
 impl StatsCache {
-    /// For a batch that stays: each column is built once.
+    /// Creates a cache for a cached batch: each column is built once.
     #[must_use]
     pub fn cached() -> Self {
         Self { kept: Some(RwLock::default()) }
     }
 
-    /// For a batch that passes: only files that are asked about are read, and nothing is kept.
+    /// Creates a cache for a transient batch: reads only evaluated files and stores nothing.
     #[must_use]
     pub fn transient() -> Self {
         Self { kept: None }
     }
 
-    /// Memory of the columns kept, in bytes.
+    /// Returns the memory of the cached columns in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.read().unwrap_or_else(PoisonError::into_inner).bytes)
     }
 
-    /// `numRecords` of each file, -1 where it is not known.
+    /// Returns `numRecords` of each file, -1 if unknown.
     pub(crate) fn records(&self, batch: &FileBatch, rows: &[u32]) -> Records {
         let Some(kept) = &self.kept else { return Records::Of(read_records(batch, rows)) };
         if let Some(records) = &kept.read().unwrap_or_else(PoisonError::into_inner).records {
@@ -80,7 +80,7 @@ impl StatsCache {
         Records::All(records)
     }
 
-    /// Builds what of `wanted` is not there yet; false if all was there.
+    /// Builds the missing columns of `wanted`; returns false if none is missing.
     pub(crate) fn prepare(&self, batch: &FileBatch, wanted: &[&BoundColumn]) -> bool {
         let is_there = |kept: &RwLock<Kept>| {
             let kept = kept.read().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl StatsCache {
         true
     }
 
-    /// The columns `wanted`, of all files or of `rows` alone.
+    /// Returns the columns `wanted`, of all files or of `rows` only.
     pub(crate) fn columns(&self, batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Columns {
         let Some(kept) = &self.kept else { return Columns::of_rows(build(batch, wanted, rows)) };
         let found = {
@@ -134,7 +134,7 @@ fn key(column: &BoundColumn) -> (Vec<String>, KeyType) {
     (column.column.physical.clone(), column.key_type)
 }
 
-/// Reading all files costs more than one predicate gains when it asks about few of them.
+/// Reading all files costs more than a predicate gains if it evaluates few of them.
 fn is_worth_keeping(batch: &FileBatch, rows: &[u32]) -> bool {
     rows.len() * 8 >= batch.len()
 }
@@ -151,7 +151,7 @@ pub(crate) enum Records {
 }
 
 impl Records {
-    /// The count of the file at `row`, which is the row asked for as number `position`.
+    /// Returns the count of the file at `row`, which is requested row number `position`.
     pub(crate) fn at(&self, position: usize, row: u32) -> Option<u64> {
         let count = match self {
             Self::All(records) => records.get(row as usize),
@@ -183,7 +183,7 @@ pub(crate) struct StatsColumn {
 
 #[derive(Debug)]
 pub(crate) enum Bounds {
-    /// Only nulls are known.
+    /// Only the presence of nulls is known.
     None,
     Narrow {
         min: Vec<i64>,
@@ -204,7 +204,7 @@ pub(crate) struct TextBounds {
     heads: Vec<(u64, u64)>,
 }
 
-/// A place in the arena; `start` is `u32::MAX` where nothing is known.
+/// A span of the arena; `start` is `u32::MAX` for an unknown bound.
 #[derive(Debug, Clone, Copy)]
 struct Slice {
     start: u32,
@@ -264,7 +264,7 @@ impl StatsColumn {
     }
 }
 
-/// The least and the greatest key, as far as they are known; neither where they contradict each other.
+/// Returns the minimum and maximum keys, if known; neither if they contradict each other.
 pub(crate) fn key_bounds(key_type: KeyType, stats: ColumnStats<'_>) -> (Option<i128>, Option<i128>) {
     let low = stats.min.and_then(|min| stats_spread(key_type, min)).map(|spread| spread.low);
     let high = stats.max.and_then(|max| stats_spread(key_type, max)).map(|spread| spread.high);

@@ -7,10 +7,10 @@
 use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
 use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
 
-/// So many lengths of paths have a place of their own; a table with more has few files of each.
+/// Number of path lengths with a group of their own. A table with more lengths has few files of each.
 const LENGTHS: usize = 8;
 
-/// URLs of one template, always the same, that still wait for their signatures.
+/// Pending URLs of one template.
 #[derive(Default)]
 pub(super) struct Group {
     of_one_length: Vec<Waiting>,
@@ -22,9 +22,9 @@ pub(super) struct Group {
 struct Waiting {
     urls: [Url; GROUP],
     count: usize,
-    /// The length of their paths, where it is one.
+    /// The length of their paths, if equal.
     path_bytes: Option<usize>,
-    /// The texts' last blocks, made for the first full group.
+    /// The last blocks of the texts, computed for the first full group.
     suffix: Option<SharedSuffix>,
 }
 
@@ -35,7 +35,7 @@ struct Url {
 }
 
 impl Group {
-    /// Appends a URL to `out`, whose encoded path `append_path` writes; its signature may come later.
+    /// Appends a URL to `out`, whose encoded path `append_path` writes. Its signature may be pending.
     pub(super) fn append(
         &mut self,
         template: &UrlTemplate,
@@ -57,7 +57,7 @@ impl Group {
         }
     }
 
-    /// Fills in the signatures that are missing in `out`.
+    /// Writes all pending signatures into `out`.
     pub(super) fn sign(&mut self, template: &UrlTemplate, out: &mut [u8]) {
         let mut left = self.of_one_length.iter().chain([&self.others]).flat_map(Waiting::urls).peekable();
         while left.peek().is_some() {
@@ -76,7 +76,7 @@ impl Group {
         self.others.count = 0;
     }
 
-    /// Forgets the URLs at and after `length` in the output.
+    /// Forgets pending URLs at and after `length` in the output.
     pub(super) fn truncate(&mut self, length: usize) {
         for waiting in self.of_one_length.iter_mut().chain([&mut self.others]) {
             while waiting.urls().last().is_some_and(|url| url.signature_at >= length) {
@@ -85,7 +85,7 @@ impl Group {
         }
     }
 
-    /// Where URLs wait whose paths are of this length.
+    /// Returns the group of pending URLs with paths of this length.
     fn waiting(&mut self, path_bytes: usize) -> (&mut Waiting, &mut Steps) {
         let found = self.of_one_length.iter().position(|waiting| waiting.path_bytes == Some(path_bytes));
         let index = found.unwrap_or(self.of_one_length.len());
@@ -139,7 +139,7 @@ impl<'url> Unsigned<'url> {
     }
 }
 
-/// What goes from one hash to the next. Only the digests in it change.
+/// The state between the hashes of a group.
 #[derive(Default)]
 struct Steps {
     /// The strings to sign.

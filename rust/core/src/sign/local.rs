@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// Signs for one table.
 pub(super) struct LocalSigner {
     base_url: String,
-    /// Where the path begins in `base_url`.
+    /// Offset of the path in `base_url`.
     path_at: usize,
     key: HmacKey,
 }
@@ -65,10 +65,10 @@ impl LocalSigner {
     }
 }
 
-/// Whether the files route may answer: `path` is the URL's path as it was sent, still percent-encoded. It stands
-/// for what one decoding makes of it.
+/// Returns whether a URL of the files route is valid. `path` is the percent-encoded path of the request; the
+/// signature covers its decoded form.
 ///
-/// The signature is compared in constant time, also when the URL has expired.
+/// The signature is compared in constant time, also if the URL has expired.
 #[must_use]
 pub fn verify_local_url(path: &str, expires: &str, signature: &str, key: &[u8], now_ms: i64) -> bool {
     let (Ok(mut hmac), Some(signature)) = (Hmac::<sha2::Sha256>::new_from_slice(key), decode_hex(signature))
@@ -85,7 +85,7 @@ pub fn verify_local_url(path: &str, expires: &str, signature: &str, key: &[u8], 
     is_signed && is_alive
 }
 
-/// 64 lower-case digits: a signature has one spelling.
+/// Decodes 64 lower-case digits: a signature has exactly one form.
 fn decode_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {

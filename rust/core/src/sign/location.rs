@@ -4,7 +4,7 @@
 
 use crate::log_path::DataPath;
 
-/// Appends the one spelling of a location, its path by `append_path`.
+/// Appends the canonical form of a location, with its path written by `append_path`.
 pub(super) fn append_canonical(
     location: DataPath<'_>,
     out: &mut Vec<u8>,

@@ -10,29 +10,29 @@ use crate::hash::{
 /// The length of a signature in hex digits.
 pub(super) const SIGNATURE_BYTES: usize = 64;
 
-/// Stands for a signature until it is there.
+/// Placeholder of a pending signature.
 pub(super) const NO_SIGNATURE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// The constant parts of one root's URLs. Secret: it can sign.
+/// The constant parts of the URLs of one root. Secret, since it can sign.
 #[derive(Clone)]
 pub(super) struct UrlTemplate {
     /// The URL up to the encoded path below the root.
     pub(super) head: Vec<u8>,
-    /// The URL after the path, with zeros for the signature that ends it.
+    /// The URL after the path, with zeros for the signature at the end.
     pub(super) tail: Vec<u8>,
-    /// The text whose digest or HMAC the path goes into.
+    /// The text whose digest or HMAC includes the path.
     pub(super) text: PathText,
-    /// The text that takes the digest of `text` as hex, where the scheme has one more step.
+    /// The text that includes the hex digest of `text`, for schemes with a second step.
     pub(super) string_to_sign: Option<DigestText>,
-    /// The state that the last digest goes into.
+    /// The state of the last hash.
     pub(super) outer: Sha256State,
     /// When the URLs expire, milliseconds since the epoch.
     pub(super) expires_ms: i64,
-    /// What hashes.
+    /// The hash engine.
     pub(super) engine: Engine,
 }
 
-/// A text around a path, its beginning hashed as far as it fills blocks.
+/// A text around a path, with the whole blocks before the path hashed.
 #[derive(Clone)]
 pub(super) struct PathText {
     state: Sha256State,
@@ -42,20 +42,20 @@ pub(super) struct PathText {
 }
 
 impl PathText {
-    /// `absorbed_bytes` are in `state` already.
+    /// `state` includes `absorbed_bytes`.
     pub(super) fn new(mut state: Sha256State, absorbed_bytes: usize, head: &[u8], tail: &[u8]) -> Self {
         let rest = absorb_whole_blocks(&mut state, head).to_vec();
         let absorbed_bytes = absorbed_bytes + head.len() - rest.len();
         Self { state, absorbed_bytes, head: rest, tail: tail.to_vec() }
     }
 
-    /// In which what is left of the text is hashed.
+    /// The state in which the rest of the text is hashed.
     pub(super) fn state(&self) -> Sha256State {
         self.state
     }
 
-    /// The blocks that a path of this length stands in, and those before it: what follows is the same for all of
-    /// this length.
+    /// Number of blocks up to the end of a path of this length. The following blocks are equal for all paths of this
+    /// length.
     pub(super) fn blocks_to_path_end(&self, path_bytes: usize) -> usize {
         (self.head.len() + path_bytes).div_ceil(BLOCK_BYTES)
     }
@@ -78,7 +78,7 @@ impl PathText {
     }
 }
 
-/// What is left of a [`PathText`] with a path in it.
+/// The rest of a [`PathText`] with a path.
 #[derive(Default)]
 pub(super) struct PathMessage {
     padded: Vec<u8>,
@@ -90,18 +90,18 @@ impl PathMessage {
         blocks(&self.padded)
     }
 
-    /// Its first `own_blocks`, all if that is not said, and what follows.
+    /// Returns its first `own_blocks` (by default all) and the following ones.
     pub(super) fn split_at(&self, own_blocks: Option<usize>) -> (&[Block], &[Block]) {
         let blocks = self.blocks();
         blocks.split_at(own_blocks.unwrap_or(usize::MAX).min(blocks.len()))
     }
 }
 
-/// A text that ends in the hex digits of a digest, hashed by a key as far as it fills blocks.
+/// A text that ends in the hex digits of a digest, with its whole blocks hashed by a key.
 #[derive(Clone)]
 pub(super) struct DigestText {
     pub(super) state: Sha256State,
-    /// What is left of the text, padded, the digits still to be filled in.
+    /// The rest of the text, padded, without the digits.
     pub(super) blocks: [Block; DIGEST_TEXT_BLOCKS],
     digits_at: usize,
     pub(super) block_count: usize,

@@ -11,7 +11,7 @@ use super::S3Credentials;
 #[derive(Debug)]
 pub(super) struct ReplaceableCredentials {
     given: RwLock<Option<Arc<AwsCredential>>>,
-    /// Asked as long as no keys were given.
+    /// The provider of credentials until keys are set.
     otherwise: AwsCredentialProvider,
 }
 
@@ -20,7 +20,7 @@ impl ReplaceableCredentials {
         Self { given: RwLock::new(given.map(credential)), otherwise }
     }
 
-    /// Requests from now on, and retries of running ones, are signed by these keys.
+    /// Signs later requests, and retries of running ones, with these keys.
     pub(super) fn replace(&self, keys: &S3Credentials) {
         *self.given.write().unwrap_or_else(PoisonError::into_inner) = Some(credential(keys));
     }

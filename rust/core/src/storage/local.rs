@@ -14,13 +14,12 @@ use super::{LogFileEntry, check_whole_file_size};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
-/// The regular files of a directory whose names are not before `from_name`, in any order. A directory that is not
-/// there is empty.
+/// Lists the regular files of a directory from a name on, in any order. A missing directory is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     pool::block_in_place(|| list_blocking(directory, from_name))
 }
 
-/// A whole file.
+/// Reads a whole file.
 pub(super) fn read(path: &str) -> Result<Bytes> {
     pool::block_in_place(|| {
         check_whole_file_size(path, size(path)?)?;
@@ -28,7 +27,7 @@ pub(super) fn read(path: &str) -> Result<Bytes> {
     })
 }
 
-/// A file to be read in pieces, and its size. With an entity tag, only the file that has it.
+/// Opens a file for reads of ranges, and returns its size. With an entity tag, only a file with this tag.
 pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> {
     let failed = |error: std::io::Error| store_error(path, &error);
     pool::block_in_place(|| {
@@ -43,8 +42,8 @@ pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> 
     })
 }
 
-/// Fills a buffer from a position on. What is in the system's memory is copied at once: to let another step run
-/// meanwhile would cost more.
+/// Fills a buffer from an offset on. Data in the page cache is copied immediately: running another step meanwhile
+/// would cost more.
 pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], start: u64) -> IoResult<()> {
     let at_hand = read_at_hand(file, buffer, start);
     let rest = &mut buffer[at_hand..];
@@ -54,7 +53,7 @@ pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], start: u64) -> IoRes
     pool::block_in_place(|| file.read_exact_at(rest, start + at_hand as u64))
 }
 
-/// How many bytes could be had without waiting; none where the file system cannot tell.
+/// Returns how many bytes are available without blocking; zero if the file system does not report it.
 #[cfg(target_os = "linux")]
 fn read_at_hand(file: &File, buffer: &mut [u8], start: u64) -> usize {
     use rustix::io::{ReadWriteFlags, preadv2};
@@ -95,8 +94,8 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
     Ok(found)
 }
 
-/// The modification time as exactly as the system has it. The inode is no part of it: replicas with copies of one
-/// directory have to agree.
+/// The modification time in full precision. The inode is not included: replicas with copies of one directory must
+/// agree.
 fn entity_tag(metadata: &std::fs::Metadata) -> Box<str> {
     format!("{}.{}", metadata.mtime(), metadata.mtime_nsec()).into()
 }
@@ -109,7 +108,7 @@ fn modified_ms(metadata: &std::fs::Metadata) -> i64 {
     }
 }
 
-/// The size of a regular file. Nothing else is a file of a log: opening a pipe would wait for its writer.
+/// Returns the size of a regular file. Other types are rejected: opening a pipe waits for its writer.
 fn size(path: &str) -> Result<u64> {
     let metadata = std::fs::metadata(path).map_err(|error| store_error(path, &error))?;
     if metadata.is_file() {
@@ -119,7 +118,7 @@ fn size(path: &str) -> Result<u64> {
     }
 }
 
-/// What an error of the file system is to a reader of logs.
+/// Converts an error of the file system.
 pub(super) fn store_error(path: &str, error: &std::io::Error) -> Error {
     use std::io::ErrorKind;
     match error.kind() {

@@ -8,13 +8,13 @@ use super::local;
 use crate::error::{Error, Result};
 use crate::pool;
 
-/// Whole files on their way.
+/// Pending reads of whole files.
 #[derive(Debug)]
 pub struct PendingReads(Reads);
 
 #[derive(Debug)]
 enum Reads {
-    /// A local file system is as quick when it is asked.
+    /// Local files are read when they are needed.
     Local(Vec<String>),
     Remote {
         results: Receiver<Vec<Result<Bytes>>>,
@@ -31,7 +31,7 @@ impl PendingReads {
         Self(Reads::Remote { results, count })
     }
 
-    /// Waits for all of them, in the order that they were asked for.
+    /// Waits for all reads and returns them in the order of the request.
     #[must_use]
     pub fn wait(self) -> Vec<Result<Bytes>> {
         match self.0 {

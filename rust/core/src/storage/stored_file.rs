@@ -17,10 +17,10 @@ use super::{Listed, local};
 use crate::error::{Error, Result};
 use crate::log_path;
 
-/// Page headers are small and are read byte by byte.
+/// Buffer size of a reader: page headers are small and read byte by byte.
 const HEADER_BUFFER_BYTES: usize = 2048;
 
-/// An open file. Cheap to clone, shared by threads.
+/// An open file. Cheap to clone and shared by threads.
 #[derive(Debug, Clone)]
 pub struct StoredFile {
     source: Source,
@@ -54,19 +54,19 @@ impl StoredFile {
         Ok(Self { source: Source::Remote(Arc::new(windows)), size, name: log_path::file_name(path).into() })
     }
 
-    /// In bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Without its directory.
+    /// Returns the name without the directory.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The bytes from `start` on; a range past the file's end means that the file was cut or its own offsets
+    /// Reads `length` bytes from `start` on. A range past the end means that the file is truncated or its offsets
     /// are wrong.
     pub fn read_range(&self, start: u64, length: usize) -> Result<Bytes> {
         if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
@@ -103,7 +103,7 @@ impl ChunkReader for StoredFile {
     }
 }
 
-/// Reads a [`StoredFile`] from a position on.
+/// Reads a [`StoredFile`] from an offset on.
 #[derive(Debug)]
 pub struct StoredFileReader {
     file: StoredFile,

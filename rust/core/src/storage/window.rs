@@ -14,9 +14,9 @@ use super::{Listed, runtime};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
-/// Large enough that a request's latency is hidden behind its own transfer.
+/// Size of a window: the transfer of one takes longer than the latency of a request.
 const WINDOW_BYTES: u64 = 4 << 20;
-/// Windows held or on their way: several columns with one read ahead each.
+/// Maximum number of held and requested windows: several columns with one prefetched window each.
 const MAX_WINDOWS: usize = 8;
 
 pub(super) struct Windows {
@@ -27,7 +27,7 @@ struct Shared {
     remote: Arc<Remote>,
     path: String,
     size: u64,
-    /// The entity tag and the modification time, in milliseconds, of the listing that named the file.
+    /// The entity tag and the modification time, in milliseconds, of the listing.
     listed: Option<(Box<str>, i64)>,
     state: Mutex<State>,
     arrived: Condvar,
@@ -37,7 +37,7 @@ struct Shared {
 struct State {
     slots: HashMap<u64, Slot>,
     clock: u64,
-    /// Of the first answer: all later pieces must be cut from the same object.
+    /// The entity tag of the first response. All later ranges must be of the same object.
     entity_tag: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Windows {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The range must lie in the file.
+    /// Reads a range, which must be in the file.
     pub(super) fn read(&self, start: u64, length: usize) -> Result<Bytes> {
         let end = start + length as u64;
         let first = start / WINDOW_BYTES;
@@ -108,7 +108,7 @@ impl Windows {
         }
     }
 
-    /// Makes sure that a window is held or on its way, and marks it as just used.
+    /// Requests a window unless it is held or requested, and marks it as used.
     fn request(&self, state: &mut State, index: u64) -> Result<()> {
         state.clock += 1;
         let used = state.clock;
@@ -131,8 +131,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a piece of an object of the listed size is of the object that was listed. Some stores and proxies send
-    /// another tag than was listed, so a tag that differs alone does not mean that the object was replaced.
+    /// Returns whether a response is of the listed object, given equal sizes. Some stores and proxies send another
+    /// tag than they list, so a different tag alone does not mean that the object was replaced.
     fn is_listed(&self, piece: &Piece) -> bool {
         let (Some((tag, modified_ms)), Some(found)) =
             (&self.listed, piece.entity_tag.as_deref().and_then(plain_tag))
@@ -143,7 +143,7 @@ impl Shared {
     }
 }
 
-/// Delivers a window, or a failure if the fetch was dropped: nobody waits for ever.
+/// Delivers a window, or a failure if the fetch was dropped, so that no reader waits forever.
 struct Arrival {
     shared: Arc<Shared>,
     index: u64,
@@ -190,7 +190,7 @@ impl Drop for Arrival {
     }
 }
 
-/// Lets the least recently used windows go. Those on their way stay: somebody waits for them.
+/// Evicts the least recently used windows, except requested ones that a reader waits for.
 fn make_room(slots: &mut HashMap<u64, Slot>) {
     while slots.len() >= MAX_WINDOWS {
         let held = slots.iter().filter(|(_, slot)| slot.content.is_some());
