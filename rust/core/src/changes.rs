@@ -94,7 +94,7 @@ impl Changes {
         if ending_version.is_some_and(|end| end < starting_version) || starting_version < 0 {
             return Err(Error::InvalidArgument("the range of versions is empty".into()));
         }
-        // Nobody reads the checkpoint of a range's head.
+        // The checkpoint of a range's head is not read.
         let known = known.map(|snapshot| Base { snapshot, is_cached: true });
         let head = Snapshot::load(storage, root, TimeTravel::Version(starting_version), known)?;
         let listing = Listing::read(storage, root, starting_version)?;
@@ -214,7 +214,7 @@ impl Changes {
         if let Some(in_force) = self.survey.as_ref().and_then(|survey| survey.in_force_at(version)) {
             return Ok(in_force);
         }
-        // From the checkpoint next to it and not from the start of the range, which may be far away.
+        // From the nearest checkpoint, since the start of the range may be far away.
         let snapshot = Snapshot::load(&self.storage, &self.root, TimeTravel::Version(version), None)?;
         Ok(InForce::at(&snapshot))
     }
@@ -240,7 +240,7 @@ impl Changes {
 }
 
 fn range_commits(listing: &Listing, start: i64, end: i64) -> Result<Arc<[RangeCommit]>> {
-    // Cleanup may leave a version's checkpoint and take its commit: then its changes are not known any more.
+    // Cleanup may delete a version's commit and leave its checkpoint: its changes are unknown then.
     if !listing.commits.contains_key(&start) {
         let latest = listing.latest().unwrap_or(start);
         let later = listing.commits.range(start..).next().map(|(version, _)| *version);

@@ -183,7 +183,7 @@ impl ColumnCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that can panic runs between two changes of the state.
+        // No code between two changes of the state can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -266,7 +266,7 @@ mod tests {
             let own: Vec<&[Block]> =
                 heads.iter().enumerate().map(|(index, head)| &blocks(head)[..own_blocks(index)]).collect();
             for engine in engines() {
-                // The padding tells the length, so only messages of equal length can end alike as a whole.
+                // The padding includes the length, so only messages of equal length have the same suffix.
                 let mut padded = suffix.clone();
                 pad_sha256(&mut padded, own_blocks(0) * BLOCK_BYTES);
                 let mut digests = vec![[0; 32]; own.len()];

@@ -99,7 +99,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // One more than `threads` may run for the rest of this step: to wait again for a place would cost more.
+        // One step more than `threads` may run until this one ends: waiting for a free place would cost more.
         self.0.lock().running += 1;
         RUNNING.set(Some(Arc::clone(&self.0)));
     }
@@ -146,7 +146,7 @@ impl Pool {
         self.shared.priority.take();
         while let Some(task) = self.shared.next_task() {
             RUNNING.set(Some(Arc::clone(&self.shared)));
-            // A defect in one stream must not take a thread along, and with it the places of all others.
+            // A panic ends one stream and not the thread.
             drop(catch_unwind(AssertUnwindSafe(|| task.step(self))));
             RUNNING.take();
             self.shared.lock().running -= 1;
@@ -156,7 +156,7 @@ impl Pool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A queue of tasks is whole at every point where a holder could panic.
+        // The queue is consistent at every point where a holder could panic.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,7 +175,7 @@ impl Shared {
         if queue.idle > 0 {
             self.runnable.notify_one();
         } else if queue.workers < self.threads + MAX_BLOCKED {
-            // Where the system gives no more threads, the task waits for one that comes back.
+            // If no thread can be started, the task waits for one that returns.
             drop(self.start_worker(queue));
         }
     }
@@ -191,7 +191,7 @@ impl Shared {
                 && let Some(task) = queue.tasks.pop_front()
             {
                 queue.running += 1;
-                // The wake-up of a second task may have gone to this thread, too.
+                // The notification for a second task may have reached this thread as well.
                 self.wake_one(&mut queue);
                 return Some(task);
             }
@@ -217,7 +217,7 @@ impl Priority {
 
     /// Applies the priority to the current thread. On Linux `None` selects the thread.
     fn take(&self) {
-        // A system that refuses leaves all threads alike.
+        // If the system denies it, all threads have the same priority.
         let _ = self.0.map(|priority| rustix::process::setpriority_process(None, priority));
     }
 }

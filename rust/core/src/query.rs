@@ -120,7 +120,7 @@ pub fn changes(
     lines: LineOptions,
     stop: &Stop,
 ) -> Result<ChangeLines> {
-    // The parquet format has one protocol, whatever the log says.
+    // The parquet format has one fixed protocol.
     options.include_historical_protocol &= lines.format == ResponseFormat::Delta;
     let first = changes.head();
     let heading = changes.heading();
@@ -135,7 +135,7 @@ pub fn changes(
     let from = from.unwrap_or(ChangeCursor { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     let batches = match lines.format {
-        // Its lines have no place for what is not known.
+        // Its lines require all fields.
         ResponseFormat::Parquet => batches.with_complete_removes(stop),
         ResponseFormat::Delta => batches,
     };

@@ -162,7 +162,7 @@ impl ReplaySet {
         self.arena[entry.start..end].split_at(entry.path_bytes as usize)
     }
 
-    /// Makes room for `more` keys.
+    /// Reserves space for `more` keys.
     fn reserve(&mut self, more: usize) {
         let wanted = 2 * (self.entries.len() + more);
         if self.slots.len() >= wanted {

@@ -168,7 +168,7 @@ impl Scan {
     pub fn prepare(&mut self, pool: &Pool) {
         self.pool = Some(pool.clone());
         let predicate = &self.options.predicate;
-        // Files that partition values drop are not asked for their statistics.
+        // Statistics are not needed for files that partition values drop.
         if !predicate.needs_stats() || predicate.asks_partitions() {
             return;
         }
@@ -201,7 +201,7 @@ impl Scan {
 
     fn failed(&mut self, error: Error) -> Error {
         let error = self.explain(error);
-        // With it go columns that were half built.
+        // This drops an unfinished build of columns.
         self.stage = Stage::End;
         self.failure = Some(error.clone());
         error
@@ -209,7 +209,7 @@ impl Scan {
 
     fn explain(&self, error: Error) -> Error {
         self.snapshot.record_error(&error);
-        // Who has no page before it can ask again, and gets the version from other files.
+        // A request without a previous page can be repeated, and then reads the version from other files.
         if self.options.after.is_some() { self.snapshot.explain_missing(error) } else { error }
     }
 

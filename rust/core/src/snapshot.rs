@@ -118,8 +118,8 @@ impl Snapshot {
         if let Some(opened) = self.checkpoint.get() {
             parts.push(Allocation::shared(&self.checkpoint, opened.memory_bytes()));
         }
-        // A dictionary grows from batch to batch: that of one has the tuples of those before, and its first one tells
-        // which these are.
+        // A dictionary grows from batch to batch and contains the tuples of earlier ones; the first tuple identifies
+        // it.
         let mut dictionaries: HashMap<*const PartitionTuple, &Vec<Arc<PartitionTuple>>> = HashMap::new();
         for (batch, _) in &self.commit_batches {
             let dictionary = &batch.partitions.dictionary;

@@ -183,7 +183,7 @@ impl Table {
         }
         let known_snapshots = self.known_snapshots();
         let snapshot = match nearest(at, &known_snapshots) {
-            // A past version has the order of the newest checkpoint before it, whatever was asked for earlier.
+            // A past version is ordered by the newest checkpoint before it, independent of earlier requests.
             Some(older) => {
                 self.load(at, Some(Base { snapshot: &older, is_cached: false }), &known_snapshots)?
             }
@@ -221,7 +221,7 @@ impl Table {
                 self.refresh_if_stale()?;
                 (end, start)
             }
-            // A later page, which goes on with what the first one began.
+            // A later page continues the heading of the first one.
             Heading::Version(version) => (end, version),
             Heading::Latest => {
                 let latest = self.latest_covering(start.max(end.unwrap_or(start)), max_staleness)?.max(start);
@@ -242,7 +242,7 @@ impl Table {
         }
         let known = self.snapshot_at(TimeTravel::Version(start))?;
         let mut changes = Changes::open(&self.storage, &self.root, kind, start, end, Some(&known))?;
-        // An open end, and one behind the latest version, is known only now.
+        // An open end, or one after the latest version, is known only here.
         if let Some(known) = surveyed(changes.ending_version()) {
             return Ok(known);
         }
@@ -319,13 +319,14 @@ impl Table {
         if let Some(latest) = &known
             && latest.refreshed_at >= asked_at
         {
-            // Another request's look began after this one asked.
+            // A refresh of another request started after this request.
             return Ok(Arc::clone(&latest.snapshot));
         }
         if let Some(refresh) = &*failed
             && refresh.began >= asked_at
         {
-            // To wait once more for a store that is down, one after the other, would help nobody.
+            // Waiting requests share a failure: retrying in sequence would multiply the delay of a store that is
+            // down.
             return Err(refresh.error.clone());
         }
         let refreshed_at = Instant::now();
@@ -404,7 +405,7 @@ struct BuildColumns(Mutex<Scan>);
 
 impl Task for BuildColumns {
     fn step(self: Arc<Self>, pool: &Pool) {
-        // A failure is found again, and told, by the next request.
+        // The next request repeats and reports a failure.
         if matches!(lock(&self.0).next_files(), Ok(Some(_))) {
             pool.submit(self);
         }
@@ -417,8 +418,8 @@ struct BackgroundRefresh(Arc<Table>);
 impl Task for BackgroundRefresh {
     fn step(self: Arc<Self>, _: &Pool) {
         let _ended = Refreshing(&self.0.refreshing);
-        // A failure is found again, and told, by the request whose staleness is used up.
-        // It may have to wait for a look that is under way.
+        // A failure is repeated and reported by the first request after the staleness limit. This may wait for a
+        // running refresh.
         let _ = pool::block_in_place(|| self.0.refresh(Instant::now()));
     }
 }
@@ -440,7 +441,7 @@ fn keep<T: Any + Send + Sync>(
 ) {
     let now = Instant::now();
     if !lock(snapshots).touch(item, now) {
-        // Counted without the lock.
+        // Computed without the lock.
         let parts = parts(item);
         lock(snapshots).insert(item, parts, now);
     }
@@ -458,7 +459,7 @@ fn find_kept<T: Any + Send + Sync>(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is replaced whole.
+    // Guarded values are replaced as a whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
-//! Any bytes as a checkpoint: `PAR1` begins a classic one, anything else is the JSON top file of a v2 one.
+//! Any bytes as a checkpoint: `PAR1` starts a classic one, anything else is the JSON top file of a v2 one.
 //!
-//! Damage must never be told as a defect of the reader. The Parquet decoder's own panics are caught by the
-//! reader, so here they are no findings unless they leave it.
+//! Damage must never be reported as a defect of the reader. The reader catches panics of the Parquet decoder, so
+//! they are findings only if they escape it.
 
 #![no_main]
 

@@ -25,7 +25,7 @@ create_exception!(gateway._native, InvalidArgument, LogError);
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let base = py.get_type::<LogError>();
-    // An instance sets it only where there is something to say.
+    // Instances set it only if there are details.
     base.setattr("detail", py.None())?;
     for class in [
         base,
@@ -63,7 +63,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
                 [("requested_ms", requested_ms), ("earliest_ms", earliest_ms), ("latest_ms", latest_ms)];
             with_values(py, TimestampOutOfRange::new_err(message), &values)
         }
-        // A file of the log that was listed and is gone, or a sidecar that never was there.
+        // A listed log file that was deleted, or a missing sidecar.
         Error::CorruptLog { file, .. } | Error::FileNotFound { file } => {
             with_text(py, CorruptLog::new_err(message), "file", file)
         }

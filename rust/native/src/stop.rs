@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// A deadline, and a way to end calls that nobody waits for.
+/// A deadline and cancellation of blocking calls.
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct Stop(pub(crate) deltalog::stop::Stop);
 
@@ -22,7 +22,7 @@ impl Stop {
     }
 }
 
-/// What a call is given, or what never stops it.
+/// Returns the given stop, or one that never stops.
 pub(crate) fn or_never(stop: Option<&Stop>) -> deltalog::stop::Stop {
     stop.map(|stop| stop.0.clone()).unwrap_or_default()
 }

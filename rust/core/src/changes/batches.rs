@@ -126,7 +126,7 @@ impl ChangeBatches {
         let in_force = changes.in_force_at(from_version)?;
         let kept: BTreeMap<_, _> =
             changes.kept.range(from_version..).map(|(version, bytes)| (*version, bytes.clone())).collect();
-        // A survey keeps the first commits of the range, without a gap.
+        // A survey keeps the first commits of the range without a gap.
         let first_unread = next + kept.len();
         Ok(Self {
             kind: changes.kind,
@@ -224,7 +224,7 @@ impl ChangeBatches {
             protocol,
             metadata,
         };
-        // The time of a change is a column of the feed; that of a file is only said.
+        // The timestamp is a column of the change data feed, but optional in lines of files.
         if is_feed && batch.timestamp_ms.is_none() && !batch.is_empty() {
             return Err(no_in_commit_timestamp(&commit.file.name));
         }

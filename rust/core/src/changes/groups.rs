@@ -51,7 +51,7 @@ impl Groups {
         let start = self.asked;
         let mut bytes = 0;
         let fits = self.commits.get(start..)?.iter().take(GROUP_COMMITS).take_while(|commit| {
-            // The first one is taken whatever its size.
+            // The first one may exceed the limit.
             let is_first = bytes == 0;
             bytes += commit.file.size.max(1);
             is_first || bytes <= GROUP_BYTES

@@ -54,7 +54,7 @@ impl Collected {
     fn new(version: i64, head: InForce) -> Self {
         let mut collected =
             Self { changed: BTreeMap::new(), distinct: HashSet::default(), bytes: 0, end: None };
-        // The snapshot of the first version holds it in any case.
+        // The snapshot of the first version holds it anyway.
         collected.distinct.insert(Arc::clone(&head.metadata));
         collected.changed.insert(version, head);
         collected

@@ -35,7 +35,7 @@ pub(super) struct JsonPieces {
     file: StoredFile,
     /// Behind what was read.
     position: u64,
-    /// The beginning of a line that goes on in the next piece.
+    /// The start of a line that continues in the next piece.
     begun: BytesMut,
     next_row: u32,
 }

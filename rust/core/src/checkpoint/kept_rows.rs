@@ -109,7 +109,7 @@ impl Verdicts {
             _ => false,
         };
         if !is_same {
-            // The dictionary was begun anew.
+            // The dictionary was replaced.
             self.kept.clear();
             self.first = column.dictionary.first().cloned();
         }

@@ -15,7 +15,7 @@ impl SharedInterner {
 
     /// To be held for the work of one batch in memory, never while something is read.
     pub(super) fn lock(&self) -> MutexGuard<'_, PartitionInterner> {
-        // A dictionary is whole at every point where a holder could panic.
+        // The dictionary is consistent at every point where a holder could panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

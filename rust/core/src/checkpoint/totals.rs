@@ -31,7 +31,7 @@ impl Checkpoint {
     pub fn totals(&self, is_dead: Option<IsDead<'_>>, threads: usize, stop: &Stop) -> Result<Totals> {
         let threads = threads.max(1);
         let parts = self.parts.len().max(1);
-        // Many parts are work enough for all threads; few are cut, so that no thread waits for another.
+        // Many parts occupy all threads; few parts are divided.
         let slices = if parts >= 2 * threads { 1 } else { (2 * threads).div_ceil(parts) };
         let next = AtomicUsize::new(0);
         let work = || {
@@ -41,7 +41,7 @@ impl Checkpoint {
                 let Some(part) = self.parts.get(task / slices) else { return Ok(totals) };
                 let slice = Slice { number: task % slices, of: slices };
                 let sums = self.part_totals(part, slice, is_dead, stop).inspect_err(|_| {
-                    // The other threads stop after what they are at.
+                    // The other threads stop after their current piece.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 })?;
                 totals = totals.plus(sums).ok_or_else(|| sizes_overflow(&part.name))?;

@@ -37,7 +37,7 @@ impl ColumnsBuilder {
         let mut state = self.cache.lock();
         let entry = Entry::Columns(self.key.clone());
         let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) else {
-            // The table was forgotten meanwhile.
+            // The table was removed meanwhile.
             drop(state);
             self.columns.batches = Vec::new();
             return false;

@@ -93,7 +93,7 @@ impl State {
     }
 
     pub(super) fn may_build(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
-        // A table that did not fit may do so when it has fewer files.
+        // A table that did not fit may fit with fewer files.
         let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);
         self.budget_bytes > 0
             && !self.slots.contains_key(key)

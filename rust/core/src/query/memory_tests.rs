@@ -1,4 +1,5 @@
-//! What streams hold that nobody reads, measured from outside: each log is answered by a process of its own.
+//! The memory that streams hold ahead of their consumer, measured from outside: each log is answered in a separate
+//! process.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -44,7 +44,7 @@ impl Cursor {
 pub(super) fn start_in(cursor: Cursor) -> checkpoint::Position {
     match cursor.source.0.checked_sub(CHECKPOINT_SOURCE.0) {
         Some(part) => checkpoint::Position { part, row: cursor.row.saturating_add(1) },
-        // The page before has ended among the commits.
+        // The previous page ended among the commits.
         None => checkpoint::Position::default(),
     }
 }

@@ -235,7 +235,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
         match self.reader.try_lock() {
             Ok(reader) => reader,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Who decodes may wait for storage, and its place is another's meanwhile; so is that of who waits for it.
+            // The decoding thread may wait for storage, so this wait releases its place in the pool as well.
             Err(TryLockError::WouldBlock) => {
                 pool::block_in_place(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner))
             }
@@ -287,7 +287,7 @@ where
     fn step(self: Arc<Self>, pool: &Pool) {
         let Some(part) = self.0.upgrade() else { return };
         let Some(reserved) = part.bytes.reserve() else {
-            // Whoever takes a batch tries again.
+            // Taking a batch schedules again.
             part.stepping.store(false, Ordering::Release);
             return;
         };
@@ -295,7 +295,7 @@ where
         drop(reserved);
         if goes_on {
             part.stepping.store(false, Ordering::Release);
-            // From here on whoever takes a batch sees to the next step; until here nobody did.
+            // From here on taking a batch schedules the next step.
             part.step(pool);
         }
     }

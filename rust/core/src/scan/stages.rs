@@ -107,7 +107,7 @@ impl Scan {
             let next = self.first_cached_batch(&columns);
             return Ok(Stage::Cached { columns, next });
         }
-        // Only a scan that reads everything can leave whole columns behind.
+        // Only a full scan can build whole columns.
         let reads_all = self.options.reads_all();
         let builder = self.cache.as_ref().filter(|_| reads_all).and_then(|(cache, key)| {
             let files = self.snapshot.known_totals().map(|totals| totals.files);
@@ -130,7 +130,7 @@ impl Scan {
             may_match,
         };
         let parts = checkpoint.readers(self.snapshot.interner(), options);
-        // A page, and an answer with a limit, may end before the next batch.
+        // A page or an answer with a limit may end before the next batch.
         let pool = self
             .pool
             .clone()

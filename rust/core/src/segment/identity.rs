@@ -9,13 +9,12 @@ use super::{CheckpointFiles, CheckpointKind, LogSegment};
 use crate::error::Error;
 use crate::storage::LogFileEntry;
 
-/// A version, the checkpoint and the compaction files that it was rebuilt from.
+/// A version, with the checkpoint and the compaction files that it is rebuilt from.
 ///
-/// Commits need no mention beside a checkpoint: they are all that the others leave over, and they never change. Without
-/// one the newest commit tells a table from another that was created in its place. As text: `12~0f8a3b1c5d7e9f02`,
-/// `12@10c4096.0f8a3b1c5d7e9f02`, `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`,
-/// `12@5m2.8192.0f8a3b1c5d7e9f02+6-9`. An identity without what the store says of the files, as earlier releases
-/// wrote it, can be parsed and names no files.
+/// Commits are implied by the others and never change. Without a checkpoint the newest commit distinguishes the
+/// table from a later one in the same location. As text: `12~0f8a3b1c5d7e9f02`, `12@10c4096.0f8a3b1c5d7e9f02`,
+/// `12@10u80a083e8-7026-4e79-81be-64bd76c43a11`, `12@5m2.8192.0f8a3b1c5d7e9f02+6-9`. Identities of earlier releases
+/// lack the digest of the store's properties; they can be parsed and match no files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogIdentity {
     version: i64,

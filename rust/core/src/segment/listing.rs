@@ -34,7 +34,7 @@ impl Listing {
         let mut listing = Self { from, ..Self::default() };
         let mut parts: BTreeMap<(i64, u32), BTreeMap<u32, LogFileEntry>> = BTreeMap::new();
         for entry in entries {
-            // A writer that died left the name and no content behind.
+            // A writer died after it created the file.
             let is_empty_checkpoint = entry.size == 0 && entry.name.contains(".checkpoint.");
             let Some(name) = LogFileName::parse(&entry.name).filter(|_| !is_empty_checkpoint) else {
                 continue;
@@ -61,7 +61,7 @@ impl Listing {
             }
         }
         for found in listing.checkpoints.values_mut() {
-            // Any of them will do by PROTOCOL; the choice must only be the same everywhere.
+            // PROTOCOL allows any of them; the choice must be equal on all replicas.
             found.sort_by(|left, right| preference(left).cmp(&preference(right)));
         }
         listing

@@ -26,7 +26,7 @@ impl LocalSigner {
             || Error::InvalidArgument("the base of local URLs must be http(s)://host[:port]/path".to_owned());
         let base_url = base_url.trim_end_matches('/').to_owned();
         let url = url::Url::parse(&base_url).map_err(|_| invalid())?;
-        // It goes into lines and signatures as it is, so it must be spelt as a URL is sent.
+        // It is written into lines and signatures without encoding, so it must be a valid URL.
         let as_sent =
             base_url.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\<>^`{|}?#".contains(&byte));
         if !matches!(url.scheme(), "http" | "https") || !as_sent {
@@ -59,7 +59,7 @@ impl LocalSigner {
             string_to_sign: None,
             outer: self.key.outer(),
             expires_ms: expires_seconds.saturating_mul(1000),
-            // The first answer byte of a local table costs a disk read: wide registers would not be noticed.
+            // The first byte of a local table costs a disk read, which hides the effect of wide registers.
             engine: Engine::detect(false),
         })
     }

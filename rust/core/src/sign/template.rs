@@ -62,14 +62,14 @@ impl PathText {
 
     pub(super) fn write(&self, path: &[u8], message: &mut PathMessage) {
         let path_at = self.head.len();
-        // Most paths of a table are of one length: all around them stands there already.
+        // Most paths of a table have one length, and everything around them is already in the buffer.
         if message.path_bytes == Some(path.len()) {
             message.padded[path_at..path_at + path.len()].copy_from_slice(path);
             return;
         }
         message.path_bytes = Some(path.len());
         message.padded.clear();
-        // Grown at once: step by step it would cost a small answer as much as its signatures.
+        // Allocated at once: growth in steps would cost a small answer as much as its signatures.
         message.padded.reserve(path_at + path.len() + self.tail.len() + 2 * BLOCK_BYTES);
         message.padded.extend_from_slice(&self.head);
         message.padded.extend_from_slice(path);

@@ -43,7 +43,7 @@ pub(super) fn load(
     base: Option<Base<'_>>,
 ) -> Result<Arc<Snapshot>> {
     match try_load(request, at, base) {
-        // Cleanup may take a file between its listing and its read.
+        // Cleanup may delete a file between its listing and its read.
         Err(Error::FileNotFound { .. }) => try_load(request, at, None),
         loaded => loaded,
     }
@@ -87,7 +87,7 @@ fn try_load(request: LoadRequest<'_>, at: TimeTravel, base: Option<Base<'_>>) ->
 pub(super) fn load_identity(request: LoadRequest<'_>, identity: &LogIdentity) -> Result<Arc<Snapshot>> {
     let LoadRequest { storage, root, .. } = request;
     match from_start(request, LogSegment::find_identity(storage, root, identity)?) {
-        // Cleanup may take a file between its listing and its read; the next listing tells what is left.
+        // Cleanup may delete a file between its listing and its read; the next listing shows the remaining ones.
         Err(Error::FileNotFound { .. }) => {
             from_start(request, LogSegment::find_identity(storage, root, identity)?)
         }
@@ -110,7 +110,7 @@ fn is_grown(snapshot: &Snapshot) -> bool {
 fn is_aged(segment: &LogSegment) -> bool {
     let base =
         segment.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files).map(|file| file.modified_ms).min();
-    // Without a checkpoint it goes back to commits that cleanup takes as well.
+    // Without a checkpoint the segment contains commits that cleanup deletes as well.
     let base_ms = base.or(segment.modified_ms.first().map(|(_, modified_ms)| *modified_ms));
     let newest_ms = segment.modified_ms.last().map(|(_, modified_ms)| *modified_ms);
     newest_ms.zip(base_ms).is_some_and(|(newest, base)| newest.saturating_sub(base) > MAX_CONTINUED_MS)
@@ -244,7 +244,7 @@ impl Loader<'_> {
     ) -> Result<Vec<(Arc<FileBatch>, RowIndices)>> {
         let base_version = self.segment.base_version();
         let mut interner = PartitionInterner::new(partition_names);
-        // Batches of theirs are the same as ours would be.
+        // Their batches equal those of this snapshot.
         let known: Vec<_> = self
             .known
             .iter()
@@ -295,7 +295,7 @@ impl Loader<'_> {
                 let times = monotonic(self.segment.modified_ms.iter().copied());
                 Some(times.last().map_or(0, |(_, timestamp_ms)| timestamp_ms))
             }
-            // Cleanup took the commit and left its checkpoint, whose time is that of another clock.
+            // Cleanup deleted the commit but not its checkpoint, whose modification time is unrelated.
             None if has_own => checksum.and_then(|checksum| checksum.in_commit_timestamp_ms),
             None => {
                 let written = self.segment.checkpoint.iter().flat_map(|checkpoint| &checkpoint.files);

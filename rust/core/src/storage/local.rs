@@ -33,7 +33,7 @@ pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> 
     pool::block_in_place(|| {
         size(path)?;
         let file = File::open(path).map_err(failed)?;
-        // Of the file that was opened: the path may name another one by now.
+        // Of the open file: the path may refer to another one by now.
         let metadata = file.metadata().map_err(failed)?;
         if wanted_tag.is_some_and(|wanted| *wanted != *entity_tag(&metadata)) {
             return Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() });
@@ -83,7 +83,7 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         if name.as_str() < from_name {
             continue;
         }
-        // Follows links, as a read would. A file deleted since it was listed is not there.
+        // Follows links, as a read does. Skips files deleted since the listing.
         let Ok(metadata) = std::fs::metadata(entry.path()) else { continue };
         if metadata.is_file() {
             let entity_tag = Some(entity_tag(&metadata));

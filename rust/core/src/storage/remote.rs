@@ -112,7 +112,7 @@ impl Remote {
 
     pub(super) fn list(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let prefix = key(directory)?;
-        // `start-after` leaves its own key out; all but the last letter of a name sorts before the name.
+        // `start-after` excludes its own key; all but the last letter of a name sorts before the name.
         let mut before = from_name.to_owned();
         before.pop();
         let listing = if before.is_empty() {
@@ -143,7 +143,7 @@ impl Remote {
             })
             .try_collect::<Vec<_>>();
         let entries = match runtime::block_on(entries)?.map_err(|error| store_error(directory, &error)) {
-            // A bucket that is not there has no table either.
+            // A missing bucket has no table either.
             Err(Error::FileNotFound { .. }) => Vec::new(),
             entries => entries?,
         };
@@ -174,10 +174,10 @@ impl Remote {
                 async move { remote.read_whole(&path).await }
             });
             let results = futures::stream::iter(reads).buffered(READS_IN_FLIGHT).collect::<Vec<_>>().await;
-            // Nobody waits any more: the stream that wanted them was cancelled.
+            // The receiver is gone: the stream was cancelled.
             drop(sender.send(results));
         };
-        // Where nothing can be started the sender is dropped, and waiting says so.
+        // If nothing can be started the sender is dropped, and the receiver reports it.
         drop(runtime::spawn(reads));
         PendingReads::remote(results, count)
     }
@@ -247,7 +247,7 @@ pub(super) fn plain_tag(tag: &str) -> Option<&str> {
 
 fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>)> {
     let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    // With given keys the environment is not asked: its other settings would not belong to them.
+    // With given keys the environment is ignored: its other settings do not belong to them.
     let mut builder = match &options.credentials {
         None => AmazonS3Builder::from_env(),
         Some(_) => AmazonS3Builder::new(),
@@ -306,7 +306,7 @@ fn store_error(path: &str, error: &object_store::Error) -> Error {
     use object_store::Error as Store;
     let words = error.to_string();
     let detail = words.chars().take(MAX_DETAIL_CHARS).collect();
-    // Listings keep the status in their words only.
+    // Listings contain the status only in their message.
     let has_status = |status: &str| words.contains(&format!("status code: {status}"));
     match error {
         Store::NotFound { .. } => Error::FileNotFound { file: log_path::file_name(path).to_owned() },

@@ -94,7 +94,7 @@ impl Windows {
             match state.slots.get(&index) {
                 Some(Slot { content: Some(Ok(bytes)), .. }) => return Ok(bytes.clone()),
                 Some(Slot { content: Some(Err(_)), .. }) => {
-                    // Taken out, so that a later read asks the store again.
+                    // Removed, so that a later read requests it again.
                     let failed = state.slots.remove(&index).and_then(|slot| slot.content);
                     return failed.unwrap_or_else(|| Err(lost()));
                 }
@@ -102,7 +102,7 @@ impl Windows {
                     state = pool::block_in_place(|| self.shared.arrived.wait(state))
                         .unwrap_or_else(PoisonError::into_inner);
                 }
-                // Another thread took the failure or needed the room.
+                // Another thread took the failure or evicted the window.
                 None => self.request(&mut state, index)?,
             }
         }
@@ -168,7 +168,7 @@ impl Arrival {
                 return Err(changed());
             }
             if !self.shared.is_listed(&piece) {
-                // What was listed is there no more.
+                // The listed object no longer exists.
                 return Err(Error::FileNotFound { file: log_path::file_name(&self.shared.path).to_owned() });
             }
             state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
@@ -201,7 +201,7 @@ fn make_room(slots: &mut HashMap<u64, Slot>) {
 
 fn cut(window: &Bytes, offset: u64, length: usize) -> Result<Bytes> {
     let offset = offset as usize;
-    // A store that sends fewer bytes than it listed has another file by now.
+    // A store that sends fewer bytes than listed has another file by now.
     if window.len() < offset + length { Err(changed()) } else { Ok(window.slice(offset..offset + length)) }
 }
 

@@ -49,7 +49,7 @@ impl Buffers {
 
     pub(super) fn put(&self, mut buffer: Vec<u8>) {
         buffer.clear();
-        // A buffer that one huge line has swollen is not kept.
+        // Buffers of huge lines are not reused.
         if (1..=1 << 20).contains(&buffer.capacity()) {
             let mut spare = lock(&self.0);
             if spare.len() < SPARE_BUFFERS {

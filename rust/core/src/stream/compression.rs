@@ -60,7 +60,7 @@ fn deflate(plain: &[u8], out: &mut Vec<u8>) -> Result<Checksum> {
         let status = compress
             .compress_vec(&plain[read..], out, FlushCompress::Full)
             .map_err(|error| Error::Internal { detail: error.to_string() })?;
-        // A flush is complete when it left room in the buffer.
+        // A flush is complete if the buffer has space left.
         if compress.total_in() as usize == plain.len() && out.len() < out.capacity() {
             let mut hasher = Hasher::new();
             hasher.update(plain);

@@ -150,7 +150,7 @@ impl NdjsonStream {
     pub fn take(&mut self) -> Result<Next> {
         let mut state = lock(&self.inner.state);
         if state.signalled {
-            // A byte that is still on its way wakes the reader once more, for nothing.
+            // A byte that is not yet written wakes the consumer once more, which is harmless.
             let taken = self.wakeups.as_ref().is_some_and(Wakeups::take);
             state.signalled = !taken;
         }
@@ -169,7 +169,7 @@ impl NdjsonStream {
         if state.is_done() {
             return Ok(Next::Done);
         }
-        // Whose work waits for a mount that hangs cannot say so itself.
+        // Work on a hanging mount cannot report the deadline itself.
         if let Err(late) = self.inner.stopped() {
             drop(state);
             self.inner.fail(late.clone());
@@ -370,7 +370,7 @@ impl Inner {
         {
             let mut state = lock(&self.state);
             if state.has_room() {
-                // Another thread may ask the source for the next piece while this one writes.
+                // Another thread may request the next item while this one writes.
                 pool.submit(Arc::clone(self) as Arc<dyn Task>);
             } else {
                 state.parked = true;
@@ -393,7 +393,7 @@ impl Inner {
 
 impl Task for Inner {
     fn step(self: Arc<Self>, pool: &Pool) {
-        // Also a defect beside the work itself: a reader that nobody tells would wait for ever.
+        // Covers defects outside of the work as well: without an error the consumer would wait forever.
         if let Err(error) = catch(|| self.try_step(pool)) {
             self.fail(error);
         }

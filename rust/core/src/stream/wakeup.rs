@@ -3,7 +3,7 @@
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 
-/// The reader's end, which never blocks.
+/// The consumer's end, which never blocks.
 #[derive(Debug)]
 pub(super) struct Wakeups(PipeReader);
 
@@ -18,19 +18,20 @@ pub(super) fn pipe() -> std::io::Result<(Wakeups, Signal)> {
 }
 
 impl Wakeups {
-    /// Readable while a byte is in the pipe.
+    /// The descriptor, readable while a byte is in the pipe.
     pub(super) fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Takes a byte out of the pipe; false where none is there yet.
+    /// Reads a byte; returns false if none is there yet.
     pub(super) fn take(&self) -> bool {
         (&self.0).read(&mut [0]).is_ok()
     }
 }
 
 impl Signal {
-    /// Wakes the reader. At most one byte is ever in the pipe, so it has room; a reader that has gone hears nothing.
+    /// Wakes the consumer. At most one byte is ever in the pipe, so the write cannot block; the error of a closed
+    /// pipe is ignored.
     pub(super) fn wake(&self) {
         let _ = (&self.0).write(&[1]);
     }

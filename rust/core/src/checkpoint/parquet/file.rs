@@ -112,7 +112,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         Ok(Projection { levels, leaves: leaves.len() })
     }
 
-    /// Rows of a batch of these columns that come to [`BATCH_BYTES`] of pages, as far as the footer tells.
+    /// Returns the rows of a batch of these columns with about [`BATCH_BYTES`] of pages, by the footer.
     pub(crate) fn batch_rows(&self, row_group: usize, leaves: &[usize]) -> usize {
         let row_group = self.metadata.row_group(row_group);
         let columns = leaves.iter().map(|leaf| row_group.column(*leaf).uncompressed_size().max(0) as u64);
@@ -205,7 +205,7 @@ impl Iterator for RowGroupReader {
         self.meter.next_batch();
         let batch = without_panic(|| Ok(inner.next().transpose()?)).transpose()?;
         Some(batch.map_err(|error| {
-            // What a reader says after its first error, or that it would panic again, is worth nothing.
+            // After its first error a reader's results are undefined.
             self.inner = None;
             self.faults.take().unwrap_or_else(|| from_parquet(&self.name, &error))
         }))

@@ -99,7 +99,7 @@ impl TypedLeaves {
         file: &ParquetFile<R>,
         row_group: usize,
     ) -> Option<RowGroupBounds> {
-        // A footer's bounds are bytes that nobody has checked.
+        // Bounds in a footer are unvalidated bytes.
         without_panic(|| Ok(self.unchecked_bounds(file, row_group))).ok()?
     }
 
@@ -157,7 +157,7 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         match path.first()?.as_str() {
             "minValues" => json(&min),
             "maxValues" => json(&max),
-            // Counts of single files add up to nothing, but none is none.
+            // A sum of the files' counts is unknown, except for zero.
             "nullCount" => json(&max).filter(|count| count == "0"),
             _ => None,
         }

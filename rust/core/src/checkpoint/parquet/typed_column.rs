@@ -69,8 +69,8 @@ impl<'a> TypedColumn<'a> {
     /// Appends a value as the string of a partition value. The row must not be null.
     pub(crate) fn push_partition_value(&self, out: &mut String, row: usize) {
         match self {
-            // The log's string would be in a session's time zone that nobody knows; the form with a zone is
-            // the same instant for every reader.
+            // The string in the log is in the unknown time zone of a session; the form with a zone is the same
+            // instant for every reader.
             Self::Micros { values, is_utc: true } => push_instant(out, values.value(row)),
             Self::Micros { values, is_utc: false } => push_local(out, values.value(row)),
             Self::Millis { values, is_utc: true } => {
@@ -125,7 +125,7 @@ impl<'a> TypedColumn<'a> {
             Self::Long(values) => _ = write!(out, "{}", values.value(row)),
             Self::Decimal { values, scale } => push_decimal(out, values.value(row), *scale),
             Self::Date(values) => push_date(out, i64::from(values.value(row))),
-            // The callers' own.
+            // Handled by the callers.
             _ => {}
         }
     }

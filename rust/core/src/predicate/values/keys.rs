@@ -208,7 +208,7 @@ fn date_literal(literal: &Literal) -> Option<Spread> {
     }
 }
 
-/// Without a zone it is a wall clock's reading in the zone of the client's session, which nobody names here.
+/// Without a zone it is a local time in the unknown zone of the client's session.
 fn timestamp_literal(literal: &Literal) -> Option<Spread> {
     let moment = civil_time::parse(temporal_text(literal)?)?;
     let micros = micros(moment);
