@@ -1,10 +1,10 @@
 """Exceptions whose text clients may read.
 
-GatewayError              its text is for clients
+GatewayError              its text is shown to clients
 ├── InvalidParameter      a parameter outside of what is accepted
 ├── MalformedRequest      a body that cannot be read
 │   └── BodyTooLarge
-├── Unauthenticated       no token that opens anything
+├── Unauthenticated       no valid token
 ├── PermissionDenied
 │   └── AccessRevoked     while the answer was under way
 ├── NotFound              absent or not granted: one answer
@@ -23,7 +23,7 @@ DEFAULT_RETRY_AFTER_SECONDS = 2
 
 
 class GatewayError(Exception):
-    """Base of our errors. The text is shown to clients: what is accepted, nothing of storage."""
+    """Base of errors whose text is shown to clients. It never mentions storage."""
 
 
 class InvalidParameter(GatewayError):
@@ -39,7 +39,7 @@ class BodyTooLarge(MalformedRequest):
 
 
 class Unauthenticated(GatewayError):
-    """No token, or one that opens nothing (`token_sent`)."""
+    """No token, or an invalid one (`token_sent`)."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Unauthenticated(GatewayError):
 
 
 class PermissionDenied(GatewayError):
-    """Who asks is known, and may not."""
+    """The recipient is known and access is denied."""
 
 
 class AccessRevoked(PermissionDenied):
@@ -67,7 +67,7 @@ class NotFound(GatewayError):
 
 
 class NoSuchPath(NotFound):
-    """A path that no route has."""
+    """A path without a route."""
 
     def __init__(self) -> None:
         super().__init__("no such path")
@@ -78,7 +78,7 @@ class UnsupportedOperation(GatewayError):
 
 
 class MethodNotAllowed(UnsupportedOperation):
-    """A method that a path does not answer."""
+    """A method that the path does not support."""
 
     def __init__(self, message: str, *, allow: str = "") -> None:
         super().__init__(message)

@@ -209,7 +209,7 @@ async def list_recipients(request: web.Request) -> web.Response:
         records = await _with_database(request, RecipientDatabase.list, read_only=True)
     except DatabaseMissing:
         records = ()
-    return _json({"recipients": [_told(record) for record in records]})
+    return _json({"recipients": [_recipient_body(record) for record in records]})
 
 
 async def show_recipient(request: web.Request) -> web.Response:
@@ -217,8 +217,8 @@ async def show_recipient(request: web.Request) -> web.Response:
     name = request.match_info["name"]
 
     def read(database: RecipientDatabase) -> Body:
-        return _told(database.show(name)) | {
-            "history": [_told_change(change) for change in database.history(name)]
+        return _recipient_body(database.show(name)) | {
+            "history": [_change_body(change) for change in database.history(name)]
         }
 
     return _json(await _with_database(request, read, read_only=True))
@@ -312,7 +312,7 @@ async def revoke_share(request: web.Request) -> web.Response:
 async def _changed(
     request: web.Request, change: Callable[[RecipientDatabase], RecipientRecord]
 ) -> web.Response:
-    return _json(_told(await _with_database(request, change)))
+    return _json(_recipient_body(await _with_database(request, change)))
 
 
 async def _with_database(
@@ -337,7 +337,7 @@ def _issued(request: web.Request, issued: IssuedToken, *, status: int) -> web.Re
     return _json({"recipient": issued.recipient, "profile": file}, status=status)
 
 
-def _told(record: RecipientRecord) -> Body:
+def _recipient_body(record: RecipientRecord) -> Body:
     return {
         "name": record.name,
         "comment": record.comment,
@@ -348,7 +348,7 @@ def _told(record: RecipientRecord) -> Body:
     }
 
 
-def _told_change(change: Change) -> Body:
+def _change_body(change: Change) -> Body:
     return {
         "atMs": change.at_ms,
         "actor": change.actor,

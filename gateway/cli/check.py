@@ -1,7 +1,7 @@
 """`delta-gateway check -c FILE`: opens every table and fetches the first byte of one signed file of each.
 
-Prints a table of what recipients will find, and exits with 1 when anything would fail them. Files of local
-tables are looked up as the files route would, because no server runs yet.
+Prints what recipients will find, and exits with 1 when a table cannot be read. Files of local tables are
+looked up as by the files route, because no server runs yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import orjson
 
 from gateway.access.catalog import SharedTable
 from gateway.access.stored_recipients import RecipientReader
-from gateway.cli.text_table import drawn
+from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
 from gateway.server.tls import server_context
@@ -42,12 +42,12 @@ SPARK_FEATURES = PYTHON_FEATURES | {
 
 
 class NotReadable(Exception):
-    """A file that a recipient could not fetch; the text says why."""
+    """Raised for a file that a recipient could not fetch; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A row of the table."""
+    """A row of the result."""
 
     table: str
     version: int | None = None
@@ -59,28 +59,30 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
+    """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check a configuration."""
+    """Run the command."""
     config = load(arguments.config)
     findings = list(check(config))
     rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
-    sys.stdout.write(drawn(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n")
+    sys.stdout.write(
+        text_table(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n"
+    )
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
     sys.stdout.write(f"{len(findings) - len(failed)} of {len(findings)} tables can be read.\n")
-    troubles = list(server_troubles(config))
+    troubles = list(start_problems(config))
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
     return 1 if failed or troubles else 0
 
 
-def server_troubles(config: Config) -> Iterable[str]:
-    """What would keep a server from starting, beside its tables. Creates nothing."""
+def start_problems(config: Config) -> Iterable[str]:
+    """Iterate over problems that would keep a server from starting, beside its tables. Creates nothing."""
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
         yield f"the audit log {audit.file} cannot be written: {trouble}"
@@ -92,7 +94,7 @@ def server_troubles(config: Config) -> Iterable[str]:
 
 
 def read_recipients(config: Config) -> None:
-    """Read the recipients' database, if it is there. Raises OSError and ValueError."""
+    """Read the recipients' database, if it exists. Raises OSError and ValueError."""
     if config.recipients_database.exists():
         reader = RecipientReader(config.recipients_database)
         try:
@@ -104,7 +106,7 @@ def read_recipients(config: Config) -> None:
 
 
 def check(config: Config) -> Iterable[Finding]:
-    """Look at every table of a configuration."""
+    """Check every table of a configuration."""
     state = GatewayState.of(config)
     try:
         for table in state.catalog.tables():
@@ -114,7 +116,7 @@ def check(config: Config) -> Iterable[Finding]:
 
 
 def check_table(state: GatewayState, table: SharedTable) -> Finding:
-    """Look at one table. Its failure is its own."""
+    """Check one table; an error is part of its finding."""
     try:
         snapshot = state.tables.open(table).snapshot()
         files, size = snapshot.totals()
@@ -134,7 +136,7 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
 
 
 def readers(snapshot: Snapshot) -> str:
-    """Which clients can read a table."""
+    """Return the clients that can read a table."""
     needed = {feature.lower() for feature in snapshot.client_reader_features}
     if not snapshot.needs_delta_format:
         return "all"
@@ -168,7 +170,7 @@ def fetch_one(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> No
 
 
 def _fetch(url: str) -> None:
-    request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - we signed it
+    request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - signed here
     try:
         with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS) as response:  # noqa: S310
             response.read(1)

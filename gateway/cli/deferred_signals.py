@@ -1,7 +1,7 @@
-"""SIGINT and SIGTERM held back over a few steps that belong together.
+"""Defers SIGINT and SIGTERM over steps that belong together.
 
-In: `hold` before the first step, `release` after the last. Out: a signal that comes in between is sent again
-at the release, to the handler of before. Other threads than the main one get no signals and hold none.
+In: `hold` before the first step, `release` after the last. Out: a signal that arrives in between is sent
+again at the end.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class DeferredSignals:
-    """The two signals that ask a command to end. Not for nesting."""
+    """Defers the two signals that end a command. Cannot be nested."""
 
     def __init__(self) -> None:
         self._handlers: dict[signal.Signals, Any] = {}
         self._came: list[int] = []
 
     def hold(self) -> None:
-        """Note the signals from here on, instead of ending at them. Blocking calls are not interrupted."""
+        """Record the signals from here on instead of ending. Blocking calls are not interrupted."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in NUMBERS:
             handler = signal.getsignal(number)
-            # None: a handler that is not Python's cannot be put back.
+            # None: a handler that is not Python's cannot be restored.
             if handler is not None and number not in self._handlers:
                 self._handlers[number] = handler
                 signal.signal(number, self._note)
 
     def release(self) -> None:
-        """Put the handlers back and send what came meanwhile: SIGINT then raises KeyboardInterrupt here."""
+        """Restore the handlers and send recorded signals: SIGINT then raises KeyboardInterrupt here."""
         handlers, self._handlers = self._handlers, {}
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Lengths of time on the command line: `90d`, `12h`, `30m`, `45s`, `2w`."""
+"""Durations on the command line: `90d`, `12h`, `30m`, `45s`, `2w`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3600, "d": DAY_SECONDS, "w"
 
 
 def seconds(text: str) -> int:
-    """Read a length of time, in seconds, as a type of argparse. Raises ArgumentTypeError."""
+    """Parse a duration in seconds, as a type of argparse. Raises ArgumentTypeError."""
     match = _LENGTH.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no length of time; accepted: 90d, 12h, 30m, 45s, 2w")
@@ -30,7 +30,7 @@ def seconds(text: str) -> int:
 
 
 def life(text: str) -> int:
-    """Read the life of a token, which is a length of time of a second or more."""
+    """Parse the lifetime of a token, a duration of at least a second."""
     found = seconds(text)
     if found == 0:
         raise argparse.ArgumentTypeError(f"'{text}' is no life of a token; accepted: 1s and more")

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.access.catalog import EVERY_SHARE, Recipient
-from gateway.cli.text_table import drawn
+from gateway.cli.text_table import text_table
 from gateway.config import load
 from gateway.protocol.queries import Hints
 from gateway.state import GatewayState
@@ -25,7 +25,7 @@ PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
+    """Declare the arguments."""
     parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE")
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
     parser.add_argument("--predicate", action="append", default=[], metavar="SQL", help="may be given again")
@@ -35,24 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show what predicates prune, each alone and all together."""
+    """Run the command."""
     state = GatewayState.of(load(arguments.config))
     share, schema, table = _names(arguments.table)
     opened = state.tables.open(state.catalog.table(PROVIDER, share, schema, table))
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)
-    together = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
+    hints = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
     rows = []
-    for name, hints in alone(together):
-        summary, _ = scan(opened, snapshot, hints)
-        problems = snapshot.hint_problems(hints.predicates, hints.json_predicate)
+    for name, single in each_hint(hints):
+        summary, _ = scan(opened, snapshot, single)
+        problems = snapshot.hint_problems(single.predicates, single.json_predicate)
         rows.append(_row(name, summary, "; ".join(reason for _, reason in problems)))
-    summary, lines = scan(opened, snapshot, together)
+    summary, lines = scan(opened, snapshot, hints)
     rows.append(_row("all together", summary, ""))
-    explained = snapshot.explain(together.predicates, together.json_predicate)
-    sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{drawn(rows)}")
+    explained = snapshot.explain(hints.predicates, hints.json_predicate)
+    sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{text_table(rows)}")
     if explained.conjuncts:
-        sys.stdout.write(f"each condition by itself\n{drawn(conditions(explained))}")
+        sys.stdout.write(f"each condition by itself\n{text_table(conditions(explained))}")
     for line in lines[:EXAMPLES]:
         add = line["file"]["deltaSingleAction"]["add"]
         kept = {"partitionValues": add["partitionValues"], "stats": add.get("stats")}
@@ -61,18 +61,18 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def alone(together: Hints) -> Iterator[tuple[str, Hints]]:
+def each_hint(hints: Hints) -> Iterator[tuple[str, Hints]]:
     """Every hint by itself, with its name."""
-    for text in together.predicates:
+    for text in hints.predicates:
         yield text, Hints(predicates=(text,))
-    if together.json_predicate is not None:
-        yield together.json_predicate, Hints(json_predicate=together.json_predicate)
-    if together.limit is not None:
-        yield f"limit {together.limit}", Hints(limit=together.limit)
+    if hints.json_predicate is not None:
+        yield hints.json_predicate, Hints(json_predicate=hints.json_predicate)
+    if hints.limit is not None:
+        yield f"limit {hints.limit}", Hints(limit=hints.limit)
 
 
 def scan(opened: OpenTable, snapshot: Snapshot, hints: Hints) -> tuple[StreamSummary, list[dict[str, Any]]]:
-    """Count the files that hints keep, and give the lines of some of them."""
+    """Return the counts of files for hints, and the lines of some files."""
     options = AnswerOptions(
         opened.signers,
         response_format="delta",
@@ -87,7 +87,7 @@ def scan(opened: OpenTable, snapshot: Snapshot, hints: Hints) -> tuple[StreamSum
 
 
 def conditions(explained: Explanation) -> list[dict[str, object]]:
-    """What each of the conditions that must all hold asks about, and what it drops by itself."""
+    """Return the rows of the conditions that must all hold, with the files that each one prunes."""
     return [
         {
             "condition": conjunct.text,

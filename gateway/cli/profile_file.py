@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class ProfileFile:
-    """A place for a profile, as a context: on an error before `keep`, the file is as it was before."""
+    """A profile file, as a context: on an error before `keep`, the file is as it was before."""
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
-        """Raises OSError where no file can be written, and FileExistsError unless it is to be overwritten."""
+        """Raises OSError where no file can be written, and FileExistsError unless `overwrite`."""
         self._overwrite = overwrite
         self._earlier: Path | None = None
         self._published = False
         self._signals = DeferredSignals()
-        # A renaming would replace a link, a pipe or a device itself, and nobody would get the profile.
+        # Renaming would replace a link, a pipe or a device itself.
         self._path = _regular(path)
         if self._path.exists() and not overwrite:
             raise _exists(path)
         path = self._path
         try:
-            # In the same directory, and with its owner's rights alone.
+            # In the same directory, readable by its owner only.
             descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         except OSError as error:
             raise OSError(f"the profile {path} cannot be written: {error.strerror}") from None
@@ -58,14 +58,14 @@ class ProfileFile:
     ) -> None:
         try:
             if error is not None and self._published:
-                self._take_back()
+                self._restore()
             self._clear()
             self._file.close()
         finally:
             self._signals.release()
 
     def keep(self) -> None:
-        """The token counts: from here on no error removes the file. A signal that waited comes now."""
+        """Keep the file: the token has taken effect. Deferred signals are sent now."""
         self._published = False
         try:
             with suppress(OSError):
@@ -73,7 +73,7 @@ class ProfileFile:
         finally:
             self._signals.release()
 
-    def _take_back(self) -> None:
+    def _restore(self) -> None:
         self._published = False
         if self._earlier is None:
             self._path.unlink(missing_ok=True)
@@ -85,7 +85,7 @@ class ProfileFile:
             leftover.unlink(missing_ok=True)
 
     def write(self, profile: Mapping[str, str | int]) -> None:
-        """Write the profile, whole, to the disk. Raises OSError; once."""
+        """Write the complete profile to the disk, once. Raises OSError."""
         text = orjson.dumps(profile, option=orjson.OPT_INDENT_2) + b"\n"
         try:
             with self._file as file:
@@ -107,7 +107,7 @@ class ProfileFile:
                 self._earlier = earlier
             self._half.replace(self._path)
         else:
-            # A link, unlike a renaming, refuses a file that came meanwhile.
+            # Linking, unlike renaming, fails if the file was created meanwhile.
             os.link(self._half, self._path)
         self._published = True
         directory = os.open(self._path.parent, os.O_RDONLY)
@@ -118,7 +118,7 @@ class ProfileFile:
 
 
 class PrintedProfile:
-    """A profile on the standard output, for use in place of a ProfileFile."""
+    """A profile on the standard output, with the interface of ProfileFile."""
 
     def __init__(self) -> None:
         self._signals = DeferredSignals()
@@ -135,19 +135,19 @@ class PrintedProfile:
         self._signals.release()
 
     def write(self, profile: Mapping[str, str | int]) -> None:
-        """Print the profile. Raises OSError where nobody reads it."""
+        """Print the profile. Raises OSError for a closed pipe."""
         sys.stdout.write(json.dumps(profile, indent=2) + "\n")
-        # A reader that does not read can be left by SIGINT; afterwards the token is the reader's.
+        # SIGINT ends a blocked write; after the write the reader has the token.
         sys.stdout.flush()
         self._signals.hold()
 
     def keep(self) -> None:
-        """The token counts. A signal that waited comes now."""
+        """The token has taken effect. Deferred signals are sent now."""
         self._signals.release()
 
 
 def _regular(path: Path) -> Path:
-    """The path behind all links, which is that of a regular file or of none. Raises OSError."""
+    """Return the path behind all links, of a regular file or of none. Raises OSError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

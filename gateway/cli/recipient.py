@@ -1,8 +1,8 @@
-"""`delta-gateway recipient`: the recipients' database from the command line.
+"""`delta-gateway recipient`: the recipients' database on the command line.
 
-In: parsed arguments. Out: the result on the standard output, and for a new token its profile file (or its
-text on the standard output, without `--profile`). A profile is written before the token counts, so one that
-cannot be written changes nothing. Running servers see a change within a second.
+In: parsed arguments. Out: the result on the standard output, and for a new token its profile file, or the
+profile on the standard output without `--profile`. A profile is written before the token takes effect, so a
+profile that cannot be written changes nothing. Running servers see a change within a second.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ READING = frozenset({"show", "list", "history"})
 
 
 class _AnyOrder(argparse.ArgumentParser):
-    """A parser whose options may stand between its positional arguments (`grant NAME -c FILE SHARE`)."""
+    """A parser that accepts options between positional arguments (`grant NAME -c FILE SHARE`)."""
 
     _is_parsing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, which by itself takes what follows the option for unknown arguments."""
+        """Parse intermixed arguments; argparse by itself rejects arguments after such an option."""
         if self._is_parsing:
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="operation", required=True, metavar="OPERATION", parser_class=_AnyOrder
     )
 
-    def operation(name: str, told: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = operations.add_parser(name, help=told, description=told)
+    def operation(name: str, text: str, *, named: bool = True) -> argparse.ArgumentParser:
+        added = operations.add_parser(name, help=text, description=text)
         added.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
         if named:
             added.add_argument("name", metavar="NAME")
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do one operation; 0, or 1 with the reason on the standard error."""
+    """Run one operation; returns 0, or 1 with the reason on the standard error."""
     config = load(arguments.config, needs_readers=False)
     audit = None if arguments.operation in READING else open_audit(config)
     try:
@@ -143,7 +143,7 @@ def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) 
 
 
 def _user() -> str:
-    """The name of the process's user; variables of the environment could name anyone."""
+    """Return the name of the process's user; environment variables could name any user."""
     try:
         return _printable(pwd.getpwuid(os.getuid()).pw_name)
     except KeyError:
@@ -151,12 +151,12 @@ def _user() -> str:
 
 
 def _printable(text: str) -> str:
-    """The text with escapes for control characters and for what is not UTF-8."""
+    """Return the text with escapes for control characters and invalid UTF-8."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    with _place(arguments) as file:
+    with _profile_target(arguments) as file:
         database.add(
             arguments.name,
             shares=arguments.shares,
@@ -168,11 +168,11 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
             committed=file.keep,
         )
     _warn_of_host(config, arguments)
-    _tell_file(arguments)
+    _report_file(arguments)
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
-    with _place(arguments) as file:
+    with _profile_target(arguments) as file:
         database.rotate(
             arguments.name,
             old_expires_in_seconds=arguments.old_expires,
@@ -181,7 +181,7 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
             committed=file.keep,
         )
     _warn_of_host(config, arguments)
-    _tell_file(arguments)
+    _report_file(arguments)
 
 
 def _revoke(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -219,7 +219,7 @@ def _purge(database: RecipientDatabase, _config: Config, arguments: argparse.Nam
 def _show(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
     _print(database.show(arguments.name))
     for change in database.history(arguments.name):
-        sys.stdout.write(f"{_time(change.at_ms)} {_told(change)}\n")
+        sys.stdout.write(f"{_time(change.at_ms)} {_described(change)}\n")
 
 
 def _history(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -229,10 +229,10 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
     for change in changes:
         # A change of no single recipient has no name.
         name = f"{_printable(change.recipient)} " if change.recipient else ""
-        sys.stdout.write(f"{_time(change.at_ms)} {name}{_told(change)}\n")
+        sys.stdout.write(f"{_time(change.at_ms)} {name}{_described(change)}\n")
 
 
-def _told(change: Change) -> str:
+def _described(change: Change) -> str:
     detail = " ".join(f"{key}={value}" for key, value in change.detail.items())
     return f"{change.action} by {change.actor} {detail}".rstrip()
 
@@ -255,15 +255,15 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
 }
 
 
-def _place(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
-    """Where the profile goes. Raises OSError where it cannot be written."""
+def _profile_target(arguments: argparse.Namespace) -> ProfileFile | PrintedProfile:
+    """Return where the profile is written. Raises OSError where it cannot be written."""
     if arguments.profile is None:
         return PrintedProfile()
     return ProfileFile(arguments.profile, overwrite=arguments.overwrite)
 
 
 def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
-    """Say on the standard error that a profile names a host that leads other machines to themselves."""
+    """Warn that a profile names a host that other machines resolve to themselves."""
     host = urlsplit(config.public_url).hostname or ""
     if arguments.profile is not None and host in NO_PUBLIC_HOSTS:
         sys.stderr.write(
@@ -272,7 +272,7 @@ def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
         )
 
 
-def _tell_file(arguments: argparse.Namespace) -> None:
+def _report_file(arguments: argparse.Namespace) -> None:
     if arguments.profile is not None:
         place = _printable(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}; it is not kept anywhere else\n")

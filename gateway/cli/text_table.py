@@ -1,13 +1,13 @@
-"""Rows drawn as a table for a terminal."""
+"""Rows as a table for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 
-def drawn(rows: Sequence[Mapping[str, object]], *, integers: Sequence[str] = ()) -> str:
-    """Draw all columns of rows, texts whole. `integers` are columns of numbers that may be missing."""
-    # A server has no use for it, and it would double the time of its start.
+def text_table(rows: Sequence[Mapping[str, object]], *, integers: Sequence[str] = ()) -> str:
+    """Return a table with all columns of the rows. `integers` are number columns with missing values."""
+    # Imported only here: the library takes longer to load than a command may.
     import polars as pl  # noqa: PLC0415
 
     overrides = dict.fromkeys(integers, pl.Int64)

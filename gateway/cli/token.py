@@ -1,7 +1,6 @@
-"""`delta-gateway token NAME`: a new token, the profile file for its bearer, the entry for the configuration.
+"""`delta-gateway token NAME`: a new token, its profile file, and the recipient's entry for the configuration.
 
-The token is shown once: in the profile when one is written, else on the standard output. What is printed
-for the configuration holds its hash alone.
+The token is shown once: in the profile, or on the standard output. The entry holds only its hash.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TOKEN_BYTES = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
+    """Declare the arguments."""
     parser.add_argument("name", help="the recipient")
     parser.add_argument("--shares", default="", help="shares to grant, with commas between; '*' for all")
     parser.add_argument("--expires", type=life, metavar="90d", help="how long the token opens anything")
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the token."""
+    """Run the command."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     now = datetime.now(UTC).replace(microsecond=0)
     expires = now + timedelta(seconds=arguments.expires) if arguments.expires else None
@@ -51,18 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def entry(name: str, token: str, expires: datetime | None, shares: str) -> str:
-    """The recipient's entry, with the token's hash, as YAML."""
-    until = f", expires: {_iso(expires)}" if expires else ""
+    """Return the recipient's entry as YAML, with the token's hash."""
+    expiry = f", expires: {_iso(expires)}" if expires else ""
     granted = [share.strip() for share in shares.split(",") if share.strip()]
     return (
         f"- name: {orjson.dumps(name).decode()}\n"
-        f"  tokens: [{{sha256: {token_hash(token).hex()}{until}}}]\n"
+        f"  tokens: [{{sha256: {token_hash(token).hex()}{expiry}}}]\n"
         f"  shares: {orjson.dumps(granted).decode()}\n"
     )
 
 
 def endpoint_of(arguments: argparse.Namespace) -> str:
-    """The endpoint that a profile names."""
+    """Return the endpoint for the profile."""
     if arguments.endpoint:
         return str(arguments.endpoint)
     if arguments.config is None:
@@ -71,5 +70,5 @@ def endpoint_of(arguments: argparse.Namespace) -> str:
     return config.public_url + config.prefix
 
 
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+def _iso(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Loads one file into a `Config` and says what a provider should know about it."""
+"""Loads one file into a `Config` and warns about settings that surprise providers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNSPECIFIED_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bou
 def load(
     path: str | Path, environment: Mapping[str, str] = os.environ, *, needs_readers: bool = True
 ) -> Config:
-    """Read and validate a file. Raises ConfigError, also where `needs_readers` and nobody could read."""
+    """Read and validate a file. Raises ConfigError, with `needs_readers` also without any recipient."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -77,11 +77,11 @@ def loads(
             "nobody could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
-    _advise(config, file)
+    _warn(config, file)
     return config
 
 
-def _advise(config: Config, file: str) -> None:
+def _warn(config: Config, file: str) -> None:
     if config.pre_signed_url_timeout_seconds <= SPARK_SHORTEST_LIFETIME_SECONDS:
         log.warning("%s: Spark clients refuse URLs that live 15 minutes or less", file)
     if not config.gateway.token_keys:

@@ -54,7 +54,7 @@ def contains(networks: Sequence[Network], address: Address) -> bool:
 
 
 def allowed(networks: Sequence[Network], address: Address | None) -> bool:
-    """No allow-list lets everybody in; with one, an unknown address stays out."""
+    """Return whether an address is in one of the networks; without networks every address is."""
     if not networks:
         return True
     return address is not None and contains(networks, address)

@@ -1,10 +1,10 @@
-"""From YAML nodes to frozen dataclasses, told by the dataclass's own types.
+"""Reads YAML nodes into frozen dataclasses, by the dataclass's types.
 
 A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
-lists. Scalars are read by the field's type, not by YAML's guess: a share may be called `no` or `2024`.
-`${NAME}` in a scalar is an environment variable (`$${` is a plain `${`); a `Secret` also comes from a file,
-by the key with `File` at its end. An unknown key is a warning, unless it looks like one that protects: then
-it is an error, because the server would be more open than its file says.
+lists. Scalars are parsed by the field's type, not by YAML's guess: a share may be called `no` or `2024`.
+`${NAME}` in a scalar is an environment variable (`$${` is a plain `${`). A `Secret` may also come from a
+file, by the key with the suffix `File`. An unknown key is a warning, unless it resembles a key that
+protects: then it is an error, because the server would be more open than its file says.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from gateway.config.secret import Secret
 log = logging.getLogger("gateway.config")
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
-# Python's own readers take digits of other scripts, `nan` and `inf`, which pass every comparison of limits.
+# Python's parsers accept digits of other scripts, and `nan` and `inf`, which pass comparisons with limits.
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}(?:_[0-9]{1,30}){0,9}")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
 MERGE_KEY = "<<"
 LARGEST = {int: 2**53, float: 1e9}
-"""What a number without a maximum of its own is held to: beyond, native code and timers overflow."""
+"""The maximum of numbers without their own: beyond it, native code and timers overflow."""
 
 
 def camel_case(field: str) -> str:
-    """Give the YAML key of a field: `page_size_limit` is `pageSizeLimit`."""
+    """Return the YAML key of a field: `page_size_limit` is `pageSizeLimit`."""
     head, *rest = field.split("_")
     return head + "".join(word.capitalize() for word in rest)
 
@@ -55,13 +55,13 @@ def known_keys(section: type) -> dict[str, dataclasses.Field[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Turns nodes of one file into values.
+    """Reads the nodes of one file.
 
     Attributes:
-        file: the file's name, for messages.
-        directory: what relative file names are relative to.
+        file: the name of the file, for messages.
+        directory: relative file names are relative to it.
         environment: the variables that `${NAME}` may name.
-        secret_files: those that were read, in their state before that.
+        secret_files: the files that were read, with their state before that.
 
     """
 

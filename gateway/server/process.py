@@ -1,8 +1,8 @@
-"""One serving process: the door and all that lives with it, from the first socket to the last stream.
+"""One serving process: the request pipeline and everything that lives as long as it.
 
 In: a configuration file and either a host and port or a worker's slot. Out: it serves until SIGTERM or
-SIGINT (or until its supervisor is gone), then drains: readiness fails first, running streams finish up to
-`drainSeconds`. SIGHUP and a changed file swap everything that a reload may swap, whole.
+SIGINT, or until its supervisor ends, and then drains: readiness fails first, and running streams finish
+within `drainSeconds`. SIGHUP and a changed file replace everything that a reload may replace, as a whole.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.serving")
 
 HEAPS_BESIDE_THE_POOLS = 2
-"""For the event loop and the threads that read logs, beside one for each native thread."""
+"""For the event loop and for the threads that read logs; each native thread has its own."""
 WORTH_RETURNING_BYTES = 2 * 1024 * 1024
 
 
 class RestartRequired(ValueError):
-    """A change that a running server cannot take over."""
+    """Raised for a change that needs a restart."""
 
 
 class ServerProcess:
-    """Everything that lives as long as the process, and how a new configuration is swapped in."""
+    """Everything that lives as long as the process, and how a new configuration takes effect."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class ServerProcess:
         read: Stamp = (),
     ) -> None:
         """`read`: the stamp of the file from before the configuration was read."""
-        # The certificates are read below: a change from here on is noticed.
+        # The certificates are read below; later changes are noticed.
         self._read = (*read, *config.secret_stamp, *stamp(files_of(config.ssl))) if read else ()
         self._path = path
         self._workers = workers
         self._now_ms = now_ms
         self.metrics = Metrics()
         self.audit = open_audit(config)
-        self._returned_after = self._returned_to_bytes = 0
+        self._streams_at_return = self._resident_after_return_bytes = 0
         self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
         cache = config.gateway.cache
@@ -81,7 +81,7 @@ class ServerProcess:
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(
             config.recipients_database,
-            self._take,
+            self._apply_credentials,
             self.metrics,
             now_ms,
             must_exist=secrets.has_recipients_database,
@@ -92,14 +92,14 @@ class ServerProcess:
             workers=workers,
             metrics=self.metrics,
             audit=self.audit,
-            middleware=_traces(config),
+            middleware=_tracing(config),
             token_secret=secrets.token_secret,
         )
-        self._take(self.credential_store.table(config))
+        self._apply_credentials(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
         self.on_reload: Callable[[Config], None] = lambda _config: None
-        """Called with each configuration that is taken; it does not fail."""
-        self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._told)
+        """Called with each configuration that takes effect; it must not raise."""
+        self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
 
     @property
     def config(self) -> Config:
@@ -107,12 +107,12 @@ class ServerProcess:
         return self.pipeline.state.config
 
     def files(self) -> list[Path]:
-        """What a change of which is a change of the configuration."""
+        """Return the files of the configuration, whose changes cause a reload."""
         return [self._path, *self.config.secret_files, *files_of(self.config.ssl)]
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Probe, follow the database and the files for as long as the context lives."""
+        """Probe the process and follow the database and the files for as long as the context lives."""
         async with AsyncExitStack() as lives:
             lives.callback(self._close_tables)
             await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
@@ -123,7 +123,7 @@ class ServerProcess:
             await asyncio.to_thread(self.audit.close)
 
     def _close_tables(self) -> None:
-        # Not those of the start: a reload swaps them.
+        # The current tables: a reload replaces them.
         self.pipeline.state.tables.close()
 
     def _probe(self) -> Callable[[], None]:
@@ -152,24 +152,24 @@ class ServerProcess:
             self._renewing = loop.run_in_executor(None, renew_keys, due) if due else None
 
     def _return_memory(self) -> None:
-        # After a storm the process would stay as large as amid it. Streams are counted, not seen: a short
-        # storm begins and ends between two looks.
+        # Without this the process keeps the size of its highest load. Streams are counted, because a short
+        # load may begin and end between two probes.
         memory = self.pipeline.limits.memory
-        if memory.admitted == self._returned_after or memory.used_bytes:
+        if memory.admitted == self._streams_at_return or memory.used_bytes:
             return
-        self._returned_after = memory.admitted
-        # What the least of answers leave behind is not worth their time.
-        if resident_bytes() > self._returned_to_bytes + WORTH_RETURNING_BYTES:
+        self._streams_at_return = memory.admitted
+        # Small amounts are not worth the time.
+        if resident_bytes() > self._resident_after_return_bytes + WORTH_RETURNING_BYTES:
             self._returning = asyncio.get_running_loop().run_in_executor(None, self._release_memory)
 
     def _release_memory(self) -> None:
         release_memory(hot=False)
-        self._returned_to_bytes = resident_bytes()
+        self._resident_after_return_bytes = resident_bytes()
 
-    def _take(self, credentials: CredentialTable) -> None:
-        self._swap(replace(self.pipeline.state, credentials=credentials))
+    def _apply_credentials(self, credentials: CredentialTable) -> None:
+        self._replace_state(replace(self.pipeline.state, credentials=credentials))
 
-    def _swap(self, state: GatewayState) -> None:
+    def _replace_state(self, state: GatewayState) -> None:
         state.tables.storages.observe_by(self._observe_storage)
         self.pipeline.state = state
 
@@ -186,44 +186,44 @@ class ServerProcess:
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
         credentials = await self.credential_store.latest_table(loaded)
-        # From here on nothing can fail, and nothing else runs: the new state is taken whole.
-        self._swap(replace(state, credentials=credentials))
+        # From here on nothing can fail or suspend: the new state takes effect as a whole.
+        self._replace_state(replace(state, credentials=credentials))
         self.pipeline.limits = RequestLimits.of(loaded, workers=self._workers, previous=self.pipeline.limits)
         self.on_reload(loaded)
 
-    def _told(self, accepted: bool) -> None:
+    def _record_reload(self, accepted: bool) -> None:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
         if accepted:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
 
 
-def _traces(config: Config) -> Middleware | None:
+def _tracing(config: Config) -> Middleware | None:
     if config.gateway.tracing is None:
         return None
-    # The extra need not be installed by those who do not trace.
+    # The extra is needed for tracing only.
     from gateway.web.tracing import provider, tracing  # noqa: PLC0415
 
     return tracing(provider(config.gateway.tracing))
 
 
 def config_of_worker(path: Path, text: str) -> Config:
-    """Read a file for a worker whose server took `text`: that stays in force where the file is refused."""
+    """Read a file for a worker; the server's `text` stays in force if the file is rejected."""
     try:
         loaded = load(path)
         if loaded.text == text:
             return loaded
     except ConfigError:
         loaded = None
-    taken = loads(text, file=str(path), directory=path.absolute().parent)
-    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(taken, loaded))
+    current = loads(text, file=str(path), directory=path.absolute().parent)
+    refused = "it cannot be read" if loaded is None else ", ".join(changed_fixed_keys(current, loaded))
     if loaded is not None and not refused:
         return loaded
     log.error("the changed configuration is refused, this worker starts by the one in force: %s", refused)
-    return taken
+    return current
 
 
 def accepted(path: Path, running: Config) -> Config:
-    """Read a file for a running server. Raises ConfigError, and NeedsRestart for what is fixed at start."""
+    """Read a file for a running server. Raises ConfigError, RestartRequired."""
     loaded = load(path)
     changed = changed_fixed_keys(running, loaded)
     if changed:

@@ -1,8 +1,8 @@
-"""From a configuration file to a running server, in this process or in workers, until a signal ends it.
+"""Runs a server from a configuration file, in this process or in workers, until a signal ends it.
 
-SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is taken any more,
-and running streams finish up to `drainSeconds`. SIGHUP reads the configuration again. With workers, this
-process supervises them and serves the admin listener alone.
+SIGTERM and SIGINT drain: readiness fails first, after `drainDelaySeconds` no connection is accepted, and
+running streams finish within `drainSeconds`. SIGHUP reloads the configuration. With workers, this process
+supervises them and serves only the admin listener.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ FILES = "files"
 COLLECT_AFTER_OBJECTS = 20_000
 MAX_USER_TIMEOUT_MS = 2**31 - 1
 UNREAD_BYTES = 64 * 1024
-"""Of an answer, what its handler leaves behind at most: so much may wait in a connection's buffer."""
+"""The bytes of an answer that may wait in a connection's buffer after its handler has ended."""
 
 
 def ignore_hang_up() -> None:
-    """Let SIGHUP end nothing before the server watches its files, and after it."""
+    """Ignore SIGHUP before the server watches its files, and after it."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
@@ -78,13 +78,13 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
     slot = Slot.of_environment(os.environ)
     secrets = None if slot is None else WorkerSecrets.unpack(slot.secrets)
-    # From before the reading: a change between it and the beginning of the watch is read, too.
+    # Taken before the reading, so that a change before the watch begins is noticed.
     read = stamp([path])
     config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
     if slot is None and workers > 1:
         await _supervise(path, config, workers, read)
         return
-    # The loop's own threads read data files of directories, too, whose mounts may hang.
+    # The loop's default threads also read data files of directories, whose mounts may hang.
     files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=FILES)
     asyncio.get_running_loop().set_default_executor(files)
     if slot is not None and secrets is not None:
@@ -92,11 +92,11 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     else:
         await _serve_alone(path, config, read)
     files.shutdown(wait=False, cancel_futures=True)
-    _leave_hanging_threads()
+    _exit_past_hanging_threads()
 
 
-def _leave_hanging_threads() -> None:
-    """End the process if threads wait for a storage that hangs: the interpreter would wait for them, too."""
+def _exit_past_hanging_threads() -> None:
+    """End the process if threads wait for a storage that hangs: the interpreter would wait for them."""
     end = time.monotonic() + LEAVE_SECONDS
     while any(thread.name.startswith((FILES, CALLS, RECIPIENTS)) for thread in threading.enumerate()):
         if time.monotonic() > end:
@@ -170,7 +170,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         if secrets.has_recipients_database:
             database_seen.set()
         supervisor = Supervisor(
-            # -P: only the installed package is found, also from the top of a checkout.
+            # -P: only the installed package is importable, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             listeners,
             environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
@@ -190,7 +190,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
 
         async def reload() -> ReloadResult:
             refused = await reloader.reload()
-            # What this process refuses, no worker is asked to take.
+            # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
         await supervisor.start()
@@ -222,10 +222,10 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
 async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     runner = Runner(
         process.pipeline,
-        # A client that leaves while its answer is being found stops the work at once.
+        # A client that leaves cancels the work for its answer.
         handler_cancellation=True,
-        # So long the rest of a body may come that its answer did not wait for: a client that is still sending
-        # would not read it from a connection that was reset.
+        # How long the rest of a body is read after an early answer: a client that is still sending could not
+        # read the answer from a reset connection.
         lingering_time=LINGERING_SECONDS,
     )
 
@@ -238,23 +238,23 @@ async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:
     take(process.config)
     process.on_reload = take
     await runner.setup()
-    # What the start has made lives as long as the process: no collection has to walk through it.
+    # Objects of the start live as long as the process; collections skip them.
     gc.collect()
     gc.freeze()
-    # Requests leave next to no circles behind, and by default a collection comes with every second one.
+    # Requests leave almost no reference cycles, and by default every second one starts a collection.
     gc.set_threshold(COLLECT_AFTER_OBJECTS, 20, 20)
     await web.SockSite(runner, listener, ssl_context=process.tls).start()
     return runner
 
 
 def _bound_unread(listener: socket.socket, rate: DrainRate) -> None:
-    """Let the kernel give up a client that takes nothing of what is left of its answer.
+    """Let the kernel drop a client that does not read the rest of its answer.
 
-    The end of an answer waits in the connection's buffers when its handler is done; nobody looks at it again.
+    The end of an answer waits in the connection's buffers when its handler is done; nothing checks it again.
     """
     seconds = rate.write_seconds(UNREAD_BYTES)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Zero is the system's own limit.
+        # Zero is the system's default.
         milliseconds = 0 if seconds is None else min(round(seconds * 1000), MAX_USER_TIMEOUT_MS)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
@@ -270,7 +270,7 @@ async def _drain(process: ServerProcess, runner: Runner) -> None:
 
 
 def _admin_listener(config: Config) -> socket.socket | None:
-    """The admin API's socket, bound before anything else starts."""
+    """Return the admin API's socket, bound before anything else starts."""
     admin = config.gateway.admin
     return None if admin is None else bind(admin.host, admin.port, 1)[0]
 
@@ -319,7 +319,7 @@ async def _administration(
 async def _renewing(
     context: SSLContext | None, settings: Ssl | None, read: Stamp, metrics: AdminMetrics
 ) -> AsyncIterator[None]:
-    """Read the certificates of the admin listener again when their files change."""
+    """Reload the certificates of the admin listener when their files change."""
     if context is None or settings is None:
         yield
         return

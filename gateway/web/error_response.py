@@ -74,7 +74,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.InvalidArgument: (500, "INTERNAL_ERROR"),
-    # aiohttp's own: the admin API's router, the reader of bodies.
+    # Of aiohttp: the admin API's router, and bodies.
     web.HTTPNotFound: (404, "RESOURCE_DOES_NOT_EXIST"),
     web.HTTPMethodNotAllowed: (405, "UNSUPPORTED_OPERATION"),
     web.HTTPRequestEntityTooLarge: (413, "MALFORMED_REQUEST"),
@@ -101,7 +101,7 @@ class ErrorAnswer:
 
 
 def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
-    """Turn any exception into its answer. Logs what the client is not told."""
+    """Return the answer for any exception. Logs the details that the client must not see."""
     status, code = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), INTERNAL)
     detail = getattr(error, "detail", None)
     if detail:
@@ -114,7 +114,7 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
 
 
 def has_left(request: web.BaseRequest) -> bool:
-    """Whether nobody is there any more to read an answer."""
+    """Return whether the client has closed the connection."""
     return request.transport is None or request.transport.is_closing()
 
 

@@ -1,4 +1,4 @@
-"""Answers that are known whole before their first byte."""
+"""Responses whose whole body is known before the first byte."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ if TYPE_CHECKING:
 
 WRITE_SECONDS = 30.0
 SERVER = "delta-sharing-gateway"
-"""What answers say of who made them; versions are nobody's business."""
+"""The `Server` header, without a version."""
 
 
 class WholeResponse(web.StreamResponse):
-    """Status, headers and body of an answer that leaves in one write.
+    """A response that is sent in one write.
 
-    aiohttp's own `web.Response` does the same for bodies of every kind, and that costs a small answer more
-    than all that is found out for it.
+    aiohttp's `web.Response` handles bodies of every kind, which costs a small answer more than all its
+    other work.
     """
 
     def __init__(
         self, body: bytes = b"", headers: Mapping[str, str] | str = "", *, status: int = 200
     ) -> None:
-        """`headers` name the body's type, if there is a body; or the `field_lines` of an earlier answer."""
+        """`headers` include the content type of a body; or they are `field_lines` of an earlier response."""
         super().__init__(status=status)
         self.body = body
         self.field_lines = headers if isinstance(headers, str) else _field_lines(headers)
         self.write_seconds: float | None = WRITE_SECONDS
-        """How long it may take to leave; None: for ever."""
+        """How long the write may take; None for ever."""
 
     @property
     def body_length(self) -> int:
-        """The body's bytes, whether they have left or not."""
+        """The length of the body, sent or not."""
         return len(self.body)
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Send it. Raises ConnectionError, also for a reader that takes too long."""
+        """Send the response. Raises ConnectionError, also for a slow reader."""
         if self._keep_alive is None:
             self._keep_alive = request.keep_alive
         transport, writer = request.transport, request.writer
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
         if writer.output_size:
-            # What failed had begun to answer: a second answer would read as the rest of the first.
+            # The failed handler has begun an answer: a second one would be read as the rest of the first.
             transport.abort()
             raise ConnectionResetError("the answer has begun, so its connection is cut")
         sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
         transport.write(sent)
         writer.output_size += len(sent)
-        # What a client has taken at once needs no clock.
+        # A response that the kernel took at once needs no timeout.
         if transport.get_write_buffer_size():
             await self._drained(transport, writer)
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to be sent."""
+        """Do nothing: the response is sent already."""
 
     async def _drained(self, transport: asyncio.WriteTransport, writer: AbstractStreamWriter) -> None:
         try:
@@ -92,7 +92,7 @@ def _field_lines(headers: Mapping[str, str]) -> str:
 
 
 def _date() -> str:
-    global _today  # noqa: PLW0603 - it is made once a second, not once an answer
+    global _today  # noqa: PLW0603 - formatted once a second, not once a response
     now_seconds = int(time.time())
     if _today[0] != now_seconds:
         _today = (now_seconds, formatdate(now_seconds, usegmt=True))

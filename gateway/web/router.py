@@ -1,8 +1,8 @@
-"""From a method and a path to the route that answers it.
+"""Finds the route for a method and a path.
 
-In: the route table, then methods and paths as requests bring them. Out: a `Match`, whose names are decoded
-once. A path that nothing answers is a match as well: of a route that raises what is wrong. Words are compared
-with case, and a name is never empty.
+In: the route table, then the methods and paths of requests. Out: a `Match` with the decoded names of the
+path. A path or method without a route matches a route that raises the error. Literal segments are case-
+sensitive, and a name is never empty.
 """
 
 from __future__ import annotations
@@ -21,81 +21,81 @@ if TYPE_CHECKING:
 
     from gateway.web.context import RequestContext
 
-REMEMBERED_PATHS = 1024
+CACHED_PATHS = 1024
 UNKNOWN = "unknown"
 
 
 class Match(NamedTuple):
-    """The route that answers a request, and what its path names."""
+    """The route of a request, and the names in its path."""
 
     route: Route
     names: Mapping[str, str]
     methods: tuple[str, ...] = ()
-    """Those that the path answers."""
+    """The methods of the path."""
 
 
 @dataclass(slots=True)
-class _Place:
-    """Where a path has come to after some of its segments."""
+class _Node:
+    """A node of the tree of paths."""
 
-    words: dict[str, _Place] = field(default_factory=dict)
-    name: tuple[str, _Place] | None = None
-    """What the next segment is the name of, where it is none of the words."""
-    rest: tuple[str, _Place] | None = None
-    """The same for all that follows."""
+    words: dict[str, _Node] = field(default_factory=dict)
+    name: tuple[str, _Node] | None = None
+    """The name of the next segment, where it is no literal."""
+    rest: tuple[str, _Node] | None = None
+    """The name of all following segments."""
     routes: dict[str, Route] = field(default_factory=dict)
-    """What is answered here, by method."""
+    """The routes of this path, by method."""
 
 
 class Router:
-    """The route table, ready to be looked up."""
+    """The route table as a tree of segments."""
 
     def __init__(self, routes: Iterable[Route], *, prefix: str = "") -> None:
-        """`prefix`: after it a client that was given an endpoint with `/` at its end sends two of them."""
-        self._root = _Place()
+        """A client whose endpoint ends in `/` sends two slashes after the `prefix`."""
+        self._root = _Node()
         self._prefix = prefix + "/"
         for route in routes:
             self._add(route)
-        # Clients ask for the same few tables again and again.
-        self.find = lru_cache(REMEMBERED_PATHS)(self._find)
+        # Clients request the same few tables.
+        self.find = lru_cache(CACHED_PATHS)(self._find)
 
     def _add(self, route: Route) -> None:
-        place = self._root
+        node = self._root
         for segment in route.path.split("/")[1:]:
             if not segment.startswith("{"):
-                place = place.words.setdefault(segment, _Place())
+                node = node.words.setdefault(segment, _Node())
             elif segment.endswith(":.+}"):
-                place.rest = place.rest or (segment[1:-4], _Place())
-                place = place.rest[1]
+                node.rest = node.rest or (segment[1:-4], _Node())
+                node = node.rest[1]
             else:
-                place.name = place.name or (segment[1:-1], _Place())
-                place = place.name[1]
-        place.routes[route.method] = route
+                node.name = node.name or (segment[1:-1], _Node())
+                node = node.name[1]
+        node.routes[route.method] = route
         if route.method == "GET":
-            place.routes.setdefault("HEAD", route)
+            node.routes.setdefault("HEAD", route)
 
     def _find(self, method: str, path: str) -> Match:
-        """The route of a method and of a path that is decoded but for `%2F` and `%25`."""
+        """Return the route of a method and of a path that is decoded but for `%2F` and `%25`."""
         if path.startswith(self._prefix + "/"):
             path = self._prefix + path[len(self._prefix) :].lstrip("/")
-        place, names = self._root, {}
+        node, names = self._root, {}
         first, *segments = path.split("/")
-        while segments and place.rest is None:
+        while segments and node.rest is None:
             segment = segments.pop(0)
-            if segment in place.words:
-                place = place.words[segment]
-            elif place.name is not None and segment:
-                names[place.name[0]] = _decoded(segment)
-                place = place.name[1]
+            if segment in node.words:
+                node = node.words[segment]
+            elif node.name is not None and segment:
+                names[node.name[0]] = _decoded(segment)
+                node = node.name[1]
             else:
                 return Match(_NO_SUCH_PATH, {})
-        if place.rest is not None and any(segments):
-            names[place.rest[0]] = _decoded("/".join(segments))
-            place = place.rest[1]
-        if first or not place.routes:
+        if node.rest is not None and any(segments):
+            names[node.rest[0]] = _decoded("/".join(segments))
+            node = node.rest[1]
+        if first or not node.routes:
             return Match(_NO_SUCH_PATH, {})
-        methods = tuple(sorted(place.routes))
-        return Match(place.routes.get(method) or _not_allowed(method, methods), names, methods)
+        methods = tuple(sorted(node.routes))
+        return Match(node.routes.get(method) or _not_allowed(method, methods), names, methods)
 
 
 def _decoded(segment: str) -> str:
