@@ -99,8 +99,8 @@ fn main() {
     }
     let (plain, full) = (batch(false), batch(true));
     let rows: Vec<u32> = (0..FILES as u32).collect();
-    let mut settled = batch(true);
-    settled.settle();
+    let mut prepared = batch(true);
+    prepared.prepare_for_cache();
     println!("{FILES} files");
 
     let (mut portable, mut wide) = (Vec::new(), Vec::new());
@@ -131,7 +131,7 @@ fn main() {
             writer.write(&full, &rows, &mut out).unwrap();
             assert!(out == expected, "the engines write alike");
             for (kind, batch) in
-                [("without stats", &plain), ("with stats", &full), ("stats kept escaped", &settled)]
+                [("without stats", &plain), ("with stats", &full), ("stats kept escaped", &prepared)]
             {
                 time(&format!("line, {format:?}, {kind}, {engine}"), || {
                     out.clear();
@@ -143,7 +143,7 @@ fn main() {
         let mut writer = LineWriter::new(format, format.id_scheme(), urls(false));
         time(&format!("line, {format:?}, stats kept escaped, ids kept, widest"), || {
             out.clear();
-            writer.write_with_ids(black_box(&settled), Some(&ids), &rows, &mut out).unwrap();
+            writer.write_with_ids(black_box(&prepared), Some(&ids), &rows, &mut out).unwrap();
         });
     }
 }

@@ -201,7 +201,7 @@ impl FileBatch {
 
     /// Optimises the batch for caching: releases reserved memory, copies texts out of the pages of the log, and
     /// escapes the statistics.
-    pub fn settle(&mut self) {
+    pub fn prepare_for_cache(&mut self) {
         self.path = self.path.gc();
         self.clustering_provider = self.clustering_provider.as_ref().map(StringViewArray::gc);
         self.tags = self.tags.as_ref().map(StringViewArray::gc);
@@ -414,7 +414,7 @@ mod tests {
         let mut batch = testing::files_named(&paths);
         let whole = batch.path.get_array_memory_size();
         batch.path = batch.path.slice(0, 10);
-        batch.settle();
+        batch.prepare_for_cache();
         assert!(batch.path.get_array_memory_size() < whole / 10);
         assert!(batch.path.iter().flatten().eq(paths[..10].iter().map(String::as_str)));
     }

@@ -248,12 +248,12 @@ mod tests {
     struct Counting {
         name: usize,
         left: AtomicUsize,
-        said: Mutex<mpsc::Sender<usize>>,
+        sent: Mutex<mpsc::Sender<usize>>,
     }
 
     impl Task for Counting {
         fn step(self: Arc<Self>, pool: &Pool) {
-            self.said.lock().unwrap().send(self.name).unwrap();
+            self.sent.lock().unwrap().send(self.name).unwrap();
             if self.left.fetch_sub(1, Ordering::SeqCst) > 1 {
                 pool.submit(self);
             }
@@ -273,11 +273,11 @@ mod tests {
     #[test]
     fn two_long_tasks_on_one_thread_take_turns() {
         let pool = Pool::new(1).unwrap();
-        let (said, heard) = mpsc::channel();
+        let (sent, received) = mpsc::channel();
         let task =
-            |name| Arc::new(Counting { name, left: AtomicUsize::new(50), said: Mutex::new(said.clone()) });
+            |name| Arc::new(Counting { name, left: AtomicUsize::new(50), sent: Mutex::new(sent.clone()) });
         pool.submit(Arc::new(Both(vec![task(1), task(2)])));
-        let order: Vec<usize> = heard.iter().take(100).collect();
+        let order: Vec<usize> = received.iter().take(100).collect();
         assert!(order.chunks(2).all(|pair| pair == [1, 2]), "{order:?}");
     }
 
@@ -305,10 +305,10 @@ mod tests {
             pool.submit(Arc::new(Stuck { begun: Mutex::new(begun.clone()), go_on: Mutex::new(go_on) }));
         }
         assert_eq!(begins.iter().take(40).count(), 40);
-        let (said, heard) = mpsc::channel();
-        let task = Counting { name: 1, left: AtomicUsize::new(50), said: Mutex::new(said) };
+        let (sent, received) = mpsc::channel();
+        let task = Counting { name: 1, left: AtomicUsize::new(50), sent: Mutex::new(sent) };
         pool.submit(Arc::new(task));
-        assert_eq!(heard.iter().take(50).count(), 50);
+        assert_eq!(received.iter().take(50).count(), 50);
         for end in ends {
             end.send(()).unwrap();
         }
@@ -372,10 +372,10 @@ mod tests {
     fn a_step_that_panics_takes_no_thread_along() {
         let pool = Pool::new(1).unwrap();
         pool.submit(Arc::new(Defect));
-        let (said, heard) = mpsc::channel();
-        let task = Counting { name: 1, left: AtomicUsize::new(1), said: Mutex::new(said) };
+        let (sent, received) = mpsc::channel();
+        let task = Counting { name: 1, left: AtomicUsize::new(1), sent: Mutex::new(sent) };
         pool.submit(Arc::new(task));
-        assert_eq!(heard.recv().unwrap(), 1);
+        assert_eq!(received.recv().unwrap(), 1);
         until(|| pool.shared.lock().running == 0);
     }
 
@@ -392,8 +392,8 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn threads_are_nicer_than_their_maker_and_all_alike() {
-        struct Told(Mutex<mpsc::Sender<i32>>);
-        impl Task for Told {
+        struct Reported(Mutex<mpsc::Sender<i32>>);
+        impl Task for Reported {
             fn step(self: Arc<Self>, _: &Pool) {
                 let own = rustix::process::getpriority_process(None).unwrap();
                 // While this one waits another thread is begun by it.
@@ -402,11 +402,11 @@ mod tests {
         }
         let own = rustix::process::getpriority_process(None).unwrap();
         let pool = Pool::new(1).unwrap();
-        let (told, heard) = mpsc::channel();
+        let (reported, received) = mpsc::channel();
         for _ in 0..20 {
-            pool.submit(Arc::new(Told(Mutex::new(told.clone()))));
+            pool.submit(Arc::new(Reported(Mutex::new(reported.clone()))));
         }
-        assert!(heard.iter().take(20).all(|priority| priority == (own + NICER).min(19)));
+        assert!(received.iter().take(20).all(|priority| priority == (own + NICER).min(19)));
     }
 
     #[test]

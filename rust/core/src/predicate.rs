@@ -229,8 +229,8 @@ impl Predicate {
     /// Builds the statistics of all files that [`Self::select`] needs. Returns false if they exist.
     #[must_use]
     pub fn prepare(&self, batch: &FileBatch, stats: &StatsCache) -> bool {
-        let asked = self.whole.stats_columns();
-        let wanted: Vec<&BoundColumn> = asked.iter().map(|&index| &self.columns[index]).collect();
+        let requested = self.whole.stats_columns();
+        let wanted: Vec<&BoundColumn> = requested.iter().map(|&index| &self.columns[index]).collect();
         stats.prepare(batch, &wanted)
     }
 

@@ -145,10 +145,10 @@ impl Scan {
         if options.after.is_some_and(|cursor| !snapshot.has_source(cursor.source)) {
             return Err(Error::InvalidCursor);
         }
-        let rows_asked = options.after.map_or(options.limit_hint, |cursor| cursor.limit_left);
+        let rows_requested = options.after.map_or(options.limit_hint, |cursor| cursor.limit_left);
         Ok(Self {
             files_left: options.max_files.unwrap_or(u64::MAX),
-            limit: Limit::new(rows_asked),
+            limit: Limit::new(rows_requested),
             snapshot,
             options,
             cache,

@@ -116,8 +116,8 @@ impl Table {
 
     /// Returns the latest version as of a refresh that is at most `max_staleness` old.
     pub fn latest(self: &Arc<Self>, max_staleness: Duration, pool: &Pool) -> Result<Arc<Snapshot>> {
-        let asked_at = Instant::now();
-        self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.refresh(asked_at), Ok)
+        let requested_at = Instant::now();
+        self.latest_if_fresh(max_staleness, pool).map_or_else(|| self.refresh(requested_at), Ok)
     }
 
     /// As [`Self::latest`], but never reads: returns `None` if the last refresh is too old. After half of
@@ -300,30 +300,31 @@ impl Table {
     /// Refreshes if snapshots are cached and the last refresh is too old. A deleted table is an error; other
     /// failures are ignored, and cached snapshots are used.
     fn refresh_if_stale(&self) -> Result<()> {
-        let asked_at = Instant::now();
+        let requested_at = Instant::now();
         let refreshed_at = lock(&self.latest).as_ref().map(|latest| latest.refreshed_at);
-        let is_seen = refreshed_at
-            .is_some_and(|refreshed_at| asked_at.saturating_duration_since(refreshed_at) < MAX_UNREFRESHED);
+        let is_seen = refreshed_at.is_some_and(|refreshed_at| {
+            requested_at.saturating_duration_since(refreshed_at) < MAX_UNREFRESHED
+        });
         if is_seen || (refreshed_at.is_none() && lock(&self.snapshots).all().is_empty()) {
             return Ok(());
         }
-        match self.refresh(asked_at) {
+        match self.refresh(requested_at) {
             Err(error @ Error::TableNotFound) => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn refresh(&self, asked_at: Instant) -> Result<Arc<Snapshot>> {
+    fn refresh(&self, requested_at: Instant) -> Result<Arc<Snapshot>> {
         let mut failed = lock(&self.refresh);
         let known = lock(&self.latest).clone();
         if let Some(latest) = &known
-            && latest.refreshed_at >= asked_at
+            && latest.refreshed_at >= requested_at
         {
             // A refresh of another request started after this request.
             return Ok(Arc::clone(&latest.snapshot));
         }
         if let Some(refresh) = &*failed
-            && refresh.began >= asked_at
+            && refresh.began >= requested_at
         {
             // Waiting requests share a failure: retrying in sequence would multiply the delay of a store that is
             // down.
@@ -517,7 +518,7 @@ mod tests {
             table.refresh(Instant::now()).unwrap();
             let ask = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap();
             let versions: Vec<i64> = (0..VERSIONS).collect();
-            let asked: Vec<_> = if is_ascending {
+            let requested: Vec<_> = if is_ascending {
                 versions.iter().map(|version| ask(*version)).collect()
             } else {
                 versions.iter().rev().map(|version| ask(*version)).collect()
@@ -527,7 +528,7 @@ mod tests {
                 log_bytes < kept && kept < 2 * log_bytes,
                 "{kept} of {log_bytes}, ascending: {is_ascending}"
             );
-            assert!(asked.iter().all(|snapshot| Arc::ptr_eq(snapshot, &ask(snapshot.version()))));
+            assert!(requested.iter().all(|snapshot| Arc::ptr_eq(snapshot, &ask(snapshot.version()))));
             drop(table);
             assert_eq!(cache.used_bytes(), 0);
         }
@@ -539,14 +540,14 @@ mod tests {
         let (log, log_bytes) = log_of(VERSIONS);
         let cache = Arc::new(ColumnCache::new(log_bytes / 2));
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for version in (0..VERSIONS).chain((0..VERSIONS).rev()) {
             let snapshot = table.snapshot_at(TimeTravel::Version(version)).unwrap();
             assert_eq!(snapshot.commit_batches().len() as i64, version + 1);
             assert!(cache.used_bytes() <= log_bytes / 2);
-            asked.push(Arc::downgrade(&snapshot));
+            requested.push(Arc::downgrade(&snapshot));
         }
-        let held: Vec<_> = asked.iter().filter_map(std::sync::Weak::upgrade).collect();
+        let held: Vec<_> = requested.iter().filter_map(std::sync::Weak::upgrade).collect();
         let latest = VERSIONS - 1;
         let is_small = |version: i64| version < VERSIONS / 2 || version == latest;
         assert!(held.iter().all(|snapshot| is_small(snapshot.version())), "the larger ones do not fit");

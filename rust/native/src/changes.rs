@@ -96,7 +96,7 @@ impl Changes {
         include_historical_protocol: bool,
     ) -> PyResult<NdjsonChunks> {
         run(py, || {
-            let asked = ChangeOptions {
+            let requested = ChangeOptions {
                 format: options.lines.format,
                 include_historical_metadata,
                 include_historical_protocol,
@@ -108,7 +108,7 @@ impl Changes {
                 &self.table,
                 &self.changes,
                 from,
-                asked,
+                requested,
                 &options.signers,
                 options.lines,
                 &options.stop,

@@ -97,21 +97,21 @@ pub struct ChangeBatches {
     kept: BTreeMap<i64, Bytes>,
     next: usize,
     starting_version: i64,
-    force: Force,
+    effective: Effective,
     /// Completes removes, if they must have a size and partition values.
     removed: Option<RemovedFiles>,
 }
 
 /// The protocol and metadata in force at the current version.
 #[derive(Debug)]
-struct Force {
+struct Effective {
     protocol: Arc<Protocol>,
     metadata: Arc<Metadata>,
     in_commit: Option<InCommitTimestamps>,
     interner: PartitionInterner,
 }
 
-impl Force {
+impl Effective {
     fn new(InForce { protocol, metadata }: InForce) -> Self {
         let interner = PartitionInterner::new(&partition_names(&metadata)).keeping_logged();
         Self { in_commit: InCommitTimestamps::of(&protocol, &metadata), interner, protocol, metadata }
@@ -136,7 +136,7 @@ impl ChangeBatches {
             kept,
             next,
             starting_version: changes.starting_version(),
-            force: Force::new(in_force),
+            effective: Effective::new(in_force),
             removed: None,
         })
     }
@@ -183,21 +183,21 @@ impl ChangeBatches {
         let protocol = protocol.transpose()?.map(Arc::new);
         let metadata = file.metadata.take().filter(|_| !is_head).map(Arc::new);
         if protocol.is_some() || metadata.is_some() {
-            self.force = Force::new(InForce {
-                protocol: Arc::clone(protocol.as_ref().unwrap_or(&self.force.protocol)),
-                metadata: Arc::clone(metadata.as_ref().unwrap_or(&self.force.metadata)),
+            self.effective = Effective::new(InForce {
+                protocol: Arc::clone(protocol.as_ref().unwrap_or(&self.effective.protocol)),
+                metadata: Arc::clone(metadata.as_ref().unwrap_or(&self.effective.metadata)),
             });
         }
         let is_feed = self.kind == ChangeKind::ChangeDataFeed;
-        if is_feed && !self.force.metadata.is_change_data_feed_on() {
+        if is_feed && !self.effective.metadata.is_change_data_feed_on() {
             return Err(Error::ChangeDataFeedDisabled(commit.version));
         }
         let source = SourceId((commit.version - self.starting_version) as u32);
         let has_cdc = is_feed && !file.cdc.is_empty();
         if let Some(removed) = &mut self.removed {
-            removed.look_for(self.next, &file)?;
+            removed.complete(self.next, &file)?;
         }
-        let interner = &mut self.force.interner;
+        let interner = &mut self.effective.interner;
         let data_changes = |columns: &Columns| -> RowIndices {
             let is_chosen = |index: &usize| !has_cdc && columns.is_data_change(*index);
             (0..columns.len()).filter(is_chosen).map(|index| index as u32).collect()
@@ -220,7 +220,7 @@ impl ChangeBatches {
             adds,
             removes,
             timestamp_ms: self.timestamp_ms(commit, &file),
-            metadata_in_force: Arc::clone(&self.force.metadata),
+            metadata_in_force: Arc::clone(&self.effective.metadata),
             protocol,
             metadata,
         };
@@ -232,7 +232,7 @@ impl ChangeBatches {
     }
 
     fn timestamp_ms(&self, commit: &RangeCommit, file: &CommitFile) -> Option<i64> {
-        let has_own = self.force.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version));
+        let has_own = self.effective.in_commit.is_some_and(|in_commit| in_commit.covers(commit.version));
         if has_own { file.in_commit_timestamp_ms } else { Some(commit.modified_ms) }
     }
 }

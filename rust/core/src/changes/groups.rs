@@ -17,13 +17,13 @@ pub(super) struct Groups {
     pub(super) root: String,
     commits: Arc<[RangeCommit]>,
     /// The end of the requested commits.
-    asked: usize,
+    requested: usize,
     pending: Option<(Range<usize>, PendingReads)>,
 }
 
 impl Groups {
     pub(super) fn new(storage: Storage, root: String, commits: Arc<[RangeCommit]>, first: usize) -> Self {
-        Self { storage, root, commits, asked: first, pending: None }
+        Self { storage, root, commits, requested: first, pending: None }
     }
 
     /// Returns the indices of the group's commits and their contents.
@@ -48,7 +48,7 @@ impl Groups {
     }
 
     fn ask(&mut self) -> Option<(Range<usize>, PendingReads)> {
-        let start = self.asked;
+        let start = self.requested;
         let mut bytes = 0;
         let fits = self.commits.get(start..)?.iter().take(GROUP_COMMITS).take_while(|commit| {
             // The first one may exceed the limit.
@@ -60,7 +60,7 @@ impl Groups {
         if paths.is_empty() {
             return None;
         }
-        self.asked = start + paths.len();
-        Some((start..self.asked, self.storage.start_reads(paths)))
+        self.requested = start + paths.len();
+        Some((start..self.requested, self.storage.start_reads(paths)))
     }
 }

@@ -22,7 +22,7 @@ use crate::stop::Stop;
 use crate::storage::Storage;
 
 /// Maximum bytes of collected paths per scan, without those of the last commit.
-const LOOK_BYTES: usize = 8 << 20;
+const SCAN_BYTES: usize = 8 << 20;
 
 /// The known fields of removed files.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct RemovedFiles {
     stop: Stop,
     commits: Arc<[RangeCommit]>,
     /// The end of the commits whose removes were completed by a scan.
-    looked_until: usize,
+    scanned_until: usize,
     /// Number of groups of commits that the next scan covers.
     groups_a_look: usize,
     /// The add in force of each collected path, `None` if unknown.
@@ -67,7 +67,7 @@ impl RemovedFiles {
             kind,
             stop,
             commits,
-            looked_until: 0,
+            scanned_until: 0,
             groups_a_look: 1,
             found: HashMap::default(),
         }
@@ -75,12 +75,12 @@ impl RemovedFiles {
 
     /// Finds the adds in force before the commit at `position`, which is `file`. Positions ascend without a gap, and
     /// [`Self::pass`] follows each call.
-    pub(super) fn look_for(&mut self, position: usize, file: &CommitFile) -> Result<()> {
-        if position < self.looked_until || lacking(self.kind, file).next().is_none() {
+    pub(super) fn complete(&mut self, position: usize, file: &CommitFile) -> Result<()> {
+        if position < self.scanned_until || lacking(self.kind, file).next().is_none() {
             return Ok(());
         }
         self.found.clear();
-        self.gather(position)?;
+        self.collect_paths(position)?;
         self.find_before(position)?;
         self.groups_a_look = self.groups_a_look.saturating_mul(2);
         Ok(())
@@ -111,7 +111,7 @@ impl RemovedFiles {
     }
 
     /// Collects the paths of incomplete removes from `position` on.
-    fn gather(&mut self, position: usize) -> Result<()> {
+    fn collect_paths(&mut self, position: usize) -> Result<()> {
         let mut bytes = 0;
         let mut groups = self.groups(position);
         for _ in 0..self.groups_a_look {
@@ -126,8 +126,8 @@ impl RemovedFiles {
                         bytes += path.len() + size_of::<(Box<str>, Option<Facts>)>();
                     }
                 }
-                self.looked_until = position + 1;
-                if bytes > LOOK_BYTES {
+                self.scanned_until = position + 1;
+                if bytes > SCAN_BYTES {
                     return Ok(());
                 }
             }

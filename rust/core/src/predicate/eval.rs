@@ -70,14 +70,14 @@ pub(crate) fn verdicts(
     rows: &[u32],
     partitions: &PartitionVerdicts,
 ) -> Vec<u8> {
-    let asked = plan.stats_columns();
-    let wanted: Vec<&BoundColumn> = asked.iter().map(|&index| &columns[index]).collect();
+    let requested = plan.stats_columns();
+    let wanted: Vec<&BoundColumn> = requested.iter().map(|&index| &columns[index]).collect();
     let loaded = stats.columns(batch, &wanted, rows);
-    Evaluation { asked, loaded, columns, batch, rows, partitions }.node(&plan.root)
+    Evaluation { requested, loaded, columns, batch, rows, partitions }.node(&plan.root)
 }
 
 struct Evaluation<'a> {
-    asked: Vec<usize>,
+    requested: Vec<usize>,
     loaded: Columns,
     columns: &'a [BoundColumn],
     batch: &'a FileBatch,
@@ -111,7 +111,7 @@ impl Evaluation<'_> {
     }
 
     fn leaf(&self, leaf: &Leaf) -> Vec<u8> {
-        let position = self.asked.iter().position(|&column| column == leaf.column);
+        let position = self.requested.iter().position(|&column| column == leaf.column);
         let Some(column) = position.and_then(|position| self.loaded.columns.get(position)) else {
             return vec![MAY; self.rows.len()];
         };

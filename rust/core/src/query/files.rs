@@ -32,7 +32,7 @@ pub struct FileLines {
     /// Whether the precount was made, which happens once.
     has_precounted: bool,
     /// Files for the next chunk, and the number of files it still needs.
-    gathered: Vec<Piece>,
+    collected: Vec<BatchRows>,
     wanted: usize,
     /// Bytes of lines that the next chunk still needs.
     wanted_bytes: usize,
@@ -50,7 +50,7 @@ impl FileLines {
             scan,
             precount: None,
             has_precounted: false,
-            gathered: Vec::new(),
+            collected: Vec::new(),
             wanted: FIRST_CHUNK_FILES,
             wanted_bytes: CHUNK_BYTES,
             rest: None,
@@ -59,7 +59,7 @@ impl FileLines {
     }
 
     /// Collects files until there are enough for a chunk, or none are left. Returns false if another turn is needed.
-    fn gather(&mut self) -> Result<bool> {
+    fn collect_files(&mut self) -> Result<bool> {
         let mut batches = BATCHES_A_TURN;
         while self.wanted > 0 && self.wanted_bytes > 0 {
             let (selected, begin) = match self.rest.take() {
@@ -74,7 +74,7 @@ impl FileLines {
             let rows =
                 files.first_lines(&selected.rows[begin..], &mut self.wanted, &mut self.wanted_bytes).to_vec();
             let (end, of_files) = (begin + rows.len(), selected.rows.len());
-            self.gathered.push(Piece { batch: Arc::clone(&selected.batch), rows, of_files });
+            self.collected.push(BatchRows { batch: Arc::clone(&selected.batch), rows, of_files });
             if end < selected.rows.len() {
                 self.rest = Some((selected, end));
                 break;
@@ -86,14 +86,14 @@ impl FileLines {
 
 /// Files of one batch for a chunk.
 #[derive(Debug)]
-struct Piece {
+struct BatchRows {
     batch: Arc<CachedBatch>,
     rows: RowIndices,
     /// Number of files of the batch that the scan selected.
     of_files: usize,
 }
 
-impl Piece {
+impl BatchRows {
     fn write(&self, writer: &mut LineWriter, out: &mut Vec<u8>) -> Result<LineCounts> {
         let ids = self.batch.ids(writer.id_scheme(), self.of_files);
         writer.write_with_ids(&self.batch.files, ids, &self.rows, out)
@@ -105,11 +105,11 @@ impl LineSource for FileLines {
         if !std::mem::replace(&mut self.has_precounted, true) {
             self.precount = self.scan.precount(Instant::now() + PRECOUNT_TIME)?;
         }
-        if !self.gather()? {
+        if !self.collect_files()? {
             return Ok(Turn::Pending);
         }
         (self.wanted, self.wanted_bytes) = (CHUNK_FILES, CHUNK_BYTES);
-        let (head, files) = (self.head.take(), std::mem::take(&mut self.gathered));
+        let (head, files) = (self.head.take(), std::mem::take(&mut self.collected));
         if head.is_none() && files.is_empty() {
             return Ok(Turn::End);
         }

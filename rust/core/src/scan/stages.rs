@@ -43,7 +43,7 @@ impl Scan {
                 Stage::Log { batches, builder } => match batches.next().transpose()? {
                     Some(mut files) => {
                         if builder.is_some() {
-                            files.settle();
+                            files.prepare_for_cache();
                         }
                         let live = self.snapshot.live_rows(&files);
                         let files = Arc::new(files);

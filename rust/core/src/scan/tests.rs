@@ -545,10 +545,17 @@ fn a_page_of_a_version_that_was_cleaned_up_is_told_which_versions_there_are() {
     let table = table(&log, 0);
     let (first, paths, cursor) = first_page(&table);
     clean_up(&log);
-    let is_told = |error| matches!(error, Error::VersionNotFound { requested: 10, earliest: 11, latest: 11 });
+    let is_version_lost =
+        |error| matches!(error, Error::VersionNotFound { requested: 10, earliest: 11, latest: 11 });
     let again = table.snapshot_with_identity(&first.identity().to_string()).unwrap();
-    assert!(is_told(continued(&table, &again, (paths, cursor)).unwrap_err()));
-    assert!(is_told(table.snapshot_with_identity(&first.identity().to_string()).unwrap_err()), "it is lost");
-    assert!(is_told(table.snapshot_at(TimeTravel::Version(10)).unwrap_err()), "nor found by its number");
+    assert!(is_version_lost(continued(&table, &again, (paths, cursor)).unwrap_err()));
+    assert!(
+        is_version_lost(table.snapshot_with_identity(&first.identity().to_string()).unwrap_err()),
+        "it is lost"
+    );
+    assert!(
+        is_version_lost(table.snapshot_at(TimeTravel::Version(10)).unwrap_err()),
+        "nor found by its number"
+    );
     assert_eq!(snapshot(&table).version(), 11);
 }

@@ -222,8 +222,11 @@ fn a_missing_in_commit_timestamp_fails_only_who_needs_the_time() {
         let snapshot = table.load(at).unwrap();
         assert_eq!((snapshot.version(), snapshot.timestamp_ms().unwrap()), (2, None));
     }
-    let asked = table.load(TimeTravel::Timestamp(5_500_000));
-    assert!(matches!(&asked, Err(Error::CorruptLog { file, .. }) if *file == commit_name(2)), "{asked:?}");
+    let requested = table.load(TimeTravel::Timestamp(5_500_000));
+    assert!(
+        matches!(&requested, Err(Error::CorruptLog { file, .. }) if *file == commit_name(2)),
+        "{requested:?}"
+    );
     table.write(
         "00000000000000000001.00000000000000000002.compacted.json",
         &[&enabled, IN_COMMIT_PROTOCOL, &add("b")].join("\n"),

@@ -25,9 +25,9 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// Where the store's own error is kept while the Parquet reader turns it into a string.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults(Arc<Mutex<Option<Error>>>);
+pub(crate) struct FirstError(Arc<Mutex<Option<Error>>>);
 
-impl Faults {
+impl FirstError {
     pub(crate) fn take(&self) -> Option<Error> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -55,7 +55,7 @@ pub(crate) fn store_error(error: &ParquetError) -> Option<Error> {
 /// One column chunk of `R`.
 pub(crate) struct ColumnBytes<R> {
     source: Arc<R>,
-    faults: Faults,
+    first_error: FirstError,
     chunk: Range<u64>,
     window: Mutex<Window>,
     window_bytes: usize,
@@ -74,7 +74,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
     /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: what may be read at once.
     pub(crate) fn new(
         source: Arc<R>,
-        faults: Faults,
+        first_error: FirstError,
         chunk: Range<u64>,
         codec: Compression,
         window_bytes: usize,
@@ -83,7 +83,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
         let end = chunk.end.min(source.len());
         let chunk = chunk.start..end;
         let window = Mutex::default();
-        Self { source, faults, chunk, window, window_bytes, codec, levels: Arc::default() }
+        Self { source, first_error, chunk, window, window_bytes, codec, levels: Arc::default() }
     }
 
     /// At least `least` bytes from `start` on, more if the window has them.
@@ -98,7 +98,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
             return Ok(window.bytes.slice(offset..));
         }
         let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
-        let bytes = self.source.get_bytes(start, length).inspect_err(|error| self.faults.note(error))?;
+        let bytes = self.source.get_bytes(start, length).inspect_err(|error| self.first_error.note(error))?;
         *window = Window { start, bytes: bytes.clone() };
         Ok(bytes)
     }
@@ -175,7 +175,7 @@ mod tests {
         let source = Arc::new(Counting(data.clone(), Mutex::default()));
         let column = ColumnBytes::new(
             Arc::clone(&source),
-            Faults::default(),
+            FirstError::default(),
             100..2_500_000,
             Compression::SNAPPY,
             1 << 20,

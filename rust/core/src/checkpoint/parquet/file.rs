@@ -18,7 +18,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
-use super::column_bytes::{ColumnBytes, Faults, store_error};
+use super::column_bytes::{ColumnBytes, FirstError, store_error};
 use super::footer;
 use super::page_meter::{BatchLimit, MeteredPages, PageMeter};
 use super::prefix_coded::Levels;
@@ -153,13 +153,13 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         selection: Option<RowSelection>,
         limit: Option<BatchLimit>,
     ) -> Result<RowGroupReader> {
-        let faults = Faults::default();
+        let first_error = FirstError::default();
         let meter = Arc::new(PageMeter::default());
         let pages = RowGroupPages {
             source: &self.source,
             metadata: &self.metadata,
             row_group,
-            faults: &faults,
+            first_error: &first_error,
             meter: &meter,
             limit,
             window_bytes: WINDOWS_BYTES / projection.leaves.max(1),
@@ -173,7 +173,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
             )
         })
         .map_err(|error| from_parquet(&self.name, &error))?;
-        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), faults, meter })
+        Ok(RowGroupReader { inner: Some(inner), name: Arc::clone(&self.name), first_error, meter })
     }
 }
 
@@ -181,7 +181,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
 pub(crate) struct RowGroupReader {
     inner: Option<ParquetRecordBatchReader>,
     name: Arc<str>,
-    faults: Faults,
+    first_error: FirstError,
     meter: Arc<PageMeter>,
 }
 
@@ -207,7 +207,7 @@ impl Iterator for RowGroupReader {
         Some(batch.map_err(|error| {
             // After its first error a reader's results are undefined.
             self.inner = None;
-            self.faults.take().unwrap_or_else(|| from_parquet(&self.name, &error))
+            self.first_error.take().unwrap_or_else(|| from_parquet(&self.name, &error))
         }))
     }
 }
@@ -217,7 +217,7 @@ struct RowGroupPages<'a, R> {
     source: &'a Arc<R>,
     metadata: &'a ParquetMetaData,
     row_group: usize,
-    faults: &'a Faults,
+    first_error: &'a FirstError,
     meter: &'a Arc<PageMeter>,
     limit: Option<BatchLimit>,
     /// What a column reads at once.
@@ -233,8 +233,8 @@ impl<R: ChunkReader + 'static> RowGroups for RowGroupPages<'_, R> {
         let column = self.metadata.row_group(self.row_group).column(leaf);
         let (start, length) = column.byte_range();
         let chunk = start..start.saturating_add(length);
-        let (source, faults) = (Arc::clone(self.source), self.faults.clone());
-        let bytes = ColumnBytes::new(source, faults, chunk, column.compression(), self.window_bytes);
+        let (source, first_error) = (Arc::clone(self.source), self.first_error.clone());
+        let bytes = ColumnBytes::new(source, first_error, chunk, column.compression(), self.window_bytes);
         let pages = SerializedPageReader::new(Arc::new(bytes), column, self.num_rows(), None)?;
         let descriptor = column.column_descr();
         let levels = Levels {

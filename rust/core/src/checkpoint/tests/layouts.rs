@@ -262,8 +262,8 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
     }
     let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
     for kept in ["2024-01-00", "2024-01-01", "2024-01-09", "never", "2024-01"] {
-        let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let counter = Arc::clone(&asked);
+        let requested = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = Arc::clone(&requested);
         let keep = move |tuple: &PartitionTuple| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             tuple.values[0].as_deref().is_some_and(|day| day.starts_with(kept))
@@ -275,7 +275,7 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
         };
         let expected: Vec<_> = expected(0, &rows).into_iter().filter(is_kept).collect();
         assert_eq!(found, expected, "{kept}");
-        assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 4, "each tuple is asked about once");
+        assert_eq!(requested.load(std::sync::atomic::Ordering::Relaxed), 4, "each tuple is asked about once");
     }
 }
 

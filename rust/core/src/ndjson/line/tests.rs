@@ -398,7 +398,7 @@ proptest! {
         let ids = FileIds::of(format.id_scheme(), &batch.path);
         writer.clone().write_with_ids(&batch, Some(&ids), &rows, &mut again).unwrap();
         prop_assert_eq!(&out, &again);
-        batch.settle();
+        batch.prepare_for_cache();
         again.clear();
         writer.write(&batch, &rows, &mut again).unwrap();
         prop_assert!(out == again, "a batch that stays is written alike");
