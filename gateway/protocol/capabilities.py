@@ -15,17 +15,17 @@ from gateway.errors import InvalidParameter, UnsupportedOperation
 
 ResponseFormat = Literal["parquet", "delta"]
 FORMATS: tuple[ResponseFormat, ...] = ("parquet", "delta")
-# Clients say the same again and again, and reading it costs more than signing their files.
-REMEMBERED = 256
+# Clients repeat the same header.
+CACHED_HEADERS = 256
 CAPABILITIES_HEADER = "delta-sharing-capabilities"
 FILE_ID_HEADER = "fileidhash"
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a client says it can read.
+    """The capabilities that a client announces.
 
-    `formats` is empty when it did not say; `reader_features` are in lower case.
+    `formats` is empty when it announces none; `reader_features` are in lower case.
     """
 
     formats: tuple[ResponseFormat, ...] = ()
@@ -33,16 +33,16 @@ class Capabilities:
     include_end_stream_action: bool = False
 
     @staticmethod
-    @lru_cache(REMEMBERED)
+    @lru_cache(CACHED_HEADERS)
     def parse(header: str | None) -> Capabilities:
-        """Read the capabilities header. Unknown keys and unknown formats beside a known one are ignored."""
+        """Parse the capabilities header. Unknown keys and additional unknown formats are ignored."""
         words: dict[str, list[str]] = {}
         for part in (header or "").lower().split(";"):
             key, _, values = part.partition("=")
             words.setdefault(key.strip(), []).extend(v.strip() for v in values.split(",") if v.strip())
-        asked = words.get("responseformat", [])
-        formats = tuple(word for word in FORMATS if word in asked)
-        if asked and not formats:
+        requested = words.get("responseformat", [])
+        formats = tuple(word for word in FORMATS if word in requested)
+        if requested and not formats:
             raise InvalidParameter(f"{CAPABILITIES_HEADER}: responseformat is one of {', '.join(FORMATS)}")
         return Capabilities(
             formats=formats,
@@ -51,7 +51,7 @@ class Capabilities:
         )
 
     def negotiate(self, *, needs_delta_format: bool, client_reader_features: Sequence[str]) -> ResponseFormat:
-        """Choose the response format for a table. Raises UnsupportedOperation, which says what to send."""
+        """Return the response format for a table. Raises UnsupportedOperation."""
         formats = self.formats or ("parquet",)
         if not needs_delta_format:
             return formats[0]
@@ -72,7 +72,7 @@ class Capabilities:
 
 
 def file_id_scheme(header: str | None) -> ResponseFormat | None:
-    """Read the `fileidhash` header."""
+    """Parse the `fileidhash` header."""
     if header is None:
         return None
     scheme = header.strip().lower()
@@ -83,6 +83,6 @@ def file_id_scheme(header: str | None) -> ResponseFormat | None:
 
 
 def capabilities_header(response_format: ResponseFormat, *, end_stream_action: bool) -> str:
-    """The capabilities header of an answer: one format, and whether the last line is an endStreamAction."""
+    """Return the capabilities header of an answer."""
     also = ";includeendstreamaction=true" if end_stream_action else ""
     return f"responseformat={response_format}{also}"

@@ -58,7 +58,7 @@ class Cors:
         return origin is not None and (ANY_ORIGIN in self.origins or origin.lower() in self.origins)
 
     def headers(self, origin: str | None) -> FieldLines:
-        """What an answer carries. It varies by origin, also for those that are not allowed."""
+        """Return the headers of an answer. It varies by origin, also for origins that are not allowed."""
         exposed = ("Access-Control-Expose-Headers", ", ".join(RESPONSE_HEADERS))
         if ANY_ORIGIN in self.origins:
             return () if origin is None else (("Access-Control-Allow-Origin", ANY_ORIGIN), exposed)
@@ -69,7 +69,7 @@ class Cors:
 
 
 def preflight_headers(methods: Iterable[str]) -> dict[str, str]:
-    """What the answer to a preflight carries beside those of every answer."""
+    """Return the headers of the answer to a preflight, beside those of every answer."""
     return {
         "Access-Control-Allow-Methods": ", ".join(methods),
         "Access-Control-Allow-Headers": ", ".join(REQUEST_HEADERS),

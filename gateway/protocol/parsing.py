@@ -117,7 +117,7 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Whether brackets nest deeper than `MAX_JSON_DEPTH`, those inside of strings apart."""
+    """Return whether brackets outside of strings are nested deeper than `MAX_JSON_DEPTH`."""
     if body.count(b"{") + body.count(b"[") <= MAX_JSON_DEPTH:
         return False
     # One pass each: a pattern that backtracks over quotes and escapes would take an hour for a hostile body.
@@ -174,7 +174,7 @@ def predicate_hints(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def json_predicate_hint(fields: Mapping[str, Any]) -> str | None:
-    """Clients send a string with JSON in it; the tree itself says the same."""
+    """Parse `jsonPredicateHints`: a string that holds JSON, or the JSON object itself."""
     value = fields.get("jsonPredicateHints")
     if isinstance(value, dict):
         return orjson.dumps(value).decode()

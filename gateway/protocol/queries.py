@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from gateway.errors import InvalidParameter
-from gateway.protocol.capabilities import REMEMBERED, Capabilities
+from gateway.protocol.capabilities import Capabilities
 from gateway.protocol.parsing import (
     MAX_INT32,
     boolean_field,
@@ -29,7 +29,8 @@ from gateway.protocol.parsing import (
 )
 
 MAX_LIST_RESULTS = 500
-REMEMBERED_BODY_BYTES = 1024
+CACHED_BODIES = 256
+CACHED_BODY_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class ListQuery:
     @staticmethod
     def parse(parameters: Mapping[str, str]) -> ListQuery:
         """Read the query parameters of a listing."""
-        asked = integer_parameter(parameters, "maxResults", maximum=MAX_INT32)
+        requested = integer_parameter(parameters, "maxResults", maximum=MAX_INT32)
         return ListQuery(
-            MAX_LIST_RESULTS if asked is None else min(asked, MAX_LIST_RESULTS),
+            MAX_LIST_RESULTS if requested is None else min(requested, MAX_LIST_RESULTS),
             parameters.get("pageToken") or None,
         )
 
@@ -71,7 +72,7 @@ class TimeTravel:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What may prune files and never fails a request."""
+    """Hints that may prune files and never fail a request."""
 
     predicates: tuple[str, ...] = ()
     json_predicate: str | None = None
@@ -80,7 +81,7 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which page of an answer, and how long it may be."""
+    """The page of an answer and its size."""
 
     max_files: int | None = None
     page_token: str | None = None
@@ -104,8 +105,8 @@ class TableQuery:
 
     @staticmethod
     def parse(body: bytes) -> TableQuery:
-        """Read and check a body; an empty one asks for everything."""
-        return _table_query(body) if len(body) <= REMEMBERED_BODY_BYTES else TableQuery._parse(body)
+        """Parse and check a body; an empty body queries all files."""
+        return _table_query(body) if len(body) <= CACHED_BODY_BYTES else TableQuery._parse(body)
 
     @staticmethod
     def _parse(body: bytes) -> TableQuery:
@@ -119,7 +120,7 @@ class TableQuery:
             hints=Hints(
                 predicates=predicate_hints(fields),
                 json_predicate=json_predicate_hint(fields),
-                # Some clients send 0 with every query and mean no limit.
+                # Some clients send 0 with every query, which means no limit.
                 limit=integer_field(fields, "limitHint") or None,
             ),
             paging=Paging(
@@ -134,7 +135,7 @@ class TableQuery:
 
     @property
     def refreshes(self) -> bool:
-        """Whether a refresh token comes in or goes out."""
+        """Whether the request or its answer has a refresh token."""
         return self.include_refresh_token or self.refresh_token is not None
 
     def wants_end_stream_action(self, capabilities: Capabilities) -> bool:
@@ -142,7 +143,7 @@ class TableQuery:
         return bool(self.paging) or self.refreshes or capabilities.include_end_stream_action
 
     def parameters(self) -> list[Any]:
-        """What a page token binds: everything that chooses files, but not how many stand on a page."""
+        """Return the parameters that a page token is bound to: all but the page size."""
         return [
             "query",
             self.at.version,
@@ -170,7 +171,7 @@ class TableQuery:
         _check_range(self.starting_version, self.ending_version)
 
 
-_table_query = lru_cache(REMEMBERED)(TableQuery._parse)  # noqa: SLF001 - the other half of `parse`
+_table_query = lru_cache(CACHED_BODIES)(TableQuery._parse)  # noqa: SLF001 - the other half of `parse`
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +209,7 @@ class ChangesQuery:
         return bool(self.paging) or capabilities.include_end_stream_action
 
     def parameters(self) -> list[Any]:
-        """What a page token binds."""
+        """Return the parameters that a page token is bound to."""
         return [
             "changes",
             self.starting_version,

@@ -1,10 +1,9 @@
-"""The audit log: who asked for what, when, and how it ended, as JSON lines.
+"""The audit log: recipient, request and outcome, as JSON lines.
 
-In: one record per recipient request or admin change. Out: whole lines appended to a file by a thread of its
-own, so that a slow or full disk never holds the event loop. `put` never waits: what does not fit the
-bounded queue is dropped and counted. `written` waits until the record is in the file, for those who
-configure that nothing goes on unrecorded. Records hold names and numbers, never a token, a URL or a storage
-path.
+In: one record per request of a recipient or change by an administrator. Out: complete lines, appended to a
+file by its own thread, so that a slow or full disk never blocks the event loop. `put` never waits: records
+that do not fit the bounded queue are dropped and counted. `written` waits until the record is in the file,
+where the configuration requires it. Records hold names and numbers, never a token, a URL or a storage path.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BATCH_RECORDS = 512
 
 
 class Action(StrEnum):
-    """What a recipient did, named as the field's leading service names it in its own audit log."""
+    """The action of a recipient, by names that audit logs of Delta Sharing providers use."""
 
     LIST_SHARES = "deltaSharingListShares"
     GET_SHARE = "deltaSharingGetShare"
@@ -57,7 +56,7 @@ class AuditRecord:
     source_address: str | None
     user_agent: str | None
     status: int | None
-    """None: the request was let in and its answer has not begun."""
+    """None for an accepted request whose answer has not begun."""
     error_code: str | None
     details: Mapping[str, str | int | bool | None]
     result: Mapping[str, str | int | bool | None]
@@ -162,7 +161,7 @@ class AuditLog:
         return self._enqueue(line, done.set) and done.wait(timeout_seconds)
 
     def close(self, *, timeout_seconds: float = 5.0) -> None:
-        """Write what is queued, then stop; what cannot be written in time is counted as dropped."""
+        """Write queued records, then stop; records that are not written in time count as dropped."""
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -55,9 +55,9 @@ class LogWriter:
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
         self._held_bytes = 0
-        """Of what waits and of what is being written."""
+        """The bytes of waiting lines and of lines being written."""
         self._told_lost = 0
-        """Of the lost lines, those that the log has told or cannot tell."""
+        """The lost lines that are already reported, or cannot be."""
         self._filled = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)

@@ -1,12 +1,7 @@
-"""What the gateway tells Prometheus: every metric with its name, type, labels and help, in one place.
+"""Metrics for Prometheus: every metric with its name, type, labels and help.
 
-In: events from the rooms that see them, each by a typed attribute. Out: one text page. With several workers
-each process writes to files in a shared directory (`PROMETHEUS_MULTIPROC_DIR`, set before the process
-starts) and the page is the sum over them. Labels are routes, outcomes, storages and recipients of the
-configuration: bounded sets, never a path, a table or anything that a client wrote.
-
-What every request counts goes through a `Tally` or `Timings`: an addition on the event loop, of which
-Prometheus' own values, with their locks and buckets, learn when the page is made and every half second.
+In: events, each by a typed attribute. Out: one text page. With several workers each one writes its values
+into files of a common directory, and the supervisor's page adds them up.
 """
 
 from __future__ import annotations
@@ -42,32 +37,32 @@ Counted = TypeVar("Counted", "Tally", "Timings")
 class Tally:
     """What the event loop alone counts up and down: `count` is simply added to."""
 
-    __slots__ = ("_told", "_value", "count")
+    __slots__ = ("_reported", "_value", "count")
 
     def __init__(self, value: Counter | Gauge) -> None:
         self._value = value
-        self.count = self._told = 0
+        self.count = self._reported = 0
 
     def flush(self) -> None:
-        """Tell what is new."""
+        """Add the new values to the metric."""
         # The count only ever grows or shrinks by its owner: it is read once and never set back.
         count = self.count
-        if count != self._told:
-            self._value.inc(count - self._told)
-            self._told = count
+        if count != self._reported:
+            self._value.inc(count - self._reported)
+            self._reported = count
 
 
 class Timings:
     """Seconds that the event loop alone observes."""
 
-    __slots__ = ("_bounds", "_counts", "_histogram", "_sum", "_told", "_told_sum")
+    __slots__ = ("_bounds", "_counts", "_histogram", "_reported", "_reported_sum", "_sum")
 
     def __init__(self, histogram: BulkHistogram, bounds: Sequence[float]) -> None:
         self._histogram = histogram
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
-        self._told = list(self._counts)
-        self._sum = self._told_sum = 0.0
+        self._reported = list(self._counts)
+        self._sum = self._reported_sum = 0.0
 
     def add(self, seconds: float) -> None:
         """Observe one."""
@@ -75,12 +70,12 @@ class Timings:
         self._sum += seconds
 
     def flush(self) -> None:
-        """Tell what is new."""
+        """Add the new values to the metric."""
         counts, total = list(self._counts), self._sum
-        new = [count - told for count, told in zip(counts, self._told, strict=True)]
+        new = [count - told for count, told in zip(counts, self._reported, strict=True)]
         if any(new):
-            self._histogram.observe_all(new, total - self._told_sum)
-            self._told, self._told_sum = counts, total
+            self._histogram.observe_all(new, total - self._reported_sum)
+            self._reported, self._reported_sum = counts, total
 
 
 class BulkHistogram(Histogram):
