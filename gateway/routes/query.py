@@ -60,7 +60,8 @@ async def answer_latest(
     )
     cached = cache.find(key, now_ms=now_ms)
     if cached is not None:
-        context.record = cached.record.copy()
+        # Shared, not copied: nothing changes the record of a whole answer.
+        context.record = cached.record
         return WholeResponse(cached.body, cached.field_lines)
     files_query = request.files_query(body)
     files = start_snapshot(request.opened, files_query, body, latest)
