@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -45,15 +45,22 @@ class RequestRecord:
     file_bytes: int | None = None
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
     error_code: str | None = None
+    _known: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 
     def copy(self) -> RequestRecord:
         """Return an equal record that can be changed."""
         return RequestRecord(*_values(self))
 
     def known(self) -> dict[str, Any]:
-        """Return the facts that apply, by name."""
-        return {name: value for name, value in zip(_NAMES, _values(self), strict=True) if value is not None}
+        """Return the facts that apply, by name, at the end of the request; they do not change after it.
+
+        Repeated answers share one record, whose facts are collected once.
+        """
+        if self._known is None:
+            facts = zip(_NAMES, _values(self), strict=True)
+            self._known = {name: value for name, value in facts if value is not None}
+        return self._known
 
 
-_NAMES = tuple(field.name for field in fields(RequestRecord))
+_NAMES = tuple(one.name for one in fields(RequestRecord) if one.init)
 _values = attrgetter(*_NAMES)
