@@ -1,7 +1,8 @@
-"""The modules of the Rust core form layers: a module uses modules of lower layers only, in tests too."""
+"""The modules of each Rust crate form layers: a module uses modules of lower layers only, in tests too."""
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import takewhile
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 import pytest
 from run import ROOT
 
-CORE = ROOT / "rust/core/src"
+Name = tuple[str, ...]
 
 # From the lowest layer to the highest. Modules of one layer do not use each other. A test module that checks
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
-LAYERS = [
+CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables"],
     ["stop", "pool", "simd", "deletion_vector"],
     ["escape", "hash", "percent"],
@@ -30,23 +31,56 @@ LAYERS = [
     ["explain", "stream", "table"],
     ["query", "scan::tests"],
 ]
-HEIGHTS = {tuple(name.split("::")): height for height, layer in enumerate(LAYERS) for name in layer}
+NATIVE_LAYERS = [
+    ["errors", "explain", "stop"],
+    ["deletion_vector", "signers", "storage", "stream"],
+    ["options", "shared"],
+    ["snapshot"],
+    ["changes"],
+    ["table"],
+]
 
 COMMENT_OR_TEXT = re.compile(
     r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?\'(?:\\[^\']+|[^\\\'])\'', re.DOTALL
 )
 TOKEN = re.compile(r"\w+|::|\S")
 
-Name = tuple[str, ...]
+
+@dataclass(frozen=True)
+class Crate:
+    """A crate's modules, the height of each entry of its layers, and the paths that its root re-exports."""
+
+    source: Path
+    modules: dict[Name, Path]
+    heights: dict[Name, int]
+    re_exports: dict[Name, Name]
 
 
-def module_of(source: Path) -> Name:
-    return source.relative_to(CORE).with_suffix("").parts if source.is_relative_to(CORE) else (source.stem,)
+def crate(source: Path, layers: list[list[str]], re_exports: dict[Name, Name]) -> Crate:
+    modules = {
+        path.relative_to(source).with_suffix("").parts: path
+        for path in source.rglob("*.rs")
+        if path != source / "lib.rs"
+    }
+    heights = {tuple(name.split("::")): height for height, layer in enumerate(layers) for name in layer}
+    return Crate(source, modules, heights, re_exports)
 
 
-MODULES = {module_of(source): source for source in CORE.rglob("*.rs") if source.name != "lib.rs"}
-# Known answers are shared with the crate's integration tests.
-MODULES[("known_tables",)] = ROOT / "rust/core/tests/support/known_tables.rs"
+CRATES = {
+    "core": crate(
+        ROOT / "rust/core/src",
+        CORE_LAYERS,
+        {("Error",): ("error", "Error"), ("Result",): ("error", "Result")},
+    ),
+    "native": crate(ROOT / "rust/native/src", NATIVE_LAYERS, {}),
+}
+# Known answers are shared with the core's integration tests.
+CRATES["core"].modules["known_tables",] = ROOT / "rust/core/tests/support/known_tables.rs"
+
+
+def code_of(source: Path) -> str:
+    """A file without its comments and texts."""
+    return COMMENT_OR_TEXT.sub(" ", source.read_text(encoding="utf-8"))
 
 
 def paths_of(tokens: list[str], at: int) -> tuple[list[Name], int]:
@@ -77,8 +111,8 @@ def absolute(path: Name, module: Name) -> Name:
 
 
 def used_paths(module: Name, code: str) -> Iterator[Name]:
-    """All absolute paths of the crate in a module's code, from its nested modules as well."""
-    tokens = TOKEN.findall(COMMENT_OR_TEXT.sub(" ", code))
+    """All absolute paths of the crate in a module's code without comments, nested modules included."""
+    tokens = TOKEN.findall(code)
     depth = 0
     opened: list[int] = []
     for at, token in enumerate(tokens):
@@ -96,28 +130,26 @@ def used_paths(module: Name, code: str) -> Iterator[Name]:
             yield from (absolute(path, module) for path in paths_of(tokens, at)[0])
 
 
-def file_of(path: Name) -> Name:
-    """The module file that a path leads into. The crate's root re-exports nothing but errors."""
-    if path[0] in ("Error", "Result"):
-        return ("error",)
-    module = path
-    while module and module not in MODULES:
+def file_of(path: Name, crate: Crate) -> Name:
+    """The module file that a path leads into."""
+    module = crate.re_exports.get(path[:1], path)
+    while module and module not in crate.modules:
         module = module[:-1]
     assert module, f"crate::{'::'.join(path)} is no module"
     return module
 
 
-def layered(module: Name) -> Name:
+def layered(module: Name, crate: Crate) -> Name:
     """The entry of the list that holds a module."""
     entry = module
-    while entry and entry not in HEIGHTS:
+    while entry and entry not in crate.heights:
         entry = entry[:-1]
     assert entry, f"no layer holds {'::'.join(module)}"
     return entry
 
 
-def uses(module: Name) -> set[Name]:
-    return {file_of(path) for path in used_paths(module, MODULES[module].read_text(encoding="utf-8"))}
+def uses(module: Name, crate: Crate) -> set[Name]:
+    return {file_of(path, crate) for path in used_paths(module, code_of(crate.modules[module]))}
 
 
 def test_the_parser_reads_every_form_of_a_path() -> None:
@@ -127,7 +159,7 @@ def test_the_parser_reads_every_form_of_a_path() -> None:
         "#[cfg(test)]\nmod tests { use super::super::table::Table; use super::*; }\n"
         "fn g() { self::h::<u8>() }\n"
     )
-    assert set(used_paths(("scan", "stages"), code)) == {
+    assert set(used_paths(("scan", "stages"), COMMENT_OR_TEXT.sub(" ", code))) == {
         ("Error",),
         ("replay", "self"),
         ("replay", "Order"),
@@ -140,21 +172,39 @@ def test_the_parser_reads_every_form_of_a_path() -> None:
     }
 
 
-@pytest.mark.parametrize("module", sorted(MODULES), ids="::".join)
-def test_a_module_uses_modules_of_lower_layers_only(module: Name) -> None:
-    own = layered(module)
-    others = {layered(used) for used in uses(module)} - {own}
-    assert not [other for other in others if HEIGHTS[other] >= HEIGHTS[own]]
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [(name, module) for name, crate in CRATES.items() for module in sorted(crate.modules)],
+    ids=lambda value: value if isinstance(value, str) else "::".join(value),
+)
+def test_a_module_uses_modules_of_lower_layers_only(name: str, module: Name) -> None:
+    crate = CRATES[name]
+    own = layered(module, crate)
+    others = {layered(used, crate) for used in uses(module, crate)} - {own}
+    assert not [other for other in others if crate.heights[other] >= crate.heights[own]]
 
 
-def test_every_entry_of_the_layers_is_a_module() -> None:
-    assert not HEIGHTS.keys() - MODULES.keys()
+@pytest.mark.parametrize("crate", CRATES.values(), ids=CRATES)
+def test_every_entry_of_the_layers_is_a_module(crate: Crate) -> None:
+    assert not crate.heights.keys() - crate.modules.keys()
 
 
-def test_modules_of_one_folder_form_no_circle() -> None:
+@pytest.mark.parametrize("crate", CRATES.values(), ids=CRATES)
+def test_the_root_of_a_crate_declares_modules_and_re_exports_only_what_is_listed(crate: Crate) -> None:
+    tokens = TOKEN.findall(code_of(crate.source / "lib.rs"))
+    declared = {(tokens[at + 1],) for at, token in enumerate(tokens) if token == "mod"}
+    assert declared == {module[:1] for module in crate.modules}
+    imported = [
+        path for at, token in enumerate(tokens) if token == "use" for path in paths_of(tokens, at + 1)[0]
+    ]
+    assert sorted(path for path in imported if path[0] != "pyo3") == sorted(crate.re_exports.values())
+
+
+@pytest.mark.parametrize("crate", CRATES.values(), ids=CRATES)
+def test_modules_of_one_folder_form_no_circle(crate: Crate) -> None:
     graphs: dict[Name, dict[str, set[str]]] = {}
-    for module in MODULES:
-        for used in uses(module):
+    for module in crate.modules:
+        for used in uses(module, crate):
             shared = len(
                 [0 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(module, used, strict=False))]
             )
@@ -167,9 +217,11 @@ def test_modules_of_one_folder_form_no_circle() -> None:
 
 
 def test_only_the_storage_knows_tokio() -> None:
-    for module, source in MODULES.items():
-        if "tokio" in source.read_text(encoding="utf-8").split("#[cfg(test)]")[0]:
-            assert module[0] == "storage", source
+    """Unit tests included: no test outside of the storage needs a runtime."""
+    core = CRATES["core"]
+    sources = [core.source / "lib.rs", *core.modules.values(), *CRATES["native"].source.rglob("*.rs")]
+    knowing = {source for source in sources if re.search(r"\btokio\b", code_of(source))}
+    assert knowing == {core.modules["storage", "runtime"]}
 
 
 def test_the_core_knows_no_python() -> None:
