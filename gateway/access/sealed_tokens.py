@@ -108,14 +108,14 @@ class Sealer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The place where the next page of an answer starts.
+    """The state from which the next page of an answer continues.
 
     Attributes:
         table: the shared table's id.
         metadata_id: the id in the Delta metadata; it differs when the table is created again.
         identity: the order of files: that of a snapshot or a range.
         versions: the first and the last version in the answer, and the one whose metadata comes first.
-        place: the native cursor.
+        cursor: the native cursor.
         response_format: of the first page.
         digest: of the parameters that choose files.
         expires_ms: when this token and all following ones expire.
@@ -126,14 +126,17 @@ class Page:
     metadata_id: str
     identity: str
     versions: list[int]
-    place: str
+    cursor: str
     response_format: Literal["parquet", "delta"]
     digest: str
     expires_ms: int
 
     def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the page token."""
-        return _sealed("page", sealer, recipient, self)
+        value = asdict(self)
+        # Tokens that were issued before keep their field name.
+        value["place"] = value.pop("cursor")
+        return _sealed("page", sealer, recipient, value)
 
     @staticmethod
     def open(
@@ -141,6 +144,7 @@ class Page:
     ) -> Page:
         """Open a page token of this recipient, table and query. Raises InvalidToken."""
         value, expires_ms = sealer.open_with_expiry("page", recipient, token, now_ms=now_ms)
+        value["cursor"] = value.pop("place")
         page = Page(**value, expires_ms=expires_ms)
         if page.table != table or page.digest != digest(parameters):
             raise InvalidToken("page")
@@ -169,7 +173,7 @@ class Refresh:
 
     def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the refresh token."""
-        return _sealed("refresh", sealer, recipient, self)
+        return _sealed("refresh", sealer, recipient, asdict(self))
 
     @staticmethod
     def open(sealer: Sealer, recipient: str, token: str, *, table: str, now_ms: int) -> Refresh:
@@ -181,9 +185,8 @@ class Refresh:
         return refresh
 
 
-def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, token: Page | Refresh) -> str:
-    """Seal a token; its expiry is stored beside the value."""
-    value = asdict(token)
+def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, value: dict[str, Any]) -> str:
+    """Seal the fields of a token; its expiry is stored beside the value."""
     return sealer.seal(purpose, recipient, value, expires_ms=value.pop("expires_ms"))
 
 

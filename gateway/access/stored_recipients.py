@@ -1,7 +1,7 @@
 """Reads the recipients' database of a running server, with little work per change.
 
 In: the path of the database. Out: `StoredRecipients`, a new value only when anything differs. The whole
-database is read at each change, whoever made it; but SQLite renders each range of names as one text, and
+database is read at each change, by any process; but SQLite renders each range of names as one text, and
 only ranges whose text differs are parsed. The file is identified by device and inode, so a restored file is
 opened. The reader never creates or changes a file.
 """

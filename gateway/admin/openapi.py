@@ -1,4 +1,4 @@
-"""The OpenAPI document of the admin API: what each route takes and gives. A test holds it to the routes."""
+"""The OpenAPI document of the admin API. A test compares it with the routes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _list_of(items: Body, **limits: int) -> Body:
 _NAME: Body = {"type": "string", "minLength": 1, "maxLength": 255}
 _TIME: Body = {"type": "integer", "description": "milliseconds since the epoch"}
 _LIFE: Body = {"type": "integer", "minimum": 1, "maximum": MAX_LIFE_SECONDS}
-_REFUSAL: Body = {"type": ["string", "null"], "description": "why the configuration was not taken"}
+_REFUSAL: Body = {"type": ["string", "null"], "description": "reason why the configuration was refused"}
 _NAMES = _list_of(_NAME, maxItems=MAX_LIST_LENGTH)
 _NETWORKS = _list_of(
     {"type": "string", "description": "an address or a network, IPv4 or IPv6"}, maxItems=MAX_LIST_LENGTH
@@ -41,13 +41,15 @@ def _schema(name: str) -> Body:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _answer(told: str, schema: Body | None = None) -> Body:
-    return {"description": told} | ({"content": {"application/json": {"schema": schema}}} if schema else {})
+def _answer(description: str, schema: Body | None = None) -> Body:
+    return {"description": description} | (
+        {"content": {"application/json": {"schema": schema}}} if schema else {}
+    )
 
 
 _REFUSALS: Mapping[str, str] = {
     "400": "A value that is not accepted",
-    "401": "Without the admin's token",
+    "401": "The admin token is missing or wrong",
     "404": "No such recipient, or no database is configured",
     "409": "The name is taken",
     "413": "A body over 64 KiB",
@@ -56,11 +58,11 @@ _REFUSALS: Mapping[str, str] = {
 
 
 def _operation(
-    told: str, status: str, answer: Body, *, body: str | None = None, refusals: str = "400 401 404 413 503"
+    summary: str, status: str, answer: Body, *, body: str | None = None, refusals: str = "400 401 404 413 503"
 ) -> Body:
     answers = {status: answer}
     answers |= {code: _answer(_REFUSALS[code], _schema("Error")) for code in refusals.split()}
-    operation: Body = {"summary": told, "responses": answers}
+    operation: Body = {"summary": summary, "responses": answers}
     if body is not None:
         content = {"application/json": {"schema": _schema(body)}}
         operation["requestBody"] = {"required": body != "Rotation", "content": content}

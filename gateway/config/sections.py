@@ -426,7 +426,7 @@ class Config:
 
     @property
     def has_recipients_database(self) -> bool:
-        """Whether a server reads it: it is asked for, or somebody made the one beside the file."""
+        """Whether a server reads it: it is configured, or the default file exists."""
         return self.gateway.recipients_database is not None or self.recipients_database.exists()
 
     @property

@@ -135,7 +135,7 @@ class Table:
 
     @staticmethod
     def create(root: Path, now_seconds: float) -> "Table":
-        """A table without a commit. Its first commit is old enough to leave room for the following ones."""
+        """Create a table without commits. The first commit lies in the past, so that others can follow it."""
         (root / "_delta_log").mkdir(parents=True)
         return Table(root, now_seconds - 10 * _COMMITS_APART_SECONDS)
 

@@ -1,1 +1,1 @@
-"""Handlers, a room for each noun of the protocol: parse, decide, answer."""
+"""Handlers of the protocol's requests, a module for each resource."""

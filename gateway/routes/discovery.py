@@ -55,7 +55,7 @@ def _page(
     name: Callable[[Item], str],
     body: Callable[[Item], dict[str, Any]],
 ) -> WholeResponse:
-    """Answer the asked page. A page token holds the listing and the last name that was given."""
+    """Answer the requested page. A page token holds the listing and the last returned name."""
     query = ListQuery.parse(context.request.query)
     recipient, state = context.required_recipient.name, context.state
     sealer, now_ms = state.sealer, state.now_ms()

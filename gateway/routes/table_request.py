@@ -244,8 +244,8 @@ class TableRequest:
         token = Refresh(self.table.id, metadata_id_of(read), versions_of(read)[0], expires_ms)
         return token.seal(state.sealer, self.recipient)
 
-    def _next_page(self, query: FilesQuery, files: Files, place: str | None) -> str | None:
-        if place is None:
+    def _next_page(self, query: FilesQuery, files: Files, cursor: str | None) -> str | None:
+        if cursor is None:
             return None
         # A page pins a version that may no longer be shared, so all pages expire with the first one.
         state = self.state
@@ -259,7 +259,7 @@ class TableRequest:
             metadata_id=metadata_id_of(files.read),
             identity=files.read.identity,
             versions=versions_of(files.read),
-            place=place,
+            cursor=cursor,
             response_format=files.response_format,
             digest=digest(self._bound_parameters(query.query)),
             expires_ms=expires_ms,

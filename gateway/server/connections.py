@@ -134,7 +134,7 @@ class _Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - it quotes the request
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun, so its connection is cut")
+            raise ConnectionError("the answer has started, so its connection is cut")
         if status >= SERVER_FAULT:
             error = exc or RuntimeError("a handler ended without an answer")
         else:

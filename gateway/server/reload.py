@@ -97,9 +97,9 @@ class Reloader(Generic[T]):
                 loaded = await asyncio.to_thread(self._load)
                 await self._apply(loaded)
             except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
-                log.error("the changed %s is refused, the old one goes on: %s", self._what, error)  # noqa: TRY400
+                log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
                 self._outcome(False)
                 return str(error) or type(error).__name__
-            log.info("the %s was read anew", self._what)
+            log.info("the %s was reloaded", self._what)
             self._outcome(True)
             return None

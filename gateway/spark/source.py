@@ -39,7 +39,7 @@ class DeltaSharingSource(DataSource):
         return FORMAT
 
     def schema(self) -> t.StructType:
-        """The table's schema, with the columns of the change feed where that is asked for."""
+        """The table's schema, with the columns of the change feed if it is read."""
         options = ReadOptions.parse(self.options)
         return t.StructType(_pruned(self._fields(options), options.columns))
 
@@ -139,7 +139,7 @@ class ShareReader(DataSourceReader):
 
 
 def _load(options: ReadOptions) -> TableHead:
-    """The table's head: of the version that is asked for, or the latest."""
+    """Return the table's head at the requested version, or at the latest."""
     client = options.client()
     head = client.head(options.at())
     if options.read_change_feed and options.ending_version is not None and head.column_mapping_mode != "none":

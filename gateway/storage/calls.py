@@ -80,8 +80,8 @@ class StorageCalls:
     async def _call(self, call: Callable[[], T]) -> T:
         running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         # The thread is free again when the call returns, not when its caller stops waiting.
-        begun = self._now_seconds()
-        running.add_done_callback(lambda ended: self._ended(ended, begun))
+        start_seconds = self._now_seconds()
+        running.add_done_callback(lambda ended: self._ended(ended, start_seconds))
         try:
             async with asyncio.timeout(self._call_seconds):
                 return await asyncio.shield(running)
@@ -89,20 +89,20 @@ class StorageCalls:
             if running.done():
                 raise
             self._hanging.add(running)
-            self._count(begun, failed=True)
+            self._count(start_seconds, failed=True)
             raise StorageDown(BUSY_SECONDS) from None
 
-    def _ended(self, running: asyncio.Future[T], begun: float) -> None:
+    def _ended(self, running: asyncio.Future[T], start_seconds: float) -> None:
         self._admission.leave()
         error = None if running.cancelled() else running.exception()
         if running in self._hanging:
             self._hanging.remove(running)
         elif not running.cancelled():
-            self._count(begun, failed=error is not None and self._is_fault(error))
+            self._count(start_seconds, failed=error is not None and self._is_fault(error))
 
-    def _count(self, begun: float, *, failed: bool) -> None:
+    def _count(self, start_seconds: float, *, failed: bool) -> None:
         now_seconds = self._now_seconds()
-        self.observe(self.name, "failed" if failed else "answered", now_seconds - begun)
+        self.observe(self.name, "failed" if failed else "answered", now_seconds - start_seconds)
         if failed:
             self.breaker.failed(now_seconds)
         else:

@@ -1,4 +1,4 @@
-"""Which mount a directory lies on, told by its name alone.
+"""Finds the mount of a directory by its name.
 
 In: a directory and the system's list of mounts. Out: the mount point. The directory itself is not touched,
 since its mount may hang; so links in its name are not followed.

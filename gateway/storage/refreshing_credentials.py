@@ -15,7 +15,7 @@ from gateway.storage.aws.roles import CredentialsUnavailable
 
 log = logging.getLogger("gateway.storages")
 MINIMUM_RENEWAL_SECONDS = 60.0
-"""A role returns the same keys when it is asked again too early."""
+"""A role returns the same keys when they are requested again too early."""
 REFUSED_SECONDS = 5.0
 FILE_SECONDS = 10.0
 """Credentials of a file are read again after this time."""

@@ -80,7 +80,7 @@ class FilesQuery:
             predicate_hints=hints.predicates,
             json_predicate_hint=hints.json_predicate,
             max_files=self.page_size,
-            cursor=self.page.place if self.page else None,
+            cursor=self.page.cursor if self.page else None,
             content_coding=coding,
             deadline_ms=now_ms + int(self.timeout_seconds * MILLISECONDS) if self.timeout_seconds else None,
             history_shared=opened.shared.history_shared,

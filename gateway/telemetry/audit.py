@@ -56,7 +56,7 @@ class AuditRecord:
     source_address: str | None
     user_agent: str | None
     status: int | None
-    """None for an accepted request whose answer has not begun."""
+    """None for an accepted request whose answer has not started."""
     error_code: str | None
     details: Mapping[str, str | int | bool | None]
     result: Mapping[str, str | int | bool | None]
@@ -91,7 +91,7 @@ class AuditCounts:
 class AuditLog:
     """An append-only file and the thread that writes to it.
 
-    The file is opened anew when its name points to another one, so that it may be rotated by renaming.
+    The file is opened again when its name points to another one, so that it may be rotated by renaming.
     Several processes may append to one file: whole batches of lines go down in one write.
     """
 
@@ -183,7 +183,7 @@ class AuditLog:
             elif self._closing:
                 break
             else:
-                # Woken early only by close(): a full disk is asked again at a calm pace.
+                # Woken early only by close(): a full disk is tried again after a pause.
                 time.sleep(0 if self._closing else RETRY_SECONDS)
         with self._wake:
             self.counts.dropped += len(self._queue)

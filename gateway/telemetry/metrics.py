@@ -35,7 +35,7 @@ Counted = TypeVar("Counted", "Tally", "Timings")
 
 
 class Tally:
-    """What the event loop alone counts up and down: `count` is simply added to."""
+    """A count that only the event loop changes, by adding to `count`."""
 
     __slots__ = ("_reported", "_value", "count")
 
@@ -53,7 +53,7 @@ class Tally:
 
 
 class Timings:
-    """Seconds that the event loop alone observes."""
+    """Durations that only the event loop observes."""
 
     __slots__ = ("_bounds", "_counts", "_histogram", "_reported", "_reported_sum", "_sum")
 
@@ -65,14 +65,14 @@ class Timings:
         self._sum = self._reported_sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Observe one."""
+        """Add one duration."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
     def flush(self) -> None:
         """Add the new values to the metric."""
         counts, total = list(self._counts), self._sum
-        new = [count - told for count, told in zip(counts, self._reported, strict=True)]
+        new = [count - reported for count, reported in zip(counts, self._reported, strict=True)]
         if any(new):
             self._histogram.observe_all(new, total - self._reported_sum)
             self._reported, self._reported_sum = counts, total
@@ -82,63 +82,68 @@ class BulkHistogram(Histogram):
     """A histogram that takes many observations at once."""
 
     def observe_all(self, counts: Sequence[int], total: float) -> None:
-        """Add so many to each bucket, the last being that without a bound; `total` is the sum of all."""
+        """Add the counts to the buckets, of which the last has no bound; `total` is the sum of all values."""
         self._sum.inc(total)
         for bucket, count in zip(self._buckets, counts, strict=True):
             bucket.inc(count)
 
 
 class Metrics:
-    """All metrics of one process, on a registry of their own."""
+    """All metrics of one process, on their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._unsettled: list[Tally | Timings] = []
         self._settling = threading.Lock()
-        self.requests = self._counter("requests", "Requests answered.", "route", "status")
+        self.requests = self._counter("requests", "Answered requests.", "route", "status")
         self.request_seconds = self._histogram(
-            "request_seconds", "From a request's head to its end.", "route"
+            "request_seconds", "Time from the head of a request to the end of the answer.", "route"
         )
         self.first_byte_seconds = self._histogram(
-            "first_byte_seconds", "From a request's head to the answer's.", "route"
+            "first_byte_seconds", "Time from the head of a request to the head of the answer.", "route"
         )
-        self.in_flight = self._gauge("in_flight_requests", "Requests being answered.", "route")
-        self.streams = self._gauge("streams", "Answers being streamed.")
-        self.stream_bytes = self._counter("stream_bytes", "Bytes of streamed answers handed to the sockets.")
+        self.in_flight = self._gauge("in_flight_requests", "Requests that are being answered.", "route")
+        self.streams = self._gauge("streams", "Answers that are being streamed.")
+        self.stream_bytes = self._counter("stream_bytes", "Bytes of streamed answers.")
         self.broken_streams = self._counter(
             "broken_streams", "Streams that did not reach their end.", "reason"
         )
-        self.files = self._counter("files", "Files of tables, by what became of them in answers.", "outcome")
+        self.files = self._counter("files", "Files: considered, pruned, signed.", "outcome")
         self.listings = self._counter(
-            "listings", "Answers with files of a version, by where those were found.", "source"
+            "listings", "Answers with files of a version, from memory or from the log.", "source"
         )
         self.cache_bytes = self._gauge(
-            "cache_bytes", "Columns of hot tables and remembered versions in memory."
+            "cache_bytes", "Memory for columns of hot tables and remembered versions."
         )
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
-            "How long native calls take that load a snapshot or read a log.",
+            "Duration of native calls that load a snapshot or read a log.",
             "storage",
         )
         self.stale_answers = self._counter(
-            "stale_answers", "Answers from a kept snapshot while storage was down."
+            "stale_answers", "Answers from a kept snapshot while the storage fails."
         )
         self.storage_calls = self._counter(
             "storage_calls",
-            "Native calls that load a snapshot or read a log, by what became of them.",
+            "Native calls that load a snapshot or read a log, by outcome.",
             "storage",
             "outcome",
         )
         self.storage_open = self._gauge(
-            "storage_breaker_open", "1 while a storage is given up.", "storage", mode="livemax"
+            "storage_breaker_open",
+            "1 while a storage is not called because it fails.",
+            "storage",
+            mode="livemax",
         )
         self.auth_failures = self._counter(
-            "auth_failures", "Requests that no recipient stands for.", "reason"
+            "auth_failures",
+            "Requests without a valid token or from an address that is not allowed.",
+            "reason",
         )
-        self.limited = self._counter("limited_requests", "Requests refused by a limit.", "limit")
+        self.limited = self._counter("limited_requests", "Requests that a limit refused.", "limit")
         self.token_expiry = self._gauge(
             "token_expires_timestamp_seconds",
-            "When a recipient's last token ends.",
+            "End of the recipient's last token.",
             "recipient",
             mode="mostrecent",
         )
@@ -147,26 +152,28 @@ class Metrics:
         )
         self.credentials_expiry = self._gauge(
             "storage_credentials_expire_timestamp_seconds",
-            "When a storage's keys end.",
+            "End of the storage's credentials.",
             "storage",
             mode="mostrecent",
         )
         self.loop_lag = self._histogram(
-            "event_loop_lag_seconds", "How late the event loop comes.", buckets=_LAG_SECONDS
+            "event_loop_lag_seconds", "Delay of the event loop.", buckets=_LAG_SECONDS
         )
-        self.resident_bytes = self._gauge("resident_bytes", "Memory held by the serving processes.")
+        self.resident_bytes = self._gauge("resident_bytes", "Memory of the serving processes.")
         self.open_files = self._gauge("open_files", "File descriptors of the serving processes.")
-        self.audit_records = self._counter(
-            "audit_records", "Audit records, by what became of them.", "outcome"
+        self.audit_records = self._counter("audit_records", "Audit records by outcome.", "outcome")
+        self.audit_waiting = self._gauge(
+            "audit_waiting_records", "Audit records that are not yet in the file."
         )
-        self.audit_waiting = self._gauge("audit_waiting_records", "Audit records not yet in the file.")
         self.audit_healthy = self._gauge(
             "audit_healthy", "1 while the audit log can be written.", mode="livemin"
         )
-        self.log_lines = self._counter("log_lines", "Lines of the log, by what became of them.", "outcome")
-        self.reloads = self._counter("config_reloads", "Configurations read anew.", "outcome")
+        self.log_lines = self._counter("log_lines", "Log lines by outcome.", "outcome")
+        self.reloads = self._counter("config_reloads", "Reloads by outcome.", "outcome")
         self.config_loaded = self._gauge(
-            "config_loaded_timestamp_seconds", "When the running configuration was read.", mode="mostrecent"
+            "config_loaded_timestamp_seconds",
+            "Time at which the running configuration was read.",
+            mode="mostrecent",
         )
         # An alert on an increase does not see a value that is absent before it.
         for counter, outcomes in (
@@ -181,20 +188,20 @@ class Metrics:
                 counter.labels(outcome)
 
     def page(self) -> bytes:
-        """This process alone, as Prometheus reads it."""
+        """Return the metrics of this process in the text format of Prometheus."""
         self.flush()
         return generate_latest(self.registry)
 
     def tally(self, value: Counter | Gauge) -> Tally:
-        """A cheap way to count for a value, for the event loop."""
+        """Return a cheap counter for a value, for use on the event loop."""
         return self._to_settle(Tally(value))
 
     def timings(self, histogram: BulkHistogram) -> Timings:
-        """A cheap way to observe for a histogram of requests, for the event loop."""
+        """Return a cheap recorder for a histogram of requests, for use on the event loop."""
         return self._to_settle(Timings(histogram, _SECONDS))
 
     def flush(self) -> None:
-        """Tell Prometheus' values what was counted since. From any thread."""
+        """Add the new counts to the metrics. Can be called from any thread."""
         with self._settling:
             for counted in tuple(self._unsettled):
                 counted.flush()
@@ -203,16 +210,16 @@ class Metrics:
         self._unsettled.append(counted)
         return counted
 
-    def _counter(self, name: str, told: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}_{name}", told, labels, registry=self.registry)
+    def _counter(self, name: str, description: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", description, labels, registry=self.registry)
 
     def _histogram(
-        self, name: str, told: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+        self, name: str, description: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
     ) -> BulkHistogram:
-        return BulkHistogram(f"{PREFIX}_{name}", told, labels, registry=self.registry, buckets=buckets)
+        return BulkHistogram(f"{PREFIX}_{name}", description, labels, registry=self.registry, buckets=buckets)
 
-    def _gauge(self, name: str, told: str, *labels: str, mode: str = "livesum") -> Gauge:
-        return Gauge(f"{PREFIX}_{name}", told, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+    def _gauge(self, name: str, description: str, *labels: str, mode: str = "livesum") -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", description, labels, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
 
 def outcome_of(accepted: bool) -> str:
@@ -221,7 +228,7 @@ def outcome_of(accepted: bool) -> str:
 
 
 class AdminMetrics:
-    """What the process that serves the admin listener adds to its page."""
+    """The metrics of the process that serves the admin listener."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.auth_failures = Counter(
@@ -231,7 +238,7 @@ class AdminMetrics:
         )
         self.certificate_reloads = Counter(
             f"{PREFIX}_admin_certificate_reloads",
-            "Certificates of the admin listener that were read again.",
+            "Reloads of the admin listener's certificate by outcome.",
             ["outcome"],
             registry=registry,
         )
@@ -240,28 +247,28 @@ class AdminMetrics:
 
 
 class SupervisorMetrics:
-    """What the process that supervises the workers adds."""
+    """The metrics of the process that supervises the workers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.admin = AdminMetrics(self.registry)
-        self.workers = Gauge(f"{PREFIX}_workers", "Workers that run.", registry=self.registry)
+        self.workers = Gauge(f"{PREFIX}_workers", "Running workers.", registry=self.registry)
         self.worker_restarts = Counter(
             f"{PREFIX}_worker_restarts",
-            "Workers that ended by themselves and were begun anew.",
+            "Workers that ended by themselves and were started again.",
             registry=self.registry,
         )
 
 
 def workers_page(directory: Path, supervisor: SupervisorMetrics) -> bytes:
-    """The sum over all workers, and the supervisor's own. Reads files: call it in a thread."""
+    """Return the sum over all workers, and the metrics of the supervisor. Blocks on file reads."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
     return generate_latest(registry) + generate_latest(supervisor.registry)
 
 
 def forget_worker(directory: Path, process_id: int) -> None:
-    """Take a dead worker's gauges out of the sum; its counters stay."""
+    """Remove the gauges of a dead worker from the sum; its counters stay."""
     with suppress(FileNotFoundError):
         mark_process_dead(process_id, str(directory))  # type: ignore[no-untyped-call]
 
@@ -272,7 +279,7 @@ async def probes(
 ) -> AsyncIterator[None]:
     """Measure the event loop's lag and the process's size for as long as the context lives.
 
-    `also` is called at each look, for what others measure by looking.
+    `also` is called at each measurement.
     """
     task = asyncio.ensure_future(_probe(metrics, resident_bytes, also))
     try:
@@ -295,8 +302,8 @@ async def _probe(metrics: Metrics, resident_bytes: Callable[[], int], also: Call
         try:
             also()
         except Exception:
-            # To stop here would be to renew no keys and to settle no counts any more.
-            log.exception("a look at the process failed")
+            # The probe continues: it also renews keys and flushes the counts.
+            log.exception("a measurement of the process failed")
         metrics.flush()
 
 

@@ -37,7 +37,7 @@ class BodyWriter:
     writer: AbstractStreamWriter | None
     rate: DrainRate
     connection: socket.socket | None
-    begun: bool = False
+    started: bool = False
 
     @property
     def framed(self) -> StreamWriter | None:
@@ -46,11 +46,11 @@ class BodyWriter:
 
     async def write(self, chunk: memoryview) -> None:
         """Write one chunk. Raises SlowReader, ConnectionError."""
-        if self.begun and (writer := self.framed) is not None:
+        if self.started and (writer := self.framed) is not None:
             await self._write_framed(writer, chunk)
         else:
             await self._in_time(self.response.write(chunk), chunk)
-            self.begun = True
+            self.started = True
 
     async def end(self, tail: bytes) -> None:
         """Write the last bytes and the end of the body. Raises as `write`."""

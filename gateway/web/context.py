@@ -63,7 +63,7 @@ class RequestContext:
         request: as parsed by aiohttp.
         route, names: the route that answers, and the names in its path.
         state: of the configuration that was in force when the request came.
-        begun_seconds: when the request came, by the monotonic clock.
+        start_seconds: when the request came, by the monotonic clock.
         draining: the server is shutting down.
         recipient: known once the token is checked; see `required_recipient`.
         body: the whole body, for routes that need a token.
@@ -80,7 +80,7 @@ class RequestContext:
     route: Route
     names: Mapping[str, str]
     state: GatewayState
-    begun_seconds: float
+    start_seconds: float
     draining: bool = False
     recipient: Recipient | None = None
     body: bytes = b""

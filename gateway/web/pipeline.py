@@ -97,7 +97,7 @@ class RequestPipeline:
     async def _record(self, context: RequestContext) -> web.StreamResponse:
         """Answer, then count, audit and log the request, also when its client has left."""
         response: web.StreamResponse | None = None
-        self._recorder.begun(context)
+        self._recorder.request_started(context)
         try:
             response = await self._handle_errors(context)
             if context.added_headers and not response.prepared:
@@ -106,7 +106,7 @@ class RequestPipeline:
                 response.write_seconds = context.drain_rate.write_seconds(response.body_length)
             return response
         finally:
-            seconds = time.monotonic() - context.begun_seconds
+            seconds = time.monotonic() - context.start_seconds
             self._recorder.ended(context, response, seconds)
             self._log.ended(context, response, seconds)
 
@@ -157,7 +157,7 @@ class RequestPipeline:
     ) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
         admitted_bytes = await memory.enter_stream()
-        self._recorder.stream_begun()
+        self._recorder.stream_started()
         context.require_access = AccessCheck(self, context, credential)
         try:
             return await context.route.handler(context)

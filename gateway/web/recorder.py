@@ -74,12 +74,12 @@ class RequestRecorder:
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
 
-    def begun(self, context: RequestContext) -> None:
-        """Count a request that begins."""
+    def request_started(self, context: RequestContext) -> None:
+        """Count a request that starts."""
         self._route(context.route.name).in_flight.count += 1
 
-    def stream_begun(self) -> None:
-        """Count a stream that begins."""
+    def stream_started(self) -> None:
+        """Count a stream that starts."""
         self._streams.count += 1
 
     def stream_ended(self) -> None:
@@ -106,7 +106,7 @@ class RequestRecorder:
             self._metrics.auth_failures.labels("token").inc()
         if response is not None or context.first_byte_seconds is not None:
             first = context.first_byte_seconds
-            metrics.first_byte.add(seconds if first is None else first - context.begun_seconds)
+            metrics.first_byte.add(seconds if first is None else first - context.start_seconds)
         if route.may_stream:
             self._streamed(context, response)
         if self._audit is not None and route.name in ACTIONS:
@@ -137,7 +137,7 @@ class RequestRecorder:
     def _audit_record(
         self, context: RequestContext, status: int | None, *, cut: bool, seconds: float | None
     ) -> AuditRecord:
-        """Return the audit record; without a status the answer has not begun."""
+        """Return the audit record; without a status the answer has not started."""
         record, route = context.record, context.route
         action = ACTIONS[route.name]
         if status == OK or context.first_byte_seconds is not None:

@@ -51,9 +51,9 @@ class WholeResponse(web.StreamResponse):
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
         if writer.output_size:
-            # The failed handler has begun an answer: a second one would be read as the rest of the first.
+            # The failed handler has started an answer: a second one would be read as the rest of the first.
             transport.abort()
-            raise ConnectionResetError("the answer has begun, so its connection is cut")
+            raise ConnectionResetError("the answer has started, so its connection is cut")
         sent = self._head(request.version) + (b"" if request.method == "HEAD" else self.body)
         transport.write(sent)
         writer.output_size += len(sent)

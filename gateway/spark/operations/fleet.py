@@ -255,7 +255,7 @@ def _removed(files: pafs.FileSystem, log: str, name: str) -> int:
 
 
 def _removed_in_parquet(source: Any) -> tuple[int, list[str]]:
-    """Removed files, and the names of sidecars to go on with."""
+    """Return the number of removed files, and the names of sidecars to read next."""
     with pq.ParquetFile(source) as checkpoint:
         names = checkpoint.schema_arrow.names
         columns = [f"{name}.path" for name in ("remove", "sidecar") if name in names]

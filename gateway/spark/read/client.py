@@ -56,7 +56,7 @@ class TableName:
 
 @dataclass(frozen=True)
 class Query:
-    """What is asked of a table: a snapshot (`/query`) or, with `changes`, its change data (`/changes`).
+    """A query of a table: a snapshot (`/query`) or, with `changes`, its change data (`/changes`).
 
     `parameters` are the protocol's own names: version, timestamp, startingVersion, jsonPredicateHints and
     so on.
@@ -69,7 +69,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Page:
-    """One answer: the head, its files, and how to go on."""
+    """One page of an answer: the head, its files, and the token of the next page."""
 
     head: TableHead
     files: tuple[DataFile, ...]

@@ -47,7 +47,7 @@ class Origin:
         """What names a file in every answer to the same query."""
         vector = file.deletion_vector
         name = (file.id, vector.identity if vector else None)
-        # A snapshot's file has a version only in some answers: where a version was asked for.
+        # A snapshot's file has a version only in some answers: where a version was requested.
         return (file.kind, file.version, *name) if self.is_range else name
 
     def refresh_queries(self) -> tuple[Query, ...]:

@@ -155,7 +155,7 @@ class ReadOptions:
         return ShareClient(self.profile, self.table)
 
     def at(self) -> dict[str, Any]:
-        """The protocol's words for the version that is asked for."""
+        """Return the protocol's parameters for the requested version."""
         words = {"version": self.version_as_of, "timestamp": self.timestamp_as_of}
         return {name: value for name, value in words.items() if value is not None}
 

@@ -56,7 +56,7 @@ class HttpError(Exception):
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the server says no to what was asked for, such as a version that is not shared."""
+        """Whether the server refused the request, such as one for a version that is not shared."""
         return self.status in _REFUSALS
 
     def __reduce__(self) -> tuple[type, tuple[str, int | None, float | None]]:
@@ -131,9 +131,7 @@ class Transport:
         def attempt() -> bytes:
             data = self._body(url, {"Range": f"bytes={start}-{start + length - 1}"}, partial=True)
             if len(data) != length:
-                raise HttpError(
-                    f"{_shown(urlsplit(url))}: {len(data)} bytes came where {length} were asked for"
-                )
+                raise HttpError(f"{_shown(urlsplit(url))}: {len(data)} bytes received, {length} requested")
             return data
 
         return self.retries.run(attempt)

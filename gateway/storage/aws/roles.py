@@ -46,21 +46,21 @@ class Role:
     name: str
     """`web identity`, `container` or `instance`."""
     assume: Callable[[], S3Credentials]
-    """Asks for keys. Blocks. Raises NoRole."""
+    """Requests credentials. Blocks. Raises CredentialsUnavailable."""
 
 
 def role_of(environment: Mapping[str, str], region: str, ask: Ask | None = None) -> Role | None:
     """The role that an environment names; None where even that of the instance is switched off."""
-    asked = ask or _ask
+    send = ask or _ask
     if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environment.get("AWS_ROLE_ARN"):
-        return Role("web identity", lambda: _web_identity(environment, region, asked))
+        return Role("web identity", lambda: _web_identity(environment, region, send))
     if environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") or environment.get(
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"
     ):
-        return Role("container", lambda: _container(environment, asked))
+        return Role("container", lambda: _container(environment, send))
     if environment.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return None
-    return Role("instance", lambda: _instance(environment, asked))
+    return Role("instance", lambda: _instance(environment, send))
 
 
 def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Credentials:
@@ -70,7 +70,7 @@ def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Cr
         "Version": "2011-06-15",
         "RoleArn": environment["AWS_ROLE_ARN"],
         "RoleSessionName": environment.get("AWS_ROLE_SESSION_NAME", "delta-sharing-gateway"),
-        # Read anew each time: Kubernetes replaces it.
+        # Read each time: Kubernetes replaces it.
         "WebIdentityToken": _file(environment["AWS_WEB_IDENTITY_TOKEN_FILE"], "AWS_WEB_IDENTITY_TOKEN_FILE"),
     }
     url = environment.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.{domain}"

@@ -74,7 +74,7 @@ async def test_a_bad_file_leaves_the_old_one_says_so_once_and_a_good_one_is_take
             await asyncio.sleep(0.1)
         assert (taken, outcomes) == ([], [False])
         assert [record.message.partition(":")[0] for record in caplog.records] == [
-            "the changed configuration is refused, the old one goes on"
+            "the changed configuration is refused, the current one stays in force"
         ]
         file.write_text('{"n": 333}')
         await until(lambda: taken)

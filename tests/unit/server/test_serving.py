@@ -105,7 +105,7 @@ def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gate
         gateway.until(lambda: gateway.shares()[1] == ["sales", "news"])
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["not there"]
         gateway.write()
-        gateway.until(lambda: "is refused, the old one goes on" in gateway.log())
+        gateway.until(lambda: "is refused, the current one stays in force" in gateway.log())
         assert gateway.shares() == (200, ["sales", "news"])
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.settings["port"] = free_port()
@@ -120,7 +120,7 @@ def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gate
 def test_sighup_reads_the_file_again(gateway):
     with gateway.running():
         gateway.process.send_signal(signal.SIGHUP)
-        gateway.until(lambda: "the configuration was read anew" in gateway.log())
+        gateway.until(lambda: "the configuration was reloaded" in gateway.log())
         assert gateway.shares() == (200, ["sales"])
 
 

@@ -128,7 +128,7 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         gateway.write()
         if change == "no YAML":
             gateway.path.write_text("shares: [")
-        gateway.until(lambda: gateway.log().count("is refused, the old one goes on") >= 3)
+        gateway.until(lambda: gateway.log().count("is refused, the current one stays in force") >= 3)
         victims = children(gateway.process.pid)
         for victim in victims:
             os.kill(victim, signal.SIGKILL)

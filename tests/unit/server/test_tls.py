@@ -198,7 +198,7 @@ def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tm
         wait_until(lambda: "cannot be used" in gateway.log.read_text())
         assert shown(listener).serial_number == 2
         log = gateway.log.read_text()
-        assert "the certificate of the admin listener was read anew" in log
+        assert "the certificate of the admin listener was reloaded" in log
         assert "the changed certificate of the admin listener is refused" in log
         assert "configuration was read" not in log
 

@@ -207,4 +207,4 @@ async def test_a_failed_probe_is_logged_and_the_next_one_runs(monkeypatch, caplo
     async with asyncio.timeout(10), probes(Metrics(), resident_bytes, failing):
         while len(looks) < 3:
             await asyncio.sleep(0.01)
-    assert "a look at the process failed" in caplog.text
+    assert "a measurement of the process failed" in caplog.text
