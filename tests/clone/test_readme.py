@@ -1,4 +1,4 @@
-"""The console lines of README and docs/ as they stand, from the top of a clone, in a new virtual environment.
+"""The console lines of README, CONTRIBUTING and docs/ as they stand, in a clone and a new environment.
 
 `tests/run.py clone` makes the clone and the environment. A line either runs here, under `@runs`, or is listed
 in ELSEWHERE with the reason why it cannot run here and the test that runs the same command.
@@ -27,9 +27,26 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL_SECONDS = 1800
 
 PIPELINE = "test_every_command_runs_by_spark_submit"
+FILTERS = "test_the_contributing_page_selects_tests_that_there_are"
 DEVELOPMENT = "needs the development group, which `pip install .` leaves out; "
 ELSEWHERE = {
     "python3 tests/run.py": ("is the command that runs this test", "test_every_line_runs_or_says_why_not"),
+    "git clone REPOSITORY": (
+        "names no repository; `tests/run.py clone` clones the checkout",
+        "test_nothing_lies_beside_the_clone",
+    ),
+    "cargo test": (
+        "compiles for minutes; `tests/run.py clone` runs tests of the same crate on the wheel's build",
+        FILTERS,
+    ),
+    "pip install pre-commit": ("changes the hooks of the repository", FILTERS),
+    "python3 -m venv": ("replaces the virtual environment of this test", FILTERS),
+    "pip install -U": ("would change the pip of the lines before", FILTERS),
+    "pip install -e .": (
+        "replaces the installed package; installs the development group from an index",
+        FILTERS,
+    ),
+    "pytest": (DEVELOPMENT + "`tests/run.py clone` runs pytest in the clone", FILTERS),
     "python loadtests/run.py": (
         DEVELOPMENT + "takes minutes",
         "test_a_mix_of_users_gets_no_wrong_answer",

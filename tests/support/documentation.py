@@ -1,4 +1,4 @@
-"""README and the pages of docs/ as text, for the tests that compare them with the code."""
+"""README, CONTRIBUTING and the pages of docs/ as text, for the tests that compare them with the code."""
 
 import re
 
@@ -7,7 +7,8 @@ from run import ROOT
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted(DOCS.rglob("*.md"))
-EVERYTHING = README + "".join(page.read_text(encoding="utf-8") for page in PAGES)
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+EVERYTHING = README + CONTRIBUTING + "".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
 def page(name: str) -> str:
@@ -36,8 +37,10 @@ def codes(cell: str) -> list[str]:
 
 def console_lines(text: str) -> list[str]:
     """Every command of the console blocks, once, without its prompt and comment; continued lines are one."""
-    blocks = re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    lines = "".join(blocks).replace("\\\n", "").splitlines()
+    # The block of a list's item is indented.
+    blocks = re.findall(r"^( *)```console\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
+    commands = "".join(re.sub(f"^{indent}", "", block, flags=re.MULTILINE) for indent, block in blocks)
+    lines = commands.replace("\\\n", "").splitlines()
     assert all(line.startswith("$ ") for line in lines)
     return list(dict.fromkeys(re.sub(r"\s+#.*", "", line.removeprefix("$ ")) for line in lines))
 

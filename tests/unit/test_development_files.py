@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import run
 import yaml
+from support.documentation import CONTRIBUTING, console_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
@@ -88,3 +89,108 @@ def test_every_part_runs_by_default_or_is_described_for_contributors() -> None:
     assert [part for part in run.PARTS if part not in described] == []
     lanes = [part for lane in run.SIDE_BY_SIDE for part in lane]
     assert {*lanes, "python"} == {*run.DEFAULT_PARTS}
+
+
+def test_the_contributing_page_selects_tests_that_there_are() -> None:
+    lines = console_lines(CONTRIBUTING)
+    (crate, module), (folder,), (place, word) = (
+        found.groups()
+        for pattern in (
+            r"cargo test -p (\w+) --lib (\w+)",
+            r"tests/run\.py quick -- (\S+)",
+            r"pytest (\S+) -k (\w+)",
+        )
+        for found in [re.fullmatch(rf".*?{pattern}", line) for line in lines]
+        if found
+    )
+    manifests = [
+        path for path in (ROOT / "rust").glob("*/Cargo.toml") if f'name = "{crate}"' in path.read_text()
+    ]
+    assert any((manifests[0].parent / "src").glob(f"{module}*"))
+    assert any((ROOT / folder).glob("test_*.py"))
+    assert any(word in path.name for path in (ROOT / place).glob("test_*.py"))
+
+
+def test_the_contributing_page_installs_a_dependency_group_by_a_pip_that_knows_groups() -> None:
+    lines = console_lines(CONTRIBUTING)
+    (install,) = (line for line in lines if "--group" in line)
+    assert install.split("--group ")[1] in PROJECT["dependency-groups"]
+    assert lines.index("pip install -U 'pip>=25.1'") < lines.index(install)
+    assert parts_named_in((ROOT / ".pre-commit-config.yaml").read_text()) == ["static"]
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The commands that the parts of tests/run.py would run; none of them runs."""
+    shown: list[str] = []
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    monkeypatch.setattr(run, "run", lambda *words, **_: shown.append(" ".join(map(str, words))))
+    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}" if name == "cargo" else None)
+    for name in ("uv", "project_environment"):
+        monkeypatch.setattr(run, name, lambda: tmp_path)
+    monkeypatch.setattr(run, "install_gateway", lambda: shown.append("install"))
+    return shown
+
+
+def test_one_package_is_tested_without_lints_and_without_go(commands: list[str]) -> None:
+    run.quick(["tests/unit/access"])
+    install, tests = commands
+    assert install == "install"
+    assert tests.split()[-1] == "tests/unit/access"
+    assert "tests/unit" not in tests.split()
+    commands.clear()
+    run.quick(["-k", "page"])
+    assert commands[-1].endswith("tests/unit -k page")
+
+
+def test_a_run_in_which_every_part_was_skipped_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.summarise(run.Outcome(skipped={"python": "go is not installed"}), 1.0) == 1
+    assert "no test ran" in capsys.readouterr().out
+    assert run.summarise(run.Outcome(passed=["lint"], skipped={"python": "go is not installed"}), 1.0) == 0
+
+
+def test_the_audit_reads_every_environment_of_the_lock(
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.urllib.request, "urlopen", lambda *_, **__: (ROOT / "uv.lock").open())
+    run.audit([])
+    audited = [Path(command.split()[-1]).name for command in commands if "pip-audit" in command]
+    assert audited == [f"{name}-requirements.txt" for name in run.LOCKED_ENVIRONMENTS]
+    selected = " ".join(command for command in commands if "export" in command)
+    assert [group for group in PROJECT["dependency-groups"] if f"group {group}" not in selected] == []
+
+
+def test_advisories_of_crates_that_cannot_be_reached_are_no_pass_where_nothing_may_be_skipped(
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(run.subprocess, "run", unreachable)
+    monkeypatch.setenv("DELTA_GATEWAY_NO_SKIPS", "1")
+    with pytest.raises(run.Missing, match="advisories"):
+        run.deny([])
+    monkeypatch.delenv("DELTA_GATEWAY_NO_SKIPS")
+    run.deny([])
+    assert "advisories" not in commands[-1].split()
+
+
+def test_failing_tests_fail_the_coverage_before_rust_is_measured(
+    commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*words: object, **_: object) -> None:
+        commands.append(" ".join(map(str, words)))
+        if "pytest -q" in commands[-1]:
+            raise run.Failed("pytest ended with code 1")
+
+    def measured(_: Path) -> None:
+        raise run.Missing("llvm-tools are not installed")
+
+    monkeypatch.setattr(run, "run", fails)
+    monkeypatch.setattr(run, "rust_coverage", measured)
+    for name in ("llvm_cov", "client_environment", "build_kernel_program", "made_tables"):
+        monkeypatch.setattr(run, name, lambda: None)
+    with pytest.raises(run.Failed, match="pytest"):
+        run.coverage([])
+    assert any("coverage report" in command for command in commands)
