@@ -329,7 +329,7 @@ def spans_of(options: LogOptions, start: int, end: int, totals: Totals) -> Itera
 
 
 def write_checkpoint(log: Path, options: LogOptions, totals: Totals) -> None:
-    """The checkpoint of version 0 in the form asked for."""
+    """Write the checkpoint of version 0 in the chosen form."""
     head = [("protocol", protocol_of(options)), ("metaData", metadata_of(options))]
     name = f"{0:020d}.checkpoint"
     hint = {"version": 0, "size": options.adds + 2}

@@ -372,7 +372,7 @@ def get(port: int, path: str) -> int:
 
 
 def slow_reader(port: int) -> socket.socket:
-    """A client that has asked for everything and takes its time."""
+    """Return a client that requests all files and does not read the answer yet."""
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     reader.connect(("127.0.0.1", port))

@@ -127,7 +127,7 @@ def _number(text: str) -> float:
 
 
 def ceiling(url: str, token: str, hey: Path) -> dict[str, str]:
-    """Requests a second of discovery and of a table's version, by a generator that costs next to nothing."""
+    """Return the requests per second of discovery and of a table's version, by a cheap generator."""
     return {
         path: _requests_per_second(hey, f"{url}{path}", token) for path in ("/shares", f"{TABLE}/version")
     }
@@ -135,11 +135,11 @@ def ceiling(url: str, token: str, hey: Path) -> dict[str, str]:
 
 def _requests_per_second(hey: Path, url: str, token: str) -> str:
     load = ["-n", str(HEY_REQUESTS), "-c", str(HEY_CLIENTS), "-H", f"Authorization: Bearer {token}"]
-    told = subprocess.run([str(hey), *load, url], check=True, capture_output=True, text=True).stdout
-    answered = "".join(line for line in told.splitlines() if "[200]" in line).split()
+    output = subprocess.run([str(hey), *load, url], check=True, capture_output=True, text=True).stdout
+    answered = "".join(line for line in output.splitlines() if "[200]" in line).split()
     if answered[1:2] != [str(HEY_REQUESTS)]:
-        raise SystemExit(f"hey was not answered by {HEY_REQUESTS} times 200: {told[-500:]}")
-    figure = next(line.split(":")[1].strip() for line in told.splitlines() if "Requests/sec" in line)
+        raise SystemExit(f"hey was not answered by {HEY_REQUESTS} times 200: {output[-500:]}")
+    figure = next(line.split(":")[1].strip() for line in output.splitlines() if "Requests/sec" in line)
     return f"{float(figure):,.0f} a second"
 
 

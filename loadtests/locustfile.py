@@ -164,7 +164,7 @@ class Changes(QuickUser):
 
 
 class Refresh(QuickUser):
-    """Has its URLs made anew before they expire."""
+    """Renews its URLs before they expire."""
 
     weight = weight_of("Refresh")
     wait_time = between(1.0, 3.0)
@@ -183,7 +183,7 @@ class Refresh(QuickUser):
 
 
 class WrongToken(QuickUser):
-    """Knocks without being let in."""
+    """Sends a wrong token and is refused."""
 
     weight = weight_of("WrongToken")
     wait_time = between(0.5, 1.5)
@@ -238,7 +238,7 @@ class FullListing(StreamUser):
 
 
 class CutStream(StreamUser):
-    """Leaves amid the answer."""
+    """Leaves during the answer."""
 
     weight = weight_of("CutStream")
     wait_time = between(1.0, 3.0)
@@ -278,7 +278,7 @@ class Shape(LoadTestShape):
     """steady and soak: all the time; ramp: more and more; spike: a tenth, suddenly all, a tenth again."""
 
     def tick(self) -> tuple[int, float] | None:
-        """(users, users begun a second), or None at the end."""
+        """Return the users and the users started per second, or None at the end."""
         passed = self.get_run_time() / SECONDS
         if passed >= 1:
             return None

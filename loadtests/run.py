@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "delta-sharing-gateway" / "loadtests"
-TOLD = (
+PRINTED = (
     "failures",
     "requests",
     "discovery_p99_ms",
@@ -71,7 +71,7 @@ def main() -> int:
     summary["machine"] = machine()
     (options.report / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     write_report(options.report, summary)
-    print(json.dumps({key: summary[key] for key in TOLD}))
+    print(json.dumps({key: summary[key] for key in PRINTED}))
     print(f"report: {options.report / 'index.html'}")
     return 1 if summary["failures"] or not summary["requests"] else 0
 
@@ -186,25 +186,25 @@ def wait_ready(url: str, process: subprocess.Popen[bytes]) -> None:
 def storm(
     options: argparse.Namespace, process: psutil.Process, url: str, token: str, baseline: Baseline
 ) -> dict[str, Any]:
-    """The load itself, with samples of the gateway before, amid and after."""
+    """Run the load, with samples of the gateway before, during and after."""
     expectations = options.report / "baseline.json"
     baseline.save(expectations)
     load = generators.Load(options.users, options.seconds, options.shape, url, token, options.report)
     hey = None if options.short else generators.find_hey(CACHE / "bin")
     with Sampler(process) as sampler:
         before = sampler.settled(SETTLE_SECONDS)
-        begun = sampler.samples[-1].second
+        started = sampler.samples[-1].second
         ended_well = generators.run_locust(load, expectations)
         ended = sampler.samples[-1].second
         time.sleep(SETTLE_SECONDS)
         after = sampler.settled(SETTLE_SECONDS)
         ceiling = generators.ceiling(url, token, hey) if hey else None
     kinds = generators.kinds(options.report)
-    # What is taken once, and kept, is no leak: the line begins where half of the load is over.
-    amid = [
+    # Memory that is allocated once and kept is no leak, so the first half of the load is left out.
+    during = [
         (sample.second, sample.resident_bytes)
         for sample in sampler.samples
-        if (begun + ended) / 2 < sample.second < ended
+        if (started + ended) / 2 < sample.second < ended
     ]
     figures = {
         "failures": sum(kind["failures"] for kind in kinds) or int(not ended_well),
@@ -212,7 +212,7 @@ def storm(
             float(kind["p99_ms"]) for kind in kinds if kind["name"].startswith("discovery")
         ),
         "memory_after_percent": round(100 * after.resident_bytes / before.resident_bytes),
-        "memory_slope_percent_per_hour": round(generators.slope_percent_per_hour(amid), 1),
+        "memory_slope_percent_per_hour": round(generators.slope_percent_per_hour(during), 1),
     }
     return {
         "options": {key: str(value) for key, value in vars(options).items()},

@@ -31,7 +31,7 @@ class Sampler:
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="samples")
         self.samples: list[Sample] = []
@@ -50,9 +50,9 @@ class Sampler:
 
     def settled(self, seconds: float) -> Sample:
         """The medians over the next seconds."""
-        begun = len(self.samples)
+        start = len(self.samples)
         time.sleep(seconds)
-        found = self.samples[begun:] or [self._look()]
+        found = self.samples[start:] or [self._look()]
         return Sample(
             found[-1].second,
             int(statistics.median(sample.resident_bytes for sample in found)),
@@ -75,4 +75,4 @@ class Sampler:
                 cpu += times.user + times.system
             except psutil.Error:
                 continue
-        return Sample(time.monotonic() - self._begun, resident, descriptors, cpu)
+        return Sample(time.monotonic() - self._start, resident, descriptors, cpu)

@@ -1,4 +1,4 @@
-"""A bare aiohttp server that streams as many fresh bytes as asked for, in chunks of 256 KiB."""
+"""A bare aiohttp server that streams the requested number of new bytes, in chunks of 256 KiB."""
 
 import sys
 

@@ -52,7 +52,7 @@ class FaultProxy:
         self.fault = HEALTHY
         self.connections = 0
         self.open_connections = 0
-        # Connections on which an answer has begun.
+        # Connections on which an answer has started.
         self.answered = 0
         # Connections that were left without an answer.
         self.hanging = 0
@@ -85,9 +85,9 @@ class FaultProxy:
             return
         up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self.upstream_port)
         try:
-            asked = [first]
-            requests = asyncio.create_task(self._requests(asked, reader, writer, up_writer))
-            answers = asyncio.create_task(self._answers(asked, up_reader, writer))
+            last_request = [first]
+            requests = asyncio.create_task(self._requests(last_request, reader, writer, up_writer))
+            answers = asyncio.create_task(self._answers(last_request, up_reader, writer))
             done, pending = await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
                 task.cancel()
@@ -99,14 +99,14 @@ class FaultProxy:
 
     async def _requests(
         self,
-        asked: list[bytes],
+        last_request: list[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         up_writer: asyncio.StreamWriter,
     ) -> None:
-        piece = asked[0]
+        piece = last_request[0]
         while piece:
-            asked[0] = piece
+            last_request[0] = piece
             fault = self.fault
             if fault.only(piece):
                 if fault.status is not None:
@@ -125,12 +125,12 @@ class FaultProxy:
             piece = await reader.read(PIECE_BYTES)
 
     async def _answers(
-        self, asked: list[bytes], up_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, last_request: list[bytes], up_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         sent = 0
         while piece := await up_reader.read(PIECE_BYTES):
             self.answered += not sent
-            fault = self.fault if self.fault.only(asked[0]) else HEALTHY
+            fault = self.fault if self.fault.only(last_request[0]) else HEALTHY
             if fault.delay_seconds:
                 await asyncio.sleep(fault.delay_seconds)
             if fault.corrupt_at_byte is not None and sent <= fault.corrupt_at_byte < sent + len(piece):

@@ -118,9 +118,9 @@ class Gateway:
 
     def seconds_until(self, condition):
         """How long a condition takes to hold, without the time that other processes had the processor."""
-        waited, begun = self._processor_wait_seconds(), time.monotonic()
+        waited, started = self._processor_wait_seconds(), time.monotonic()
         self.until(condition)
-        return time.monotonic() - begun - (self._processor_wait_seconds() - waited)
+        return time.monotonic() - started - (self._processor_wait_seconds() - waited)
 
     def _processor_wait_seconds(self):
         return processor_wait_seconds(os.getpid()) + processor_wait_seconds(self.process.pid)

@@ -29,7 +29,7 @@ def table(root: Path) -> Any:
 
 
 def lines(
-    root: Path, source: Any, response_format: str, page: dict[str, Any] | None = None, **asked: Any
+    root: Path, source: Any, response_format: str, page: dict[str, Any] | None = None, **arguments: Any
 ) -> tuple[list[Line], Any]:
     """Every line of the answer of a snapshot or a range of the table at `root`, and the summary."""
     options = native().AnswerOptions(
@@ -39,7 +39,7 @@ def lines(
         lifetime_seconds=LIFETIME_SECONDS,
         **(page or {}),
     )
-    chunks = source.files(options, **asked)
+    chunks = source.files(options, **arguments)
     body = drained(chunks)
     assert body.endswith(b"\n")
     return [json.loads(line) for line in body.decode().removesuffix("\n").split("\n")], chunks.summary

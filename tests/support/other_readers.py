@@ -1,6 +1,6 @@
 """Other readers of Delta logs list the files of a version: delta_kernel and deltalake.
 
-Each gives files in the same shape, told apart by what the log names them by, so that they can be compared.
+Each returns files in the same form, with the paths of the log, so that they can be compared.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def listed_by_us(version: Version) -> Files:
 def listed_by_kernel(program: Path, versions: Iterable[Version]) -> list[Files | str]:
     """The files of each version, or the error that the kernel ended in."""
     versions = list(versions)
-    asked = "".join(f"{version.number} {version.root}\n" for version in versions)
-    done = subprocess.run([program], check=True, input=asked, capture_output=True, text=True)
+    requested = "".join(f"{version.number} {version.root}\n" for version in versions)
+    done = subprocess.run([program], check=True, input=requested, capture_output=True, text=True)
     # Not `splitlines`: statistics hold line separators of Unicode.
     answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     return [

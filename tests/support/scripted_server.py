@@ -26,7 +26,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, dict[str, str], bytes]] = []
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
         mine = self
 
@@ -36,7 +36,7 @@ class Answers:
             def do_GET(self) -> None:
                 length = int(self.headers.get("Content-Length", 0))
                 mine.headers.append(dict(self.headers.items()))
-                mine.asked.append((self.path, self.rfile.read(length).decode()))
+                mine.requests.append((self.path, self.rfile.read(length).decode()))
                 status, headers, body = mine.answers.pop(0)
                 self.send_response(status)
                 for name, value in ({"Content-Length": str(len(body))} | headers).items():

@@ -133,7 +133,7 @@ class SparkClient:
         )
 
     def capabilities_of(self, answer: Answer) -> Mapping[str, str]:
-        """Lower-cased, split on `;` and `=`, no blanks; one format, and one that was asked for."""
+        """Lower-cased, split on `;` and `=`, no blanks; one format, which was requested."""
         header = answer.headers.get("delta-sharing-capabilities", "")
         assert " " not in header
         found = dict(part.split("=") for part in header.lower().split(";") if part)

@@ -7,7 +7,7 @@ from typing import Any
 from support.gateway_app import PREFIX, recipients
 
 FIRST_MS = 1_700_000_000_000
-SECRET_PLACE = "a-place-that-nobody-is-told-of"
+SECRET_PLACE = "a-place-that-nobody-may-see"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables"
 
 

@@ -28,7 +28,7 @@ class TestClient:
         pages = list(answers.client().pages(query))
         assert [file.id for page in pages for file in page.files] == ["a", "b"]
         assert pages[0].refresh_token == "r"
-        assert json.loads(answers.asked[1][1]) == {"version": 1, "pageToken": "n", "maxFiles": 1}
+        assert json.loads(answers.requests[1][1]) == {"version": 1, "pageToken": "n", "maxFiles": 1}
 
     def test_an_error_in_the_last_line_is_an_error(self, answers: Answers) -> None:
         for _ in range(3):
@@ -54,7 +54,7 @@ class TestClient:
         with pytest.raises(HttpError, match="not yours") as caught:
             answers.client().version()
         assert caught.value.status == 404
-        assert len(answers.asked) == 1
+        assert len(answers.requests) == 1
 
     def test_a_request_to_a_busy_server_is_retried(self, answers: Answers) -> None:
         answers.say(status=429, **{"Retry-After": "1"})

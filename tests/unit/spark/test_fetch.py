@@ -58,7 +58,7 @@ def test_a_fresh_url_is_read_without_asking_the_server(answers: Answers) -> None
     file = listed(answers, "a", expires_ms=NOW_MS + HOUR_MS)
     content(answers)
     assert fetcher(answers, file).source(file).read() == b"data"
-    assert [path for path, _ in answers.asked] == ["/old/a?signature=s"]
+    assert [path for path, _ in answers.requests] == ["/old/a?signature=s"]
 
 
 def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: Answers) -> None:
@@ -66,12 +66,12 @@ def test_a_url_about_to_expire_is_renewed_first_by_the_refresh_token(answers: An
     answers.say(*HEAD, line(answers, "b"), line(answers, "a"), {"endStreamAction": {}})
     content(answers)
     assert fetcher(answers, file).source(file).read() == b"data"
-    assert json.loads(answers.asked[0][1]) == {
+    assert json.loads(answers.requests[0][1]) == {
         "refreshToken": "r",
         "jsonPredicateHints": "{}",
         "maxFiles": 10,
     }
-    assert answers.asked[1][0] == "/new/a?signature=s"
+    assert answers.requests[1][0] == "/new/a?signature=s"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])
@@ -102,7 +102,7 @@ def test_one_new_listing_renews_all_files_of_the_task(answers: Answers) -> None:
     reading = fetcher(answers, *files)
     for file in files:
         reading.source(file)
-    assert [path.partition("?")[0] for path, _ in answers.asked[2:]] == ["/new/a", "/new/b"]
+    assert [path.partition("?")[0] for path, _ in answers.requests[2:]] == ["/new/a", "/new/b"]
 
 
 def test_a_file_that_is_listed_no_longer_says_what_to_do(answers: Answers) -> None:
@@ -121,7 +121,7 @@ def test_a_refused_refresh_token_gives_way_to_the_version_and_then_to_the_query(
     content(answers)
     assert fetcher(answers, file).source(file).read() == b"data"
     kept = {"jsonPredicateHints": "{}", "maxFiles": 10}
-    assert [json.loads(body) for _, body in answers.asked[:3]] == [
+    assert [json.loads(body) for _, body in answers.requests[:3]] == [
         {**kept, "refreshToken": "r"},
         {**kept, "version": 1},
         kept,
@@ -137,8 +137,8 @@ def test_refused_queries_are_not_sent_again_for_the_next_file(answers: Answers) 
     reading = fetcher(answers, *files)
     for file in files:
         reading.source(file)
-    asked = [json.loads(body) for path, body in answers.asked if path.endswith("/query")]
-    assert ["refreshToken" in body for body in asked] == [True, False, False]
+    queries = [json.loads(body) for path, body in answers.requests if path.endswith("/query")]
+    assert ["refreshToken" in body for body in queries] == [True, False, False]
 
 
 def test_a_refusal_of_every_query_is_the_error(answers: Answers) -> None:

@@ -51,13 +51,13 @@ class TestRedirects:
     def test_are_followed(self, answers: Answers, status: int) -> None:
         answers.answers += [(status, {"Location": "/there?s=1"}, b""), (200, {}, b"found")]
         assert Transport().fetch(f"{answers.url}/here") == b"found"
-        assert [path for path, _ in answers.asked] == ["/here", "/there?s=1"]
+        assert [path for path, _ in answers.requests] == ["/here", "/there?s=1"]
 
     def test_keep_the_body_of_a_post_but_after_303(self, answers: Answers) -> None:
         for status, sent in ((307, "body"), (308, "body"), (303, "")):
             answers.answers += [(status, {"Location": "/there"}, b""), (200, {}, b"")]
             Transport().open("POST", f"{answers.url}/here", body=b"body").read()
-            assert answers.asked[-1] == ("/there", sent)
+            assert answers.requests[-1] == ("/there", sent)
 
     def test_take_the_token_to_no_other_host(self, answers: Answers, other: Answers) -> None:
         answers.answers.append((307, {"Location": f"{other.url}/there"}, b""))
@@ -144,7 +144,7 @@ class Tunnel:
     """A proxy for CONNECT that writes down where to, and refuses."""
 
     def __init__(self) -> None:
-        self.asked: list[bytes] = []
+        self.requests: list[bytes] = []
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://user:pass@127.0.0.1:{self.socket.getsockname()[1]}"
         Thread(target=self._serve, daemon=True).start()
@@ -156,7 +156,7 @@ class Tunnel:
             except OSError:
                 return
             with connection:
-                self.asked.append(connection.recv(4096))
+                self.requests.append(connection.recv(4096))
                 connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -176,15 +176,15 @@ class TestProxies:
         monkeypatch.setenv("http_proxy", answers.url)
         answers.answers.append((200, {}, b"found"))
         assert Transport().fetch("http://share.example/a?s=1") == b"found"
-        assert answers.asked == [("http://share.example/a?s=1", "")]
+        assert answers.requests == [("http://share.example/a?s=1", "")]
 
     def test_https_goes_through_a_tunnel(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with tunnel() as proxy:
             monkeypatch.setenv("HTTPS_PROXY", proxy.url)
             with pytest.raises(HttpError) as refused:
                 Transport(retries=Waits(1).retries).fetch("https://share.example/a?signature=secret")
-        assert proxy.asked[0].startswith(b"CONNECT share.example:443 ")
-        assert b"roxy-authorization: basic dxnlcjpwyxnz" in proxy.asked[0].lower()
+        assert proxy.requests[0].startswith(b"CONNECT share.example:443 ")
+        assert b"roxy-authorization: basic dxnlcjpwyxnz" in proxy.requests[0].lower()
         assert "pass" not in str(refused.value).replace("Forbidden", "")
         assert "secret" not in str(refused.value)
 
@@ -200,7 +200,7 @@ class TestProxies:
 def test_dots_in_a_key_are_sent_as_they_are(answers: Answers) -> None:
     answers.answers.append((200, {}, b""))
     Transport().fetch(f"{answers.url}/a/../b//c%2F%c3%bc?x=%2f")
-    assert answers.asked[0][0] == "/a/../b//c%2F%C3%BC?x=%2F"
+    assert answers.requests[0][0] == "/a/../b//c%2F%C3%BC?x=%2F"
 
 
 def test_a_store_that_ignores_ranges_is_not_read_whole(answers: Answers) -> None:

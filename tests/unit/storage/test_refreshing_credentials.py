@@ -22,16 +22,16 @@ class Lender:
 
     def __init__(self) -> None:
         self.now_seconds = EPOCH.timestamp()
-        self.asked = 0
+        self.requests = 0
         self.lends = True
         self.lasting = False
 
     def ask(self) -> S3Credentials:
-        self.asked += 1
+        self.requests += 1
         if not self.lends:
             raise CredentialsUnavailable("the service is away", lasting=self.lasting)
         expires = datetime.fromtimestamp(self.now_seconds + HOUR, UTC)
-        return S3Credentials(Secret(f"key-{self.asked}"), Secret("s"), Secret("t"), expires)
+        return S3Credentials(Secret(f"key-{self.requests}"), Secret("s"), Secret("t"), expires)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_credentials_are_renewed_when_half_of_their_time_is_over(
     lender.now_seconds += 2
     assert not keys.is_valid
     assert keys.get().access_key_id == Secret("key-2")
-    assert lender.asked == 2
+    assert lender.requests == 2
 
 
 def test_keys_that_cannot_be_renewed_are_used_until_they_end(
@@ -65,15 +65,15 @@ def test_keys_that_cannot_be_renewed_are_used_until_they_end(
     lender.lends = False
     lender.now_seconds += HOUR / 2 + 1
     assert keys.get() is first
-    assert keys.is_valid, "the service is not asked again by every request"
+    assert keys.is_valid, "not every request reaches the service again"
     lender.now_seconds += HOUR / 2
     with pytest.raises(_native.StorageUnavailable) as refused:
         keys.get()
     assert refused.value.detail == "the service is away"
-    asked = lender.asked
+    requests = lender.requests
     with pytest.raises(_native.StorageUnavailable):
         keys.get()
-    assert lender.asked == asked, "a service that refused is left alone for a moment"
+    assert lender.requests == requests, "a service that refused is left alone for a moment"
     lender.lends = True
     lender.now_seconds += 10
     assert keys.get() is not first
@@ -95,21 +95,21 @@ def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
     assert keys.get() is first
     lender.now_seconds += 20 * HOUR
     assert keys.get() is not first
-    assert lender.asked == 2
+    assert lender.requests == 2
 
 
 def test_expired_credentials_are_requested_at_a_limited_rate(lender: Lender) -> None:
     ended = S3Credentials(Secret("a"), Secret("b"), Secret("t"), EPOCH - timedelta(hours=1))
 
     def ask() -> S3Credentials:
-        lender.asked += 1
+        lender.requests += 1
         return ended
 
     keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
     for _ in range(10):
         assert keys.get() is ended
         lender.now_seconds += 1
-    assert lender.asked == 2
+    assert lender.requests == 2
 
 
 def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> None:
@@ -125,4 +125,4 @@ def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> N
     for thread in threads:
         thread.join()
     assert len(set(map(id, found))) == 1
-    assert lender.asked == 1
+    assert lender.requests == 1
