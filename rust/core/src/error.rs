@@ -52,8 +52,8 @@ pub enum Error {
     ChangeDataFeedDisabled(i64),
     /// A remove lacks size or partition values of its file, and the log no longer has the add with them.
     #[error(
-        "version {0} removes a file of which the log no longer says size and partition values; start at a later \
-         version, or read the delta response format"
+        "version {0} removes a file whose size and partition values are not in the log; start at a later version, or \
+         read the delta response format"
     )]
     IncompleteRemove(i64),
     /// A file outside of the allowed locations of the configuration.
@@ -72,7 +72,7 @@ pub enum Error {
         file: String,
     },
     /// The store denies access with the configured credentials.
-    #[error("the storage refused the provider's credentials; the provider must renew them")]
+    #[error("the storage denies access with the provider's credentials; the provider must renew them")]
     StorageDenied {
         /// The store's message, for the operator's log.
         detail: String,

@@ -170,9 +170,9 @@ pub(crate) fn unescape(content: &str, out: &mut Vec<u8>) {
 /// Takes the bytes before the first unusual escape, or fewer; says how many it took and how many came of them.
 type UnescapeBlocks = fn(&[u8], &mut [u8]) -> (usize, usize);
 
-fn unescape_simple_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
+fn unescape_simple_blocks(text: &[u8], out: &mut [u8]) -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
-    let done = crate::simd::unescape_blocks(text, room).unwrap_or_default();
+    let done = crate::simd::unescape_blocks(text, out).unwrap_or_default();
     #[cfg(not(target_arch = "x86_64"))]
     let done = (0, 0);
     done
@@ -181,7 +181,7 @@ fn unescape_simple_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
 fn unescape_by(blocks: UnescapeBlocks, content: &str, out: &mut Vec<u8>) {
     let bytes = content.as_bytes();
     let mut to = out.len();
-    // No escape is shorter than what it stands for; whole words are written, hence the room behind.
+    // No escape is shorter than its character. Whole words are written, past the end by less than a word.
     out.resize(to + bytes.len() + WORD_BYTES, 0);
     let mut at = 0;
     loop {
@@ -216,9 +216,9 @@ fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; WORD_BYTES]);
     const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; WORD_BYTES]);
     let mut at = 0;
-    while let (Some(word), Some(room)) = (from[at..].first_chunk(), to[at..].first_chunk_mut::<WORD_BYTES>())
+    while let (Some(word), Some(copy)) = (from[at..].first_chunk(), to[at..].first_chunk_mut::<WORD_BYTES>())
     {
-        *room = *word;
+        *copy = *word;
         // The lowest marked byte is the first that is zero, that is, a backslash.
         let difference = u64::from_le_bytes(*word) ^ BACKSLASHES;
         let marks = difference.wrapping_sub(ONES) & !difference & (ONES << 7);
@@ -228,7 +228,7 @@ fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
         at += WORD_BYTES;
     }
     let rest = from[at..].iter().zip(&mut to[at..]).take_while(|(byte, _)| **byte != b'\\');
-    at + rest.map(|(byte, room)| *room = *byte).count()
+    at + rest.map(|(byte, copy)| *copy = *byte).count()
 }
 
 /// The character of `XXXX` or `XXXX\uXXXX`, and how long its spelling is.

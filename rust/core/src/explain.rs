@@ -74,6 +74,6 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
 }
 
 fn add_examples(examples: &mut Vec<String>, paths: impl Iterator<Item = String>) {
-    let room = EXAMPLES - examples.len();
-    examples.extend(paths.take(room));
+    let free = EXAMPLES - examples.len();
+    examples.extend(paths.take(free));
 }

@@ -171,7 +171,7 @@ impl<'a> DataPath<'a> {
 #[must_use]
 #[inline]
 pub fn normal_path(path: &str) -> &str {
-    // Nearly all paths are relative, and this is asked for every row of a checkpoint.
+    // Nearly all paths are relative, and this runs for every row of a checkpoint.
     if !matches!(path.as_bytes().first(), Some(b'/' | b'f' | b'F')) {
         return path;
     }

@@ -274,9 +274,9 @@ impl Scan {
     /// Applies the page size and the row limit.
     fn cut(&mut self, batch: &CachedBatch, mut rows: RowIndices) -> Result<RowIndices> {
         let files = &batch.files;
-        let room = usize::try_from(self.files_left).unwrap_or(usize::MAX);
-        let beyond_page = rows.len().saturating_sub(room);
-        rows.truncate(room);
+        let free = usize::try_from(self.files_left).unwrap_or(usize::MAX);
+        let beyond_page = rows.len().saturating_sub(free);
+        rows.truncate(free);
         let wanted = rows.len();
         rows = self.limit.take(&self.options.predicate, files, &batch.stats, rows, &mut self.verdicts);
         self.outcome.pruned_by_limit += (wanted - rows.len()) as u64;

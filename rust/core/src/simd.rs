@@ -109,14 +109,14 @@ pub(crate) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> Option<us
     Some(unsafe { ssse3::append_escaped_blocks(text, out) })
 }
 
-/// Unescapes the leading blocks of sixteen bytes of `text` whose only escapes are quotes into `room`, which is as
+/// Unescapes the leading blocks of sixteen bytes of `text` whose only escapes are quotes into `out`, which is as
 /// long as `text`; returns the bytes consumed and written, `None` without the instructions.
-pub(crate) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> Option<(usize, usize)> {
+pub(crate) fn unescape_blocks(text: &[u8], out: &mut [u8]) -> Option<(usize, usize)> {
     if !(is_x86_feature_detected!("ssse3") && is_x86_feature_detected!("popcnt")) {
         return None;
     }
     // SAFETY: the CPU's features were seen on the line before.
-    Some(unsafe { ssse3::unescape_blocks(text, room) })
+    Some(unsafe { ssse3::unescape_blocks(text, out) })
 }
 
 /// Returns the number of leading bytes of `block` that are literal in a URL's path.

@@ -65,7 +65,7 @@ HELD_BY = {
     "a predicate hint": "test_a_hint_never_fails_a_request",
     "a missing table": EVERY_ROUTE,
     "a corrupt log": "test_a_corrupt_log_names_a_request_to_quote",
-    "a store that refuses": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
+    "a store that denies": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
     "a query that does not fit": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",

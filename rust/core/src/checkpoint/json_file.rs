@@ -28,46 +28,46 @@ pub(super) struct Piece {
     lines: Bytes,
 }
 
-/// A file's lines, piece by piece. Ends after an error.
+/// The pieces of a file's lines. The iteration ends after an error.
 #[derive(Debug)]
 pub(super) struct JsonPieces {
     name: Arc<str>,
     file: StoredFile,
-    /// Behind what was read.
+    /// The offset of the next read.
     position: u64,
     /// The start of a line that continues in the next piece.
-    begun: BytesMut,
+    line_start: BytesMut,
     next_row: u32,
 }
 
 impl JsonPieces {
     pub(super) fn open(storage: &Storage, part: &Part) -> Result<Self> {
         let (name, file) = (Arc::clone(&part.name), part.stored(storage)?);
-        Ok(Self { name, file, position: 0, begun: BytesMut::new(), next_row: 0 })
+        Ok(Self { name, file, position: 0, line_start: BytesMut::new(), next_row: 0 })
     }
 
-    /// What is held between two pieces, in bytes.
+    /// Returns the bytes that are held between two pieces.
     pub(super) fn held_bytes(&self) -> usize {
-        self.begun.capacity()
+        self.line_start.capacity()
     }
 
-    /// Whole lines, at least one; empty at the end of the file.
+    /// Returns one or more whole lines, nothing at the end of the file.
     fn read_lines(&mut self) -> Result<Bytes> {
         loop {
             let left = self.file.size() - self.position;
             if left == 0 {
-                return Ok(std::mem::take(&mut self.begun).freeze());
+                return Ok(std::mem::take(&mut self.line_start).freeze());
             }
             let read = self.file.read_range(self.position, left.min(PIECE_BYTES as u64) as usize)?;
             self.position += read.len() as u64;
-            if self.begun.len() + read.len() > MAX_LINE_BYTES {
+            if self.line_start.len() + read.len() > MAX_LINE_BYTES {
                 return Err(Error::corrupt(&*self.name, "a line is too long"));
             }
             let Some(end) = memchr::memrchr(b'\n', &read) else {
-                self.begun.extend_from_slice(&read);
+                self.line_start.extend_from_slice(&read);
                 continue;
             };
-            let mut lines = std::mem::replace(&mut self.begun, BytesMut::from(&read[end + 1..]));
+            let mut lines = std::mem::replace(&mut self.line_start, BytesMut::from(&read[end + 1..]));
             if lines.is_empty() {
                 return Ok(read.slice(..=end));
             }
@@ -96,7 +96,7 @@ impl Iterator for JsonPieces {
         let piece = self.next_piece();
         if piece.is_err() {
             self.position = self.file.size();
-            self.begun.clear();
+            self.line_start.clear();
         }
         piece.transpose()
     }

@@ -94,7 +94,7 @@ impl RowNumbers {
     }
 }
 
-/// What the filter said of the tuples of a dictionary, each asked once.
+/// The filter's verdicts on the tuples of a dictionary. The filter sees each tuple once.
 #[derive(Default)]
 pub(super) struct Verdicts {
     first: Option<Arc<PartitionTuple>>,

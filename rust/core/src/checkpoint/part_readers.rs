@@ -14,7 +14,7 @@ use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
 use crate::storage::{Storage, StoredFile};
 
-/// The readers of the parts that have wanted rows. Nothing is read before a reader is asked for a batch.
+/// The readers of the parts that have wanted rows. Nothing is read before the first batch of a reader is requested.
 #[derive(Debug)]
 pub struct PartReaders {
     storage: Storage,

@@ -72,7 +72,7 @@ impl Columns {
         self.extended_file_metadata.push(file.extended_file_metadata);
     }
 
-    /// After the last [`Self::push`], before anything is asked.
+    /// Must be called after the last [`Self::push`], before any getter.
     pub(super) fn seal(&mut self) {
         self.text.seal();
     }

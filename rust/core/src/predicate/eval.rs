@@ -124,7 +124,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Which files of a column are asked about.
+/// The files of a column to evaluate.
 #[derive(Clone, Copy)]
 pub(crate) enum Files<'a> {
     All,

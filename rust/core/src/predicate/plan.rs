@@ -75,7 +75,7 @@ impl Plan {
         }
     }
 
-    /// The columns whose statistics are asked.
+    /// Returns the columns whose statistics the plan needs.
     pub(crate) fn stats_columns(&self) -> Vec<usize> {
         fn collect(node: &Node, into: &mut Vec<usize>) {
             match node {

@@ -165,8 +165,8 @@ impl ChangeLines {
                     count -= 1;
                 }
                 Some(Piece::Files(mut files)) => {
-                    let mut room = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count);
-                    let lines = files.changed().batch.first_lines(&files.rows, &mut room, &mut bytes).len();
+                    let mut free = usize::try_from(self.files_left).unwrap_or(usize::MAX).min(count);
+                    let lines = files.changed().batch.first_lines(&files.rows, &mut free, &mut bytes).len();
                     let first = files.take(lines);
                     count -= lines;
                     self.files_left -= first.rows.len() as u64;

@@ -5,17 +5,18 @@ use std::arch::x86_64::{
     _mm_unpackhi_epi64, _mm_unpacklo_epi64,
 };
 
-/// Text is taken in blocks of this size.
+/// The number of bytes per step.
 const BLOCK_BYTES: usize = 16;
 
-/// For each set of eight bytes that need a backslash: which of the sixteen bytes "eight of text, eight
-/// backslashes" goes where.
+/// The shuffle for each set of the eight bytes that need a backslash. Its input is eight bytes of text and eight
+/// backslashes.
 static ORDER: [[u8; 16]; 256] = orders(Some(8));
 
-/// For each set of eight bytes that are left out: which of the others goes where.
+/// The shuffle for each set of the eight bytes that are dropped.
 static KEPT: [[u8; 16]; 256] = orders(None);
 
-/// Which byte goes where, for each set of eight bytes: those of the set behind the byte `before`, or not at all.
+/// A shuffle for each set of eight bytes: puts byte `before` before each byte of the set, or drops the set if it is
+/// `None`.
 const fn orders(before: Option<u8>) -> [[u8; 16]; 256] {
     let mut orders = [[0; 16]; 256];
     let mut set = 0;
@@ -38,26 +39,26 @@ const fn orders(before: Option<u8>) -> [[u8; 16]; 256] {
     orders
 }
 
-/// Escapes quotes and backslashes; stops before the first block that holds a control character or may hold a line
-/// separator of Unicode. Says how many bytes it took.
+/// Escapes quotes and backslashes up to the first block that holds a control character or may hold a Unicode line
+/// separator; returns the number of bytes consumed.
 #[target_feature(enable = "ssse3,popcnt")]
 pub(super) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
     let (blocks, rest) = text.as_chunks::<BLOCK_BYTES>();
     let start = out.len();
     out.resize(start + 2 * text.len() + 2 * BLOCK_BYTES, 0);
-    let room = &mut out[start..];
+    let escaped = &mut out[start..];
     let mut length = 0;
     let mut taken = 0;
     for block in blocks {
-        let Some(end) = write_escaped(*block, room, length) else { break };
+        let Some(end) = write_escaped(*block, escaped, length) else { break };
         length = end;
         taken += BLOCK_BYTES;
     }
     if taken + rest.len() == text.len() {
-        // What fills the last block up comes out as it goes in, behind what counts.
+        // The filler is copied unchanged behind the text and cut off again.
         let mut block = [FILLER; BLOCK_BYTES];
         block[..rest.len()].copy_from_slice(rest);
-        if let Some(end) = write_escaped(block, room, length) {
+        if let Some(end) = write_escaped(block, escaped, length) {
             length = end - (BLOCK_BYTES - rest.len());
             taken = text.len();
         }
@@ -69,11 +70,11 @@ pub(super) fn append_escaped_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
 /// Needs no escape.
 const FILLER: u8 = b' ';
 
-/// Writes a block at `length` of `room`, and past its end; says where it ended, or `None` if it must not be
-/// written this way.
+/// Writes an escaped block to `out` at `length`, and up to 8 bytes past its end; returns its end, or `None` for a
+/// block that needs another escape.
 #[target_feature(enable = "ssse3,popcnt")]
 #[inline]
-fn write_escaped(block: [u8; BLOCK_BYTES], room: &mut [u8], mut length: usize) -> Option<usize> {
+fn write_escaped(block: [u8; BLOCK_BYTES], out: &mut [u8], mut length: usize) -> Option<usize> {
     let bytes: __m128i = bytemuck::cast(block);
     if has_odd_byte(bytes) {
         return None;
@@ -82,16 +83,16 @@ fn write_escaped(block: [u8; BLOCK_BYTES], room: &mut [u8], mut length: usize) -
     for (half, set) in [(low_half(bytes), set & 0xff), (high_half(bytes), set >> 8)] {
         let order: __m128i = bytemuck::cast(ORDER[set as usize]);
         let escaped: [u8; 16] = bytemuck::cast(_mm_shuffle_epi8(half, order));
-        room.get_mut(length..length + 16)?.copy_from_slice(&escaped);
+        out.get_mut(length..length + 16)?.copy_from_slice(&escaped);
         length += 8 + set.count_ones() as usize;
     }
     Some(length)
 }
 
-/// Writes `text` to `room`, which is as long, without the backslashes before quotes; stops before the
-/// first block with another escape. Says how many bytes it took and how many came of them.
+/// Writes `text` without the backslashes before quotes to `out`, which is as long as `text`, up to the first block
+/// with another escape; returns the numbers of bytes consumed and written.
 #[target_feature(enable = "ssse3,popcnt")]
-pub(super) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
+pub(super) fn unescape_blocks(text: &[u8], out: &mut [u8]) -> (usize, usize) {
     let (mut taken, mut length) = (0, 0);
     while let Some(block) = text[taken..].first_chunk::<BLOCK_BYTES>() {
         let bytes: __m128i = bytemuck::cast(*block);
@@ -100,7 +101,7 @@ pub(super) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
         if backslashes << 1 & 0xffff & !quotes != 0 {
             break;
         }
-        let Some(position) = room.get_mut(length..length + BLOCK_BYTES) else { break };
+        let Some(position) = out.get_mut(length..length + BLOCK_BYTES) else { break };
         let mut end = 0;
         for (half, left_out) in
             [(bytes, backslashes & 0xff), (_mm_unpackhi_epi64(bytes, bytes), backslashes >> 8)]
@@ -111,13 +112,13 @@ pub(super) fn unescape_blocks(text: &[u8], room: &mut [u8]) -> (usize, usize) {
             end += 8 - left_out.count_ones() as usize;
         }
         length += end;
-        // A backslash at the end belongs to what follows.
+        // A backslash at the end of a block escapes the first byte of the next one.
         taken += BLOCK_BYTES - (backslashes >> 15) as usize;
     }
     (taken, length)
 }
 
-/// A control character, or the first byte of U+0085, U+2028 or U+2029.
+/// Returns whether a byte is a control character or the first byte of U+0085, U+2028 or U+2029.
 #[target_feature(enable = "ssse3")]
 #[inline]
 fn has_odd_byte(bytes: __m128i) -> bool {
@@ -126,7 +127,7 @@ fn has_odd_byte(bytes: __m128i) -> bool {
     _mm_movemask_epi8(_mm_or_si128(control, separator)) != 0
 }
 
-/// A bit for each quote and backslash.
+/// Returns a mask with a bit for each quote and backslash.
 #[target_feature(enable = "ssse3")]
 #[inline]
 fn escape_set(bytes: __m128i) -> u32 {

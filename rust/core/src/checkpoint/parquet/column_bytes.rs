@@ -32,7 +32,7 @@ impl FirstError {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn note(&self, error: &ParquetError) {
+    fn record_error(&self, error: &ParquetError) {
         if let Some(error) = store_error(error) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }
@@ -98,7 +98,8 @@ impl<R: ChunkReader> ColumnBytes<R> {
             return Ok(window.bytes.slice(offset..));
         }
         let length = (self.window_bytes as u64).min(left).max(least as u64) as usize;
-        let bytes = self.source.get_bytes(start, length).inspect_err(|error| self.first_error.note(error))?;
+        let bytes =
+            self.source.get_bytes(start, length).inspect_err(|error| self.first_error.record_error(error))?;
         *window = Window { start, bytes: bytes.clone() };
         Ok(bytes)
     }

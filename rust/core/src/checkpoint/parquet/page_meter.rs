@@ -13,31 +13,31 @@ use parquet::errors::{ParquetError, Result};
 
 use super::prefix_coded::{self, Levels};
 
-/// What all columns of an open row group share.
+/// The byte counts that all columns of an open row group share.
 #[derive(Debug, Default)]
 pub(crate) struct PageMeter {
-    /// Counts batches, from one on.
+    /// The number of the current batch, from one.
     batch: AtomicUsize,
-    /// Of the pages that the batch at hand began, beside the first one of each column.
-    begun_bytes: AtomicUsize,
-    /// Of the pages that the columns are in, and of their dictionaries.
+    /// The pages of the current batch, without the first one of each column.
+    batch_bytes: AtomicUsize,
+    /// The current page of each column, and the dictionaries.
     held_bytes: AtomicUsize,
     has_exceeded: AtomicBool,
 }
 
 impl PageMeter {
-    /// Begins to count for the next batch.
+    /// Starts the count of the next batch.
     pub(crate) fn next_batch(&self) {
         self.batch.fetch_add(1, Ordering::Relaxed);
-        self.begun_bytes.store(0, Ordering::Relaxed);
+        self.batch_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the batch at hand failed for its size.
+    /// Returns whether the current batch failed because of its size.
     pub(crate) fn has_exceeded(&self) -> bool {
         self.has_exceeded.load(Ordering::Relaxed)
     }
 
-    /// What the reader of the row group holds between two batches.
+    /// Returns the bytes that the reader of the row group holds between two batches.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
@@ -81,15 +81,15 @@ impl<P> MeteredPages<P> {
         let batch = self.meter.batch.load(Ordering::Relaxed);
         let is_first = std::mem::replace(&mut self.batch, batch) != batch;
         let Some(limit) = self.limit else { return Ok(()) };
-        let begun = match page.encoding() {
+        let added = match page.encoding() {
             // Each value may repeat all that is in the page, and is copied.
             Encoding::DELTA_BYTE_ARRAY => prefix_coded::most_bytes(page, self.levels, limit.rows)
                 .unwrap_or_else(|| bytes.saturating_mul(limit.rows.min(page.num_values() as usize))),
             _ if is_first => 0,
             _ => bytes,
         };
-        let before = self.meter.begun_bytes.fetch_add(begun, Ordering::Relaxed);
-        if before.saturating_add(begun) <= limit.bytes {
+        let before = self.meter.batch_bytes.fetch_add(added, Ordering::Relaxed);
+        if before.saturating_add(added) <= limit.bytes {
             return Ok(());
         }
         self.meter.has_exceeded.store(true, Ordering::Relaxed);
