@@ -12,7 +12,7 @@ from prometheus_client import Counter
 from run import PARTS, ROOT
 from support.documentation import PAGES, README, codes, console_lines, page, rows, section, share_yaml
 from unit.test_layers import LAYERS
-from unit.test_rust_layers import LAYERS as RUST_LAYERS
+from unit.test_rust_layers import CORE_LAYERS as RUST_LAYERS
 
 from gateway.__main__ import parser
 from gateway.admin.openapi import DOCUMENT
