@@ -527,8 +527,8 @@ class RecipientDatabase:
             if known is not None and share != EVERY_SHARE and share.casefold() not in folded:
                 there = ", ".join(sorted(known)) or "none"
                 raise RecipientError(
-                    f"share {share!r} is not in the configuration, whose shares are: {there}; a share that "
-                    "comes later can be granted by saying that it may be absent"
+                    f"share {share!r} is not in the configuration, whose shares are: {there}; to "
+                    "grant a share before it is configured: --allow-absent (API: allowAbsent)"
                 )
             self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share.casefold()))
 

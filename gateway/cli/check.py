@@ -23,7 +23,8 @@ from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
-from gateway.server.tls import server_context
+from gateway.server.extras import check_extras
+from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
 from gateway.tables.native import AnswerOptions, LogError, Snapshot
@@ -86,11 +87,22 @@ def start_problems(config: Config) -> Iterable[str]:
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
         yield f"the audit log {audit.file} cannot be written: {trouble}"
-    for look in (server_context, read_recipients):
+    for look in (check_extras, server_context, read_admin_certificate, read_recipients):
         try:
             look(config)
         except (OSError, ValueError) as reason:
             yield str(reason)
+
+
+def read_admin_certificate(config: Config) -> None:
+    """Read the certificate of the admin listener, if one is configured. Raises OSError."""
+    admin = config.gateway.admin
+    if admin is None or admin.ssl is None:
+        return
+    try:
+        listener_context(admin.ssl, admin.host)
+    except OSError as reason:
+        raise OSError(f"gateway.admin.ssl: {reason}") from None
 
 
 def read_recipients(config: Config) -> None:

@@ -11,5 +11,11 @@ def text_table(rows: Sequence[Mapping[str, object]], *, integers: Sequence[str] 
     import polars as pl  # noqa: PLC0415
 
     overrides = dict.fromkeys(integers, pl.Int64)
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=120, tbl_hide_dataframe_shape=True):
+    with pl.Config(
+        tbl_rows=-1,
+        tbl_cols=-1,
+        fmt_str_lengths=120,
+        tbl_hide_dataframe_shape=True,
+        tbl_hide_column_data_types=True,
+    ):
         return f"{pl.DataFrame(rows, schema_overrides=overrides)}\n"

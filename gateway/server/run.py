@@ -33,6 +33,7 @@ from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.drain_rate import DrainRate
 from gateway.server.connections import AppRunner, Runner
+from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
@@ -75,12 +76,16 @@ def ignore_hang_up() -> None:
 
 
 async def serve(path: Path, *, workers: int = 1) -> None:
-    """Serve until a signal. Raises ConfigError, OSError (CannotListen for a busy port) and StartFailed."""
+    """Serve until a signal.
+
+    Raises ConfigError, OSError (CannotListen for a busy port, ExtraMissing) and StartFailed.
+    """
     slot = Slot.of_environment(os.environ)
     secrets = None if slot is None else WorkerSecrets.unpack(slot.secrets)
     # Taken before the reading, so that a change before the watch begins is noticed.
     read = stamp([path])
     config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
+    check_extras(config)
     if slot is None and workers > 1:
         await _supervise(path, config, workers, read)
         return

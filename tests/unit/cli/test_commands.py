@@ -3,6 +3,7 @@
 import hashlib
 import json
 import stat
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import yaml
 from tables.demo import ROWS
 
 from gateway.__main__ import main
+from gateway.server.extras import TRACING_MODULES
 
 
 @pytest.fixture
@@ -74,6 +76,7 @@ def test_check_opens_every_table(configuration: Path, capsys: pytest.CaptureFixt
     assert main(["check", "-c", str(configuration)]) == 0
     printed = capsys.readouterr().out
     assert "3 of 3 tables can be read." in printed
+    assert "i64" not in printed
     row = next(line for line in printed.splitlines() if "demo.default.reading" in line)
     assert "deletionVectors" in row
     assert "Python 1.4, Spark 4" in row
@@ -108,7 +111,8 @@ def test_check_says_what_would_keep_a_server_from_starting(
     (tmp_path / "recipients.db").write_bytes(b"no database at all" * 1000)
     (tmp_path / "share.yaml").write_text(
         "version: 1\nssl: {certificateFile: absent.pem, certificateKeyFile: key.pem}\n"
-        "gateway: {anonymous: true, audit: {file: missing/audit.jsonl}}\n"
+        "gateway: {anonymous: true, audit: {file: missing/audit.jsonl}, admin: {tokenSha256: "
+        f"'{'0' * 64}', ssl: {{certificateFile: admin.pem, certificateKeyFile: key.pem}}}}}}\n"
     )
     assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
     printed = capsys.readouterr().out.splitlines()
@@ -116,9 +120,30 @@ def test_check_says_what_would_keep_a_server_from_starting(
     assert [trouble.partition(": ")[2].split()[:3] for trouble in troubles] == [
         ["the", "audit", "log"],
         ["the", "certificate", f"{tmp_path / 'absent.pem'}"],
+        ["gateway.admin.ssl:", "the", "certificate"],
         ["the", "recipients'", "database"],
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipients.db", "share.yaml"]
+
+
+@pytest.mark.parametrize("missing", TRACING_MODULES)
+def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
+    missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "share.yaml").write_text(
+        "version: 1\nport: 0\ngateway: {anonymous: true, tracing: {endpoint: 'http://127.0.0.1:1/v1/traces'}}\n"
+    )
+    # A module that is None cannot be imported, as one that is not installed.
+    monkeypatch.setitem(sys.modules, missing.rpartition(".")[0], None)
+    monkeypatch.delitem(sys.modules, missing, raising=False)
+    # This process keeps its signal handlers.
+    monkeypatch.setattr("gateway.cli.serve.ignore_hang_up", lambda: None)
+    assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
+    assert "The server would not start: gateway.tracing needs the extra `tracing`" in capsys.readouterr().out
+    for workers in ("1", "2"):
+        assert main(["serve", "-c", str(tmp_path / "share.yaml"), "--workers", workers]) == 1
+        (line,) = (line for line in capsys.readouterr().err.splitlines() if "extra" in line)
+        assert line.endswith("pip install 'delta-sharing-gateway[tracing]'")
 
 
 def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -378,6 +378,7 @@ def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
     code, _, err = run("grant", "acme", "later")
     assert code == 1
     assert "share 'later' is not in the configuration, whose shares are: a share, logs, sales" in err
+    assert "--allow-absent" in err
     assert run("add", "other", "--share", "later")[0] == 1
     assert "later" in run("grant", "acme", "later", "--allow-absent")[1]
     assert run("add", "other", "--share", "later", "--allow-absent")[0] == 0

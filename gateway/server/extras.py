@@ -1,0 +1,35 @@
+"""The optional packages that a configuration needs.
+
+In: a configuration. Out: nothing, or the error that names the extra to install. Imports no optional package.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.config import Config
+
+TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
+
+
+class ExtraMissing(OSError):
+    """Raised when the configuration needs an extra that is not installed."""
+
+
+def check_extras(config: Config) -> None:
+    """Check that the packages of the configured sections are installed. Raises ExtraMissing."""
+    if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
+        raise ExtraMissing(
+            "gateway.tracing needs the extra `tracing`, which is not installed: "
+            "pip install 'delta-sharing-gateway[tracing]'"
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # A package above the module is missing.
+        return False
