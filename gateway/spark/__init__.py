@@ -1,5 +1,5 @@
-"""The PySpark pipeline: shares as a Spark data source, verified, generated, surveyed and accounted at scale.
+"""The PySpark pipeline: a Spark data source for shares, and the commands that use Spark.
 
-Comes in: a profile file, a gateway configuration, Delta tables. Goes out: DataFrames and reports. Nothing
-here is imported by the server, and importing this package imports neither PySpark nor the native module.
+In: a profile file, a gateway configuration, Delta tables. Out: DataFrames and reports. The server imports
+nothing of this package, and importing it imports neither PySpark nor the native module.
 """

@@ -1,7 +1,7 @@
-"""The commands `delta-gateway verify | generate | fleet | usage`, also for spark-submit of this very file.
+"""The commands `delta-gateway verify | generate | fleet | usage`, also for spark-submit of this file.
 
-Comes in: a command line. Goes out: reports and an exit code: 0 all well, 1 differences or a failure, 2 a
-wrong command line. PySpark is imported when a command runs, so that the gateway works without it.
+In: a command line. Out: reports and an exit code: 0 for success, 1 for differences or a failure, 2 for a
+wrong command line. PySpark is imported when a command runs, so the gateway works without it.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The Spark session of the command line.
 
-Comes in: nothing, or the session that spark-submit has prepared. Goes out: a session with Delta Lake.
+In: nothing, or the session that spark-submit has prepared. Out: a session with Delta Lake.
 """
 
 import os

@@ -1,8 +1,8 @@
 """A Spark data source for Delta Sharing: `spark.read.format("delta-sharing")`.
 
-Comes in: a profile, `share.schema.table`, options. Goes out: the table, a past version of it, its change
-data, or a stream, as Arrow batches. The driver lists by pages; tasks fetch and decode the files. Any
-server of the protocol will do. The options are described in `ReadOptions`.
+In: a profile, `share.schema.table`, options. Out: the table, a past version of it, its change data, or a
+stream, as Arrow batches. The driver lists by pages; tasks fetch and decode the files. It works with any
+server of the protocol. The options are described in `ReadOptions`.
 """
 
 from collections.abc import Iterator, Sequence

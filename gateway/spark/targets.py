@@ -1,7 +1,7 @@
-"""Which shared tables there are and where they lie.
+"""The shared tables and their locations, as targets of the commands.
 
-Comes in: the gateway's own configuration file, or a short list of its own (YAML or JSON). Goes out:
-targets, with locations as Spark writes them (`s3a://`).
+In: the gateway's configuration file, or a short list of tables (YAML or JSON). Out: targets, with locations
+as Spark writes them (`s3a://`).
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""`delta-gateway generate | fleet | usage`."""
+"""The commands `delta-gateway generate | fleet | usage`."""

@@ -1,7 +1,7 @@
-"""The health of many Delta tables as a sharing server sees them: one Spark task per table.
+"""Surveys the health of many Delta tables from their logs, with one Spark task per table.
 
-Comes in: targets. Goes out: a `TableHealth` per table, read from its log by the native module in the
-executors (no data file is opened), and ranked advice: what to do for which table, and what it saves.
+In: targets. Out: a `TableHealth` per table and ranked advice: the maintenance that each table needs and its
+benefit. The native module reads the logs in the executors; no data file is opened.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The survey of a fleet as a page: tables that cannot be read, then advice, then every table, then plots.
+"""The page of a fleet survey: unreadable tables first, then advice, all tables and plots.
 
-Comes in: `TableHealth`s. Goes out: HTML text.
+In: the `TableHealth` of each table. Out: HTML text.
 """
 
 import datetime as dt

@@ -1,8 +1,7 @@
-"""Real Delta tables of each feature that a reader must know, for tests, demos and load tests.
+"""Generates Delta tables of each feature that a reader must support, for tests, demos and load tests.
 
-Comes in: a root directory (or object store prefix), a seed, a size. Goes out: one table per recipe,
-written by Spark in several commits. The same seed and size give the same rows and history; names of files
-are Delta's own choice.
+In: a root directory (or object store prefix), a seed, a size. Out: one table per recipe, written by Spark
+in several commits. The same seed and size give the same rows and history; Delta chooses the names of files.
 """
 
 import itertools

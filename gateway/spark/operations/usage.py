@@ -1,8 +1,8 @@
-"""Who reads what: the gateway's audit log as Delta tables and a page.
+"""Sums up the gateway's audit log as Delta tables and a page: the use per recipient and table.
 
-Comes in: audit logs (JSON lines, as gateway.audit writes them). Goes out: per recipient, table and day the
-requests, files and their bytes, what pruning saved, errors and slow queries. Lines that are no audit records
-are counted, not lost.
+In: audit logs (JSON lines, as gateway.audit writes them). Out: requests, files and their bytes, pruned
+files, errors and slow queries, per recipient, table and day. Lines that are no audit records are counted
+and skipped.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The usage of shares as a page: errors first, with what to do, then plots, then the days.
+"""The page of a usage report: errors first, with advice, then plots and days.
 
-Comes in: `UsageTables`. Goes out: HTML text. Only sums and the first rows reach the driver.
+In: `UsageTables`. Out: HTML text. Only sums and the first rows reach the driver.
 """
 
 import datetime as dt

@@ -1,8 +1,7 @@
-"""The lines of an answer, as values: the table's head and its data files.
+"""Parses the lines of an answer: the table's head and its data files.
 
-Comes in: parsed NDJSON lines in the parquet or the delta format. Goes out: `TableHead` and `DataFile`,
-the same for both formats, small and picklable: executors get them. Signed URLs are secrets and are not
-shown by `repr`.
+In: parsed NDJSON lines in the parquet or the delta format. Out: `TableHead` and `DataFile`, the same for
+both formats, small and picklable for executors. Signed URLs are secrets, so `repr` does not show them.
 """
 
 from collections.abc import Mapping

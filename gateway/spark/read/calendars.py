@@ -1,10 +1,11 @@
-"""Dates and times of old Parquet files: from the hybrid Julian calendar to the proleptic Gregorian one.
+"""Converts dates and times of old Parquet files from the hybrid to the proleptic Gregorian calendar.
 
-Comes in: a file's footer and Arrow arrays. Goes out: the same values as Spark reads them. Spark before 3.0,
-and later ones in legacy mode, write days before 1582-10-15 by the Julian calendar, and times before 1900 by
-the time zone rules of old Java; the footer says so. The rules per zone are Spark's own table (`julian-
-gregorian-rebase-micros.json`), kept in `julian_zones.json` without what is equal for all zones: each entry
-is the zone's offset, what its times differ by before 1900, later changes of that, and the zone's names.
+In: a file's footer and Arrow arrays. Out: the same values as Spark reads them. Spark before 3.0, and later
+versions in legacy mode, write days before 1582-10-15 by the Julian calendar, and times before 1900 by the
+time zone rules of old Java; the footer marks such files. The rules per zone are Spark's own table
+(`julian-gregorian-rebase-micros.json`), kept in `julian_zones.json` without the values that are equal for
+all zones: each entry holds the zone's offset, the difference of its times before 1900, later changes of
+this difference, and the zone's names.
 """
 
 import json

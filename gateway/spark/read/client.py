@@ -1,7 +1,7 @@
-"""The protocol's requests as a recipient makes them, to any server of it.
+"""A client of the Delta Sharing protocol, for any server.
 
-Comes in: a profile, a table's name, a query. Goes out: heads and data files, page by page. An answer that
-was cut, or that ends in an errorMessage, is asked for again or raises; it is never taken for a short one.
+In: a profile, a table's name, a query. Out: heads and data files, page by page. An answer that is cut, or
+that ends in an errorMessage, is requested again or raises an error; it is never taken for a complete one.
 """
 
 import json

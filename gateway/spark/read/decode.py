@@ -1,9 +1,10 @@
-"""One data file as Arrow batches in the table's own columns.
+"""Decodes one data file as Arrow batches in the columns of the table.
 
-Comes in: a Parquet file (bytes or a ranged file), the columns wanted, the rows that are gone. Goes out:
-record batches of exactly the wanted Arrow schema: physical columns found by name or field id, missing ones
-null, narrower types widened, old calendars rebased, partition columns taken from partitionValues even where
-the file holds them too. What is held at a time is a batch, and the part of a row group that it comes from.
+In: a Parquet file (bytes or a ranged file), the requested columns, the deleted rows. Out: record batches
+with exactly the requested Arrow schema: physical columns are found by name or field id, missing ones are
+null, narrower types are widened, old calendars are rebased, and partition columns are taken from
+partitionValues even if the file holds them too. Memory holds one batch and the part of a row group that it
+comes from.
 """
 
 from bisect import bisect_left

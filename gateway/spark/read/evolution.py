@@ -1,9 +1,8 @@
-"""Whether rows of one version of a table can be read in the columns of another.
+"""Checks whether rows of one version of a table can be read in the columns of another version.
 
-Comes in: the head that a DataFrame or stream was made with, and a later or earlier one. Goes out: nothing,
-or a `SchemaChanged` whose message begins with the error class that Delta has for the same case. Columns
-that are added are no obstacle for older rows; Delta's stream ends at them, and reads on when it is started
-again.
+In: the head of a DataFrame or stream, and a later or earlier head. Out: nothing, or a `SchemaChanged` whose
+message starts with Delta's error class for the same case. Added columns do not prevent the reading of older
+rows; Delta's stream ends at them, and continues when it is started again.
 """
 
 from pyspark.sql import types as t

@@ -1,9 +1,9 @@
 """Reads the bytes of listed files in a task, with URLs that stay fresh.
 
-Comes in: listed files and the query that listed them. Goes out: Parquet sources and deletion vector rows.
-A URL is replaced shortly before it expires, and once when the store refuses it: the files are listed again,
-by the refresh token, by the version, or by the query as it was, and the same file is found in the new answer.
-One `FileFetcher` belongs to one task.
+In: listed files and the query that listed them. Out: Parquet sources and deletion vector rows. A URL is
+replaced shortly before it expires, and once when the store refuses it: the files are listed again, by the
+refresh token, by the version, or by the same query, and the same file is found in the new answer. Each task
+has its own `FileFetcher`.
 """
 
 import time

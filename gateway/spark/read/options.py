@@ -1,7 +1,7 @@
 """The options of a read, checked before anything is read.
 
-Comes in: what Spark hands to a data source. Goes out: `ReadOptions`, or a ValueError that names the option.
-An option that would have no effect is an error, too.
+In: the options that Spark passes to a data source. Out: `ReadOptions`, or a ValueError that names the
+option. An option without effect is an error, too.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""What a read consists of: the files of a version, or of a range of versions, packed into partitions.
+"""Plans a read: lists the files of a version, or of a range of versions, and packs them into partitions.
 
-Comes in: options, and the table's head as it was when the DataFrame or stream was made. Goes out:
-partitions that hold all that a task needs. The driver lists; tasks fetch and decode. What is listed is of
-the version and the columns that were loaded, or the read fails.
+In: options, and the table's head at the time when the DataFrame or stream was made. Out: partitions that
+hold everything a task needs. The driver lists; tasks fetch and decode. The listed files have the version
+and the columns that were loaded, or the read fails.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""A recipient's profile file: where the server is and the bearer token that opens it.
+"""A recipient's profile file: the server's endpoint and the bearer token.
 
-Comes in: a path, or the profile's JSON text itself. Goes out: a `Profile` that travels to executors.
-The token is a secret: no representation shows it.
+In: a path, or the profile's JSON text itself. Out: a `Profile` that is sent to executors. The token is a
+secret: no representation shows it.
 """
 
 import datetime as dt

@@ -1,8 +1,7 @@
-"""Delta schemas as Spark and Arrow types, and partition values as typed scalars.
+"""Converts Delta schemas to Spark and Arrow types, and partition values to typed scalars.
 
-Comes in: a `TableHead`. Goes out: the schema a recipient sees (no column-mapping metadata), the physical
-field for each logical one, the Arrow type that Spark expects, and partition values parsed as Delta writes
-them.
+In: a `TableHead`. Out: the schema for the recipient (without column-mapping metadata), the physical field
+for each logical one, the Arrow type that Spark expects, and partition values parsed as Delta writes them.
 """
 
 import datetime as dt

@@ -1,10 +1,10 @@
-"""A shared table as a stream of micro-batches.
+"""Reads a shared table as a stream of micro-batches.
 
-Comes in: options, and the table's head as it was when the stream started. Goes out: partitions per batch.
-An offset says what is read: `{"version": 7, "index": 3, "snapshot": false}` are the versions before 7 and
+In: options, and the table's head at the start of the stream. Out: partitions per batch. An offset holds the
+position of the stream: `{"version": 7, "index": 3, "snapshot": false}` is after the versions before 7 and
 the first four files of 7; without an index all of 7 is read. In a snapshot, `index` counts the files of the
-table as it is at that version. Without a startingVersion a stream begins with the snapshot; change data
-begin with it as inserts.
+table at that version. Without a startingVersion a stream starts with the snapshot; a stream of change data
+starts with it as inserts.
 """
 
 from collections.abc import Iterator, Sequence

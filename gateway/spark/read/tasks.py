@@ -1,9 +1,8 @@
-"""What there is to read of a listing: whole files, files less a deletion vector, and change data.
+"""Turns a listing into read tasks: whole files, files without deleted rows, and change data.
 
-Comes in: the data files of an answer. Goes out: `ReadTask`s, packed into groups of similar size. Rows of
-a change feed come from cdc files where a version has them, else from its adds and removes; a remove and
-an add of the same file in one version are a change of deletion vector, whose rows are the difference of
-the two vectors.
+In: the data files of an answer. Out: `ReadTask`s, packed into groups of similar size. Rows of a change feed
+come from cdc files if a version has them, else from its adds and removes; a remove and an add of the same
+file in one version are a change of the deletion vector, whose rows are the difference of the two vectors.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

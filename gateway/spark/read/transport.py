@@ -1,8 +1,8 @@
-"""HTTP for the driver and for tasks, by urllib3: kept connections, proxies, redirects, retries, byte ranges.
+"""HTTP for the driver and for tasks, by urllib3: connection reuse, proxies, redirects, retries, byte ranges.
 
-Comes in: URLs, some of them signed. Goes out: responses, or an `HttpError` whose message shows no query
-string (a signature is a secret). Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY. A
-redirect never carries the token to another host and never leaves https. Retried, with jitter: 408, 429, 5xx
+In: URLs, some of them signed. Out: responses, or an `HttpError` whose message shows no query string (a
+signature is a secret). Proxies come from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY. A redirect never
+sends the token to another host and never changes from https to http. Retried, with jitter: 408, 429, 5xx
 and broken connections.
 """
 

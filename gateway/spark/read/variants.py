@@ -1,8 +1,8 @@
-"""Variants that a Parquet file holds shredded, put together.
+"""Reassembles shredded variants of a Parquet file.
 
-Comes in: the struct of `metadata`, `value` and `typed_value` as Arrow reads it. Goes out: whole variants,
-encoded as the Parquet specification of variants says. Names of fields are those of the metadata's
-dictionary, which a writer makes complete also for shredded fields.
+In: the struct of `metadata`, `value` and `typed_value` as Arrow reads it. Out: whole variants, encoded by
+the Parquet specification of variants. Names of fields are those of the metadata's dictionary, which a
+writer completes for shredded fields, too.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""Time zones by the names that Spark and Java have for them.
+"""Finds time zones by their names in Spark and Java.
 
-Comes in: a name such as `Europe/Rome`, `+01:00`, `GMT-5` or `Z`. Goes out: a `tzinfo`. Tasks learn the
-session's zone from what Spark hands down with each query.
+In: a name such as `Europe/Rome`, `+01:00`, `GMT-5` or `Z`. Out: a `tzinfo`. Tasks get the session's zone
+from Spark with each query.
 """
 
 import datetime as dt

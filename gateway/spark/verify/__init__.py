@@ -1,1 +1,1 @@
-"""`delta-gateway verify`: compares a share with its tables."""
+"""The command `delta-gateway verify`: compares a share with its tables."""

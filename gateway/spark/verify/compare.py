@@ -1,8 +1,7 @@
-"""Two DataFrames that should hold the same bag of rows: are they the same, and if not, where do they differ.
+"""Compares two DataFrames as bags of rows, and finds the groups and rows that differ.
 
-Comes in: the shared rows and the direct ones, and columns to group by. Goes out: totals of both, the
-groups that differ, and, further down, the rows. Nothing but digests and the asked-for number of rows
-reaches the driver.
+In: the shared rows and the direct ones, and columns to group by. Out: totals of both, the groups that
+differ, and the rows that differ. Only digests and the requested number of rows reach the driver.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Order-free digests of DataFrames, built from Spark's own functions only: all of it is generated code.
+"""Order-free digests of DataFrames, built from Spark's own functions only, so all of it is generated code.
 
-Comes in: a DataFrame. Goes out: how many rows it has, and per seed the exclusive or and the sum of its
-rows' 64-bit hashes: equal for equal bags of rows in any order or partitioning, different (but for chance)
-otherwise. Told apart: null and a missing or empty value, 0.0 and -0.0, one row and the same row twice,
-[1],[2] and [1,2],[]. The same: all NaNs, a map in any order of its entries. Column names and order are
-not part of it: compare schemas as well.
+In: a DataFrame. Out: the number of its rows, and per seed the exclusive or and the sum of its rows' 64-bit
+hashes: equal for equal bags of rows in any order or partitioning, and different otherwise (except by
+chance). Values that differ: null and a missing or empty value, 0.0 and -0.0, one row and the same row
+twice, [1],[2] and [1,2],[]. Values that are equal: all NaNs, a map in any order of its entries. Column
+names and order are not part of the digest: compare schemas as well.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The results of verify as a page: tables that differ first, with what to do, then every table, then plots.
+"""The page of a verification: tables that differ first, with advice, then all tables and plots.
 
-Comes in: `TableResult`s. Goes out: HTML text.
+In: the `TableResult` of each table. Out: HTML text.
 """
 
 import datetime as dt

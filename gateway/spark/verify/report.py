@@ -1,6 +1,6 @@
 """The results of verify as JUnit XML and as rows of a Delta table.
 
-Comes in: `TableResult`s. Goes out: text, or rows appended to a table. Nothing is decided here.
+In: the `TableResult` of each table. Out: text, or rows appended to a table. Nothing is decided here.
 """
 
 import datetime as dt

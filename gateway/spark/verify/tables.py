@@ -1,10 +1,10 @@
-"""Does a recipient get through the gateway what is in the tables? Compared in Spark, table by table.
+"""Compares shared tables, as a recipient reads them, with the same tables read by delta-spark.
 
-Comes in: a profile and targets (a shared table and where it lies). Goes out: a `TableResult` per table: its
-schema, rows per partition, digest, change data, several uses of one DataFrame and the soundness of
-predicate hints, each compared with delta-spark's own reading of the same version. A difference is followed
-down to partitions, files and rows. delta-spark reads with data skipping off: where it skips wrongly itself,
-a second look with skipping on says so.
+In: a profile and targets (a shared table and its location). Out: a `TableResult` per table: its schema,
+rows per partition, digest, change data, several uses of one DataFrame and the soundness of predicate hints,
+each compared with delta-spark's reading of the same version. A difference is traced to partitions, files
+and rows. delta-spark reads with data skipping off; if it skips wrongly itself, a second read with skipping
+on shows it.
 """
 
 import random
