@@ -14,7 +14,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from gateway.errors import GatewayError, StartFailed
 from gateway.spark import cli as spark_commands
@@ -22,13 +22,49 @@ from gateway.spark import cli as spark_commands
 INTERRUPTED = 130
 """The exit code that shells report for a command ended by SIGINT."""
 
-COMMANDS: Mapping[str, str] = {
-    "serve": "serve the shares of a configuration",
-    "recipient": "recipients in the database, while servers run",
-    "token": "make a token, its profile file and the recipient's entry",
-    "check": "open every table and fetch a first byte of each",
-    "explain": "show what predicates prune of a table",
-    "demo": "share three small tables and say how to read them",
+
+class Command(NamedTuple):
+    """The texts of a command's help; the example is its arguments."""
+
+    help: str
+    description: str
+    example: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "serve": Command(
+        "serve the shares of a configuration",
+        "Serve the shares of a configuration until SIGTERM or SIGINT.\n"
+        "Most changes of the file take effect while the server runs.",
+        "-c share.yaml --workers 2",
+    ),
+    "recipient": Command(
+        "manage the recipients in the database, while servers run",
+        "Manage the recipients in the database. Running servers see a change within a second.",
+        "add acme -c share.yaml --share sales --expires 90d --profile acme.share",
+    ),
+    "token": Command(
+        "make a token, its profile file and the recipient's entry",
+        "Make a token, write its profile file and print the recipient's entry for gateway.recipients.\n"
+        "The entry holds the hash of the token.",
+        "alice -c share.yaml --shares sales --expires 90d --profile alice.share",
+    ),
+    "check": Command(
+        "open every table and fetch a first byte of each",
+        "Validate a configuration, open every table and fetch the first byte of one file of each.\n"
+        "Exits with 1 if a table cannot be read or a server would not start.",
+        "-c share.yaml",
+    ),
+    "explain": Command(
+        "show what predicates prune of a table",
+        "Show how many files of a table each predicate prunes, with examples of the files that remain.",
+        "sales.default.orders -c share.yaml --predicate \"day >= '2026-01-01'\"",
+    ),
+    "demo": Command(
+        "share three small tables and say how to read them",
+        "Write three small tables, serve them on this machine and print how to read them.",
+        "--port 8080",
+    ),
 }
 """The commands with their help; each is a module of `gateway.cli`."""
 
@@ -55,8 +91,14 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, with the arguments of the given one."""
     top = argparse.ArgumentParser(prog="delta-gateway", description="A gateway for Delta Sharing.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in COMMANDS.items():
-        own = commands.add_parser(name, help=text)
+    for name, texts in COMMANDS.items():
+        own = commands.add_parser(
+            name,
+            help=texts.help,
+            description=texts.description,
+            epilog=f"example:\n  delta-gateway {name} {texts.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name == command:
             module = importlib.import_module(f"gateway.cli.{name}")
             module.add_arguments(own)

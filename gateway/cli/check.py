@@ -61,7 +61,7 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,9 +11,14 @@ from gateway.cli.serve import serve_file
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--once", action="store_true", help="read the own shares, print them and exit")
-    parser.add_argument("--directory", type=Path, help="keep the tables there")
-    parser.add_argument("--port", type=int, default=0, help="the port; a free one when left out")
+    parser.add_argument("--once", action="store_true", help="print the rows of the shared tables and exit")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="DIR",
+        help="keep the tables in this directory; default: a temporary one",
+    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="the port; default: a free one")
 
 
 def run(arguments: argparse.Namespace) -> int:

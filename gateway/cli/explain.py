@@ -26,12 +26,14 @@ PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE")
-    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--predicate", action="append", default=[], metavar="SQL", help="may be given again")
+    parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE", help="the table")
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
+    parser.add_argument(
+        "--predicate", action="append", default=[], metavar="SQL", help="a predicate hint; may be repeated"
+    )
     parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
-    parser.add_argument("--limit", type=int, help="as clients send it in limitHint")
-    parser.add_argument("--version", type=int, help="an older version")
+    parser.add_argument("--limit", type=int, metavar="N", help="as clients send it in limitHint")
+    parser.add_argument("--version", type=int, metavar="N", help="an older version of the table")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -61,46 +61,124 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="operation", required=True, metavar="OPERATION", parser_class=_AnyOrder
     )
 
-    def operation(name: str, text: str, *, named: bool = True) -> argparse.ArgumentParser:
-        added = operations.add_parser(name, help=text, description=text)
-        added.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
+    def operation(name: str, text: str, example: str, *, named: bool = True) -> argparse.ArgumentParser:
+        added = operations.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example:\n  delta-gateway recipient {name} {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.add_argument(
+            "-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration"
+        )
         if named:
-            added.add_argument("name", metavar="NAME")
+            added.add_argument("name", metavar="NAME", help="the recipient")
         return added
 
-    add = operation("add", "add a recipient and write its profile")
-    add.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
-    add.add_argument("--allow", dest="networks", action="append", default=[], metavar="NETWORK")
-    add.add_argument("--comment", default="")
-    rotate = operation("rotate", "give a new token; the old one lives on for a while")
-    rotate.add_argument("--old-expires", type=seconds, default=0, metavar="24h", help="life of the old one")
+    add = operation(
+        "add", "add a recipient and write its profile", "acme -c share.yaml --share sales --expires 90d"
+    )
+    add.add_argument(
+        "--share",
+        dest="shares",
+        action="append",
+        default=[],
+        metavar="SHARE",
+        help="a share to grant; '*' for all; may be repeated",
+    )
+    add.add_argument(
+        "--allow",
+        dest="networks",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="accept the recipient from this network only; may be repeated; default: from anywhere",
+    )
+    add.add_argument("--comment", default="", metavar="TEXT", help="a text that `show` and `list` print")
+    rotate = operation(
+        "rotate",
+        "issue a new token and end the old ones, at once or later",
+        "acme -c share.yaml --old-expires 24h --expires 90d --profile acme-2.share",
+    )
+    rotate.add_argument(
+        "--old-expires",
+        type=seconds,
+        default=0,
+        metavar="24h",
+        help="remaining lifetime of the old tokens; default 0s",
+    )
     for parser_of_token in (add, rotate):
-        parser_of_token.add_argument("--expires", type=life, metavar="90d", help="life of the new token")
-        parser_of_token.add_argument("--profile", type=Path, metavar="FILE", help="else it is printed")
-        parser_of_token.add_argument("--overwrite", action="store_true", help="replace an older profile")
-    revoke = operation("revoke", "end all tokens at once, or take shares back")
-    revoke.add_argument("--share", dest="shares", action="append", default=[], metavar="SHARE")
-    grant = operation("grant", "grant shares, or set the networks that it may come from")
-    grant.add_argument("shares", nargs="*", metavar="SHARE")
+        parser_of_token.add_argument(
+            "--expires", type=life, metavar="90d", help="lifetime of the new token; default: no end"
+        )
+        parser_of_token.add_argument(
+            "--profile", type=Path, metavar="FILE", help="write the profile to a new file; default: print it"
+        )
+        parser_of_token.add_argument("--overwrite", action="store_true", help="replace an existing profile")
+    revoke = operation(
+        "revoke", "end all tokens at once, or take shares back", "acme -c share.yaml --share sales"
+    )
+    revoke.add_argument(
+        "--share",
+        dest="shares",
+        action="append",
+        default=[],
+        metavar="SHARE",
+        help="take this share back and keep the tokens; may be repeated",
+    )
+    grant = operation(
+        "grant",
+        "grant shares, or set the networks of a recipient",
+        "acme -c share.yaml sales --allow 192.0.2.0/24",
+    )
+    grant.add_argument("shares", nargs="*", metavar="SHARE", help="a share to grant; '*' for all")
     restriction = grant.add_mutually_exclusive_group()
-    restriction.add_argument("--allow", dest="networks", action="append", metavar="NETWORK")
-    restriction.add_argument("--allow-anywhere", dest="networks", action="store_const", const=[])
+    restriction.add_argument(
+        "--allow",
+        dest="networks",
+        action="append",
+        metavar="NETWORK",
+        help="accept the recipient from this network only, instead of the earlier ones; may be repeated",
+    )
+    restriction.add_argument(
+        "--allow-anywhere",
+        dest="networks",
+        action="store_const",
+        const=[],
+        help="accept the recipient from every network",
+    )
     for parser_of_shares in (add, grant):
         parser_of_shares.add_argument(
-            "--allow-absent", action="store_true", help="grant shares that the configuration has not yet"
+            "--allow-absent", action="store_true", help="grant shares that are not in the configuration yet"
         )
-    operation("delete", "delete a recipient with its tokens and grants; its history stays")
-    purge = operation("purge", "delete expired tokens and old history", named=False)
+    operation(
+        "delete", "delete a recipient with its tokens and grants; its history stays", "acme -c share.yaml"
+    )
+    purge = operation(
+        "purge",
+        "delete expired tokens and old history",
+        "-c share.yaml --tokens-expired-for 30d --history-older-than 365d",
+        named=False,
+    )
     purge.add_argument(
-        "--tokens-expired-for", type=seconds, metavar="30d", help="tokens that expired so long ago"
+        "--tokens-expired-for",
+        type=seconds,
+        metavar="30d",
+        help="delete tokens that expired at least this long ago",
     )
-    purge.add_argument("--history-older-than", type=seconds, metavar="365d", help="changes that are so old")
-    operation("show", "show one recipient and its history")
+    purge.add_argument(
+        "--history-older-than", type=seconds, metavar="365d", help="delete changes that are at least this old"
+    )
+    operation("show", "show one recipient and its history", "acme -c share.yaml")
     history = operation(
-        "history", "show all changes, or those of one recipient, also of a deleted one", named=False
+        "history",
+        "show all changes, or those of one recipient, also of a deleted one",
+        "acme -c share.yaml",
+        named=False,
     )
-    history.add_argument("name", nargs="?", metavar="NAME")
-    operation("list", "list all recipients", named=False)
+    history.add_argument("name", nargs="?", metavar="NAME", help="the recipient; default: all")
+    operation("list", "list all recipients", "-c share.yaml", named=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,8 +13,10 @@ from gateway.telemetry.log_output import queued_logs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes on one port")
+    parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="processes on one port; default 1"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

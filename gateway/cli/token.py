@@ -24,13 +24,24 @@ TOKEN_BYTES = 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("name", help="the recipient")
-    parser.add_argument("--shares", default="", help="shares to grant, with commas between; '*' for all")
-    parser.add_argument("--expires", type=life, metavar="90d", help="how long the token opens anything")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the profile there, once")
-    parser.add_argument("--overwrite", action="store_true", help="replace an older profile")
-    parser.add_argument("-c", "--config", type=Path, metavar="FILE", help="names the endpoint of the profile")
-    parser.add_argument("--endpoint", help="the endpoint of the profile, when no configuration names it")
+    parser.add_argument("name", metavar="NAME", help="the recipient")
+    parser.add_argument(
+        "--shares", default="", metavar="SHARES", help="shares to grant, with commas between; '*' for all"
+    )
+    parser.add_argument("--expires", type=life, metavar="90d", help="lifetime of the token; default: no end")
+    parser.add_argument(
+        "--profile",
+        type=Path,
+        metavar="FILE",
+        help="write the profile to a new file; default: print the token",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing profile")
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="configuration that names the endpoint"
+    )
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="endpoint of the profile, instead of a configuration"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -31,8 +31,14 @@ ON_CLASS_PATH = Path()
 
 def add_commands(commands: Any) -> None:
     """Add the pipeline's commands to the subparsers of `delta-gateway`."""
-    for name, (text, add_arguments, run) in COMMANDS.items():
-        parser = commands.add_parser(name, help=text, description=text)
+    for name, (text, example, add_arguments, run) in COMMANDS.items():
+        parser = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}. Runs on PySpark.",
+            epilog=f"example:\n  delta-gateway {name} {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         add_arguments(parser)
         parser.add_argument("--jars", type=Path, metavar="DIR", help="Delta's jars, instead of a download")
         parser.set_defaults(run=_with_spark(run))
@@ -116,7 +122,7 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--shown-rows", type=int, default=10, metavar="N", help="differing rows shown; 0 keeps data out"
     )
     parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the drawn filters")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random filters")
     parser.add_argument(
         "--connector", nargs="?", type=Path, const=ON_CLASS_PATH, metavar="JAR",
         help="read shares through Spark's official connector: its jar, or nothing where Spark has it already",
@@ -181,7 +187,7 @@ class _Progress:
 def _generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", metavar="LOCATION", help="where the tables go")
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="rows per insert")
-    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the random rows")
     parser.add_argument("--only", action="append", metavar="NAME", help="one of the tables; may be repeated")
     parser.add_argument("--parallel", type=int, default=4, metavar="N", help="tables at a time")
 
@@ -257,13 +263,33 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-Command = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
+Command = tuple[str, str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
 
 COMMANDS: dict[str, Command] = {
-    "verify": ("compare what recipients get with the tables themselves", _verify_arguments, _verify),
-    "generate": ("write Delta tables of each feature that readers must know", _generate_arguments, _generate),
-    "fleet": ("survey many tables' logs and rank what to do", _fleet_arguments, _fleet),
-    "usage": ("sum up the audit log by recipient, table and day", _usage_arguments, _usage),
+    "verify": (
+        "compare what recipients get with the tables themselves",
+        "-c share.yaml --profile alice.share --html verify.html",
+        _verify_arguments,
+        _verify,
+    ),
+    "generate": (
+        "write Delta tables of each feature that readers must know",
+        "/data/tables --rows 1000",
+        _generate_arguments,
+        _generate,
+    ),
+    "fleet": (
+        "survey many tables' logs and rank what to do",
+        "-c share.yaml --html fleet.html",
+        _fleet_arguments,
+        _fleet,
+    ),
+    "usage": (
+        "sum up the audit log by recipient, table and day",
+        "/var/log/gateway/audit.jsonl --html usage.html",
+        _usage_arguments,
+        _usage,
+    ),
 }
 
 if __name__ == "__main__":
