@@ -1,4 +1,4 @@
-"""Each command and operation describes itself: a sentence, a text for each argument, an example that parses."""
+"""Each command and operation describes itself, with a text for each argument and an example that parses."""
 
 import argparse
 import shlex
