@@ -45,7 +45,7 @@ def add_commands(commands: Any) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one of the commands by itself, as spark-submit does."""
+    """Run one of the commands without `delta-gateway`, as spark-submit does."""
     parser = argparse.ArgumentParser(prog="delta-gateway")
     add_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
     parsed = parser.parse_args(arguments)
@@ -80,7 +80,7 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
         except (OSError, ValueError, SparkUnavailable) as error:
             sys.stderr.write(f"delta-gateway: {error}\n")
         except PySparkException as error:
-            # What follows the first line is a plan, or stack traces of other processes.
+            # The following lines are a plan, or stack traces of other processes.
             sys.stderr.write(f"delta-gateway: {str(error).strip().splitlines()[0]}\n")
         return 1
 
@@ -88,7 +88,7 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
 
 
 def _check_writable(file: Path) -> None:
-    """Raise OSError where a report cannot be written, before the work that it reports."""
+    """Raise OSError before the work starts if its report cannot be written."""
     is_new = not file.exists()
     with file.open("a", encoding="utf-8"):
         pass
@@ -164,7 +164,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Tells of each table when it is done."""
+    """Prints the result of each table when it is complete."""
 
     def __init__(self, tables: int) -> None:
         self._tables = tables

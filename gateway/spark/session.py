@@ -40,11 +40,11 @@ _LAST_LINES = 400
 
 
 class SparkUnavailable(Exception):
-    """Spark cannot start here; the message is one line and says what to do."""
+    """Raised when Spark cannot start; the message is one line with the remedy."""
 
 
 def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """Another session of the same Spark, with the settings of this one and some of its own."""
+    """Return a new session of the same Spark, with the settings of this one and the given ones."""
     session = spark.newSession()
     for name, value in {**spark.conf.getAll, **settings}.items():
         if session.conf.isModifiable(name) and session.conf.get(name, None) != value:
@@ -53,7 +53,7 @@ def session_like(spark: SparkSession, settings: Mapping[str, str]) -> SparkSessi
 
 
 def delta_session(name: str, *, jars: Path | None = None, connector: Path | None = None) -> SparkSession:
-    """The session that there is, or that of spark-submit as it is configured there, else one on this machine.
+    """Return the current session or that of spark-submit, else start a local one.
 
     `jars`: a directory with Delta's jars; without one they are downloaded from Maven's central repository.
     `connector`: the jar of the official sharing connector. spark-submit has its own option for jars. Raises
@@ -66,7 +66,7 @@ def delta_session(name: str, *, jars: Path | None = None, connector: Path | None
     builder: Any = SparkSession.builder.appName(name)
     for key, value in _DELTA.items():
         builder = builder.config(key, value)
-    # Times are compared as instants; a fixed zone makes their texts in reports the same everywhere.
+    # Times are compared as instants; a fixed zone makes reports equal on all machines.
     builder = builder.config("spark.sql.session.timeZone", "UTC")
     # Python workers start by `-m` and would find a folder `gateway` of the current directory first.
     builder = builder.config("spark.executorEnv.PYTHONSAFEPATH", "1")
@@ -88,7 +88,7 @@ def check_jars(jars: Path | None, connector: Path | None = None) -> None:
 
 
 def check_java() -> None:
-    """Raise SparkUnavailable where there is no Java that Spark runs on."""
+    """Raise SparkUnavailable if no supported Java is installed."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     needed = f"Java {_OLDEST_JAVA} or later is needed: install it, or let JAVA_HOME name it"
@@ -122,7 +122,7 @@ def _started(builder: Any) -> SparkSession:
 
 @contextmanager
 def _quiet_start() -> Iterator[Iterator[str]]:
-    """What Java says while it starts is kept back: hundreds of lines of a download. Later lines are shown.
+    """Hide Java's output while it starts: hundreds of lines of a download. Later lines are shown.
 
     The block gets the lines so far.
     """
@@ -151,7 +151,7 @@ class _Pump(Thread):
         self._kept: list[bytes] = []
 
     def run(self) -> None:
-        """Copy, or keep the last lines."""
+        """Copy the lines, or keep the last ones."""
         for line in self._reading:
             if self.is_open:
                 os.write(self._shown, line)
@@ -159,7 +159,7 @@ class _Pump(Thread):
                 self._kept = [*self._kept[-_LAST_LINES:], line]
 
     def lines(self) -> Iterator[str]:
-        """The lines so far, once no more come."""
+        """Return the lines so far, once the output pauses."""
         os.dup2(self._shown, 2)
         self.join(timeout=10)
         yield from (line.decode("utf-8", "replace") for line in self._kept)
@@ -170,7 +170,7 @@ def _on_this_machine(builder: Any, jars: Path | None, connector: Path | None) ->
     # The executors' Python must find the same package as this one.
     package_root = str(Path(__file__).resolve().parent.parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
-    # Nor may a directory `gateway` where the command happens to run come before it.
+    # A directory `gateway` in the working directory must not come before it.
     os.environ["PYTHONSAFEPATH"] = "1"
     builder = builder.master("local[*]")
     for key, value in _LAPTOP.items():

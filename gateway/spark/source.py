@@ -39,19 +39,19 @@ class DeltaSharingSource(DataSource):
         return FORMAT
 
     def schema(self) -> t.StructType:
-        """The table's schema, with the columns of the change feed if it is read."""
+        """Return the table's schema, with the columns of the change feed if it is read."""
         options = ReadOptions.parse(self.options)
         return t.StructType(_pruned(self._fields(options), options.columns))
 
     def reader(self, schema: t.StructType) -> DataSourceReader:
-        """A batch reader. Raises ValueError for options and columns that the table does not have."""
+        """Return a batch reader. Raises ValueError for invalid options and unknown columns."""
         options = ReadOptions.parse(self.options)
         options.check_batch()
         _check_columns(schema, _pruned(self._fields(options), options.columns))
         return ShareReader(options, schema, self._loaded(options))
 
     def streamReader(self, schema: t.StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A streaming reader. Raises ValueError for options and columns that the table does not have."""
+        """Return a streaming reader. Raises ValueError for invalid options and unknown columns."""
         options = ReadOptions.parse(self.options)
         options.check_stream()
         _check_columns(schema, _pruned(self._fields(options), options.columns))
@@ -74,12 +74,12 @@ class DeltaSharingSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Register the format in a session."""
     try:
         with _active(spark):
             spark.dataSource.register(DeltaSharingSource)
     except AnalysisException as error:
-        # The session knows the format already.
+        # The format is registered in the session already.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
@@ -106,18 +106,18 @@ def _active(spark: SparkSession) -> Iterator[None]:
 
 
 def read_where(spark: SparkSession, table: str, condition: str, **options: Any) -> DataFrame:
-    """The rows of `share.schema.table` for which an SQL condition is true.
+    """Return the rows of `share.schema.table` for which an SQL condition is true.
 
     The condition goes to the server, which leaves out files without such rows, and Spark filters by it again.
     `options` are those of the format, `profile` among them.
     """
-    # A DataFrameReader keeps its options, so that one of the caller's would send the hint with later loads.
+    # A DataFrameReader keeps its options, so the caller's reader would send the hint with later loads.
     reading = spark.read.format(FORMAT).options(**options).option("predicateHints", condition)
     return reading.load(table).where(condition)
 
 
 class ShareReader(DataSourceReader):
-    """A snapshot, or a range of change data.
+    """Reads a snapshot, or a range of change data.
 
     `pushFilters` is not overridden: PySpark plans all uses of a DataFrame by one and the same reader, so the
     filter of one use would decide which files another one reads.
@@ -159,7 +159,7 @@ def _pruned(fields: list[t.StructField], columns: tuple[str, ...] | None) -> lis
 
 
 def _check_columns(schema: t.StructType, fields: list[t.StructField]) -> None:
-    """Check a schema that the user gave. Raises ValueError naming the column."""
+    """Check the schema of the user. Raises ValueError that names the column."""
     types = {field.name: field.dataType.simpleString() for field in fields}
     for field in schema.fields:
         if field.name not in types:

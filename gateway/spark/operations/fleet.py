@@ -23,7 +23,7 @@ from gateway.spark.targets import Target
 
 SMALL_FILE_BYTES = 16 << 20
 GOOD_FILE_BYTES = 128 << 20
-# What a client of the protocol keeps of a file's line while it plans.
+# The part of a file's line that a client of the protocol keeps while it plans.
 CLIENT_BYTES_PER_FILE = 2000
 _DAY_MS = 86_400_000
 
@@ -33,13 +33,13 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(parquet)|(\d{10}\.\d{10}\.p
 
 @dataclass(frozen=True)
 class TableHealth:
-    """What one table's log says. With an `error`, nothing else is known."""
+    """The health of one table by its log. With an `error`, the other fields are empty."""
 
     table: str
     error: str | None = None
     version: int = 0
     days_since_commit: float | None = 0.0
-    """None where the log does not say when its latest version was committed."""
+    """None if the log has no time for its latest version."""
     files: int = 0
     bytes: int = 0
     small_files: int = 0
@@ -56,13 +56,13 @@ class TableHealth:
 
     @property
     def client_memory_bytes(self) -> int:
-        """About what a client holds while it plans a read of the whole table."""
+        """Return the estimated memory of a client that plans a read of the whole table."""
         return self.files * CLIENT_BYTES_PER_FILE
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to do. `gain` orders advice: about the seconds that all listings of a day may save."""
+    """One maintenance action. `gain` orders advice: the estimated seconds that a day's listings save."""
 
     table: str
     action: str
@@ -71,14 +71,14 @@ class Advice:
 
 
 def survey(spark: SparkSession, targets: Sequence[Target]) -> list[TableHealth]:
-    """Look at every table, each in a task of its own. A table that cannot be read has an `error`."""
+    """Survey every table, each in a separate task. A table that cannot be read has an `error`."""
     if not targets:
         return []
     return spark.sparkContext.parallelize(list(targets), len(targets)).map(look_at).collect()
 
 
 def look_at(target: Target) -> TableHealth:
-    """Look at one table, in this process."""
+    """Survey one table in this process."""
     try:
         health = _from_log(target)
         return replace(health, **_from_listing(target))
@@ -87,7 +87,7 @@ def look_at(target: Target) -> TableHealth:
 
 
 def advise(tables: Sequence[TableHealth]) -> list[Advice]:
-    """What to do, the most useful first."""
+    """Return the advice, the most useful first."""
     found = [advice for table in tables if table.error is None for advice in _advice(table)]
     return sorted(found, key=lambda advice: (-advice.gain, advice.table, advice.action))
 
@@ -145,11 +145,11 @@ def _advice(table: TableHealth) -> Iterator[Advice]:
 
 
 def _from_listing(target: Target) -> dict[str, Any]:
-    """Ask for all files as a recipient's query does, and count them as they stream by."""
+    """List all files as for a recipient's query, and count them while they are streamed."""
     native = _native()
     storage, root = _storage(native, target.location)
     snapshot = native.Table(storage, root).snapshot()
-    # The URLs lead nowhere: only the lines beside them are looked at.
+    # The URLs are not used, so their base URL does not exist.
     signers = native.Signers(_root_url(target.location), native.Signer.local("http://survey/", key=bytes(32)))
     now_ms = time.time_ns() // 1_000_000
     started = time.perf_counter()
@@ -173,7 +173,7 @@ def _from_listing(target: Target) -> dict[str, Any]:
 
 
 class _Counts:
-    """What is summed up over the lines of an answer."""
+    """The sums over the lines of an answer."""
 
     def __init__(self) -> None:
         self.files = self.bytes = self.small = self.without_stats = self.with_vectors = 0
@@ -191,7 +191,7 @@ class _Counts:
 
 
 def _lines(chunks: Any) -> Iterator[bytes]:
-    """The lines of a native stream, waited for without a loop."""
+    """Yield the lines of a native stream, without an event loop."""
     while True:
         chunk = chunks.next_chunk()
         if chunk is not None:
@@ -203,7 +203,7 @@ def _lines(chunks: Any) -> Iterator[bytes]:
 
 
 def _from_log(target: Target) -> TableHealth:
-    """What the names in the log's directory say, and the removed files of its newest checkpoint."""
+    """Return the facts of the log's file names, and the removed files of its newest checkpoint."""
     files, root = pafs.FileSystem.from_uri(_arrow_location(target.location))
     log = f"{root.rstrip('/')}/_delta_log"
     names = [info.base_name for info in files.get_file_info(pafs.FileSelector(log))]
@@ -233,7 +233,7 @@ def _kind(parts: Sequence[str]) -> str:
 
 
 def _earliest(commits: Sequence[int], checkpoints: Sequence[int]) -> int:
-    """The oldest version that can still be read: from version 0, or from a checkpoint on."""
+    """Return the oldest version that can still be read, from version 0 or from a checkpoint."""
     if commits and commits[0] == 0:
         return 0
     return min(checkpoints, default=0)

@@ -33,7 +33,7 @@ _COLUMNS = [
 
 
 def html(tables: Sequence[TableHealth], run_at: dt.datetime) -> str:
-    """The page."""
+    """Render the page."""
     broken = [one for one in tables if one.error is not None]
     sound = [one for one in tables if one.error is None]
     advice = advise(tables)

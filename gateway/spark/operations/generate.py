@@ -17,7 +17,7 @@ from gateway.spark.session import session_like
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one table is made: by statements, in order.
+    """The statements that make one table, in order.
 
     `{t}` is the table, `{rows}` a relation with a column `id`, `r(k)` a number in [0, k) drawn by id and
     seed.
@@ -26,12 +26,12 @@ class Recipe:
     about: str
     statements: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the session that writes the table."""
+    """Settings of the session that writes the table."""
 
 
 @dataclass(frozen=True)
 class GeneratedTable:
-    """A table that is there."""
+    """A table that exists."""
 
     name: str
     location: str
@@ -383,7 +383,7 @@ def generate(
     parallel: int = 4,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[GeneratedTable]:
-    """Write the tables below `root`, several at a time. A table that is there already fails its statements."""
+    """Write the tables below `root`, several at a time. The statements of a table that exists already fail."""
     names = list(RECIPES if only is None else only)
     unknown = [name for name in names if name not in RECIPES]
     if unknown:
@@ -403,7 +403,7 @@ def generate(
 
 
 def statements_of(recipe: Recipe, location: str, rows: int, seed: int) -> list[str]:
-    """A recipe's statements for one table."""
+    """Return a recipe's statements for one table."""
     words = {"t": f"delta.`{location}`", "rows": f"range({rows})"}
     return [
         _with_random_numbers(statement.format(**words), seed + index)
@@ -412,7 +412,7 @@ def statements_of(recipe: Recipe, location: str, rows: int, seed: int) -> list[s
 
 
 def _with_random_numbers(statement: str, seed: int) -> str:
-    """Replace every `r(k)`. Each one draws numbers of its own, from the row's id and its place."""
+    """Replace every `r(k)`. Each one draws other numbers, from the row's id and its position."""
     places = itertools.count(seed * 1000)
     return _RANDOM.sub(
         lambda match: f"cast(pmod(xxhash64(id, {next(places)}), {match[1]}) AS INT)", statement

@@ -28,7 +28,7 @@ _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 @dataclass(frozen=True)
 class UsageTables:
-    """What is known of a time: usage per recipient, table and day; errors; slow queries.
+    """The usage of a period: sums per recipient, table and day; errors; slow queries.
 
     `answered`: the requests, one row each, with the day and the source file of its line.
     """
@@ -39,22 +39,22 @@ class UsageTables:
 
     @property
     def daily(self) -> DataFrame:
-        """Sums per day, recipient and table."""
+        """Return the sums per day, recipient and table."""
         return _daily(self.answered).orderBy("day", "recipient", "table")
 
     @property
     def errors(self) -> DataFrame:
-        """Failed requests per day, recipient, table and kind of error, the most frequent first."""
+        """Return the failed requests per day, recipient, table and kind of error, the most frequent first."""
         return _errors(self.answered).orderBy(f.desc("requests"))
 
     @property
     def slow(self) -> DataFrame:
-        """Queries that took long, the longest first."""
+        """Return the slow queries, the slowest first."""
         return _slow(self.answered, self.slow_ms).orderBy(f.desc("durationMs"))
 
 
 def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """All lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`.
+    """Read all lines of audit logs; files may be compressed. A line that is not JSON is in `_corrupt`.
 
     `source` names the file a line is in by the SHA-256 of the file's first line: a log that grows, is renamed
     or is compressed later is the same source.
@@ -69,10 +69,10 @@ def read_audit(spark: SparkSession, paths: list[str]) -> DataFrame:
 
 
 def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
-    """Sum up. `slow_ms`: a query that took longer is listed."""
-    # Spark refuses questions about the corrupt column alone unless the parsed lines are kept.
+    """Sum up audit records. A query that took longer than `slow_ms` is listed."""
+    # Spark refuses a query of the corrupt column alone unless the parsed lines are cached.
     audit = audit.cache()
-    # A gateway that records before it works writes two lines; the one without a status is the announcement.
+    # A gateway with `failClosed` writes two lines for a request; the first one has no status.
     answered = (f.col("serviceName") == SERVICE) & f.col("response.statusCode").isNotNull()
     ours = audit.where(answered & f.col("timestamp").isNotNull()).select(
         f.to_date(f.timestamp_millis("timestamp")).alias("day"),
@@ -119,7 +119,7 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
 
 
 def _columns_of(spark: SparkSession, place: str) -> list[str] | None:
-    """The columns of a Delta table; None where there is none yet."""
+    """Return the columns of a Delta table; None if the table does not exist."""
     try:
         return spark.read.format("delta").load(place).columns
     except AnalysisException:
@@ -127,13 +127,13 @@ def _columns_of(spark: SparkSession, place: str) -> list[str] | None:
 
 
 def _has_paths(spark: SparkSession, place: str) -> bool:
-    """Whether sources of a Delta table are paths, as they once were."""
+    """Return whether sources of a Delta table are paths, as in earlier releases."""
     kept = spark.read.format("delta").load(place)
     return not kept.where(~f.col("source").rlike(_DIGEST)).isEmpty()
 
 
 def _days_of_sources(answered: DataFrame) -> str | None:
-    """A condition for the days and source files that lines are of; None where there are no lines."""
+    """Return a condition for the days and source files of the lines; None without lines."""
     days: dict[str, list[str]] = {}
     for row in answered.select("source", f.col("day").cast("string").alias("day")).distinct().collect():
         days.setdefault(row["source"], []).append(row["day"])

@@ -49,7 +49,7 @@ _COLUMNS: Mapping[str, tuple[str, Unit | None, float]] = {
 
 
 def html(tables: UsageTables, run_at: dt.datetime) -> str:
-    """The page."""
+    """Render the page."""
     daily = tables.daily.cache()
     try:
         return _page(daily, tables, run_at)
@@ -87,11 +87,11 @@ def _page(daily: DataFrame, tables: UsageTables, run_at: dt.datetime) -> str:
 
 
 def _by_day(daily: DataFrame) -> LinePlot:
-    """Requests of each day, also of those without any."""
+    """Return the requests of each day, with 0 for days without requests."""
     summed = daily.groupBy("day").agg(f.sum("requests").alias("requests")).orderBy(f.desc("day"))
     found = {row["day"].toordinal(): row["requests"] for row in summed.limit(_MOST_DAYS).collect()}
     days = range(min(found), max(found) + 1) if found else range(0)
-    # A wrong clock makes days far apart: only the last of them are drawn.
+    # A wrong clock makes days far apart, so only the last of them are drawn.
     points = [(day, found.get(day, 0)) for day in days[-_MOST_DAYS:]]
     return LinePlot("Requests by day", {"requests": points}, COUNT, DAYS)
 
@@ -109,7 +109,7 @@ def _errors(errors: DataFrame) -> Table:
 
 
 def _action(error: Row) -> str:
-    """What an operator can do about a kind of error."""
+    """Return the advice to an operator for a kind of error."""
     status = error["status"]
     if status is None or status < min(_ACTIONS):
         return _CUT
@@ -121,7 +121,7 @@ def _first(frame: DataFrame) -> Table:
 
 
 def _table(frame: DataFrame, rows: list[Row]) -> Table:
-    """The first rows of a frame."""
+    """Return the first rows of a DataFrame."""
     named = [_COLUMNS.get(name, (name, None, 1)) for name in frame.columns]
     cells = [
         [_cell(value, unit, factor) for value, (_, unit, factor) in zip(row, named, strict=True)]

@@ -11,11 +11,11 @@ from typing import Any
 
 
 class UnsupportedTable(Exception):
-    """The table or the server's answer needs what this reader cannot do. The message says what."""
+    """Raised when the table or the answer needs an unsupported feature, which the message names."""
 
 
 class FileKind(Enum):
-    """What a file's rows mean."""
+    """The meaning of a file's rows: live rows of a snapshot, or changes."""
 
     SNAPSHOT = "file"
     ADD = "add"
@@ -34,7 +34,7 @@ READER_FEATURES = (
     "variantShredding",
     "variantShredding-preview",
 )
-# Matters of the log, which a reader of a share never sees.
+# Features of the log, which a recipient does not read.
 _LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "inCommitTimestamp".lower()})
 _KNOWN_FEATURES = _LOG_FEATURES | {feature.lower() for feature in READER_FEATURES}
 
@@ -59,7 +59,7 @@ class TableHead:
 
 @dataclass(frozen=True)
 class DeletionVector:
-    """Which rows of a file are gone: inline, or in a file behind a signed URL."""
+    """The deleted rows of a file: inline, or in a file with a signed URL."""
 
     inline: str | None
     url: str | None = field(repr=False)
@@ -70,14 +70,14 @@ class DeletionVector:
 
     @property
     def identity(self) -> tuple[str | None, str, int, int, int]:
-        """Equal exactly when the rows are; a new signature of the URL changes nothing."""
+        """Return an identity that is equal for equal rows, with any signature of the URL."""
         place = self.file_id or (self.url or "").partition("?")[0]
         return (self.inline, place, self.offset, self.size_bytes, self.cardinality)
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file and how to read it."""
+    """One Parquet file with the facts that are needed to read it."""
 
     kind: FileKind
     id: str
@@ -109,7 +109,7 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
 
 
 def check_protocol(protocol: Mapping[str, Any]) -> None:
-    """Raise UnsupportedTable when the table needs a reader feature that is not known here."""
+    """Raise UnsupportedTable if the table needs a reader feature that is not supported."""
     delta = protocol.get("deltaProtocol", protocol)
     reader_version = delta.get("minReaderVersion", 1)
     newest = 3 if "deltaProtocol" in protocol else 1
@@ -125,7 +125,7 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
 
 
 def parse_file(line: Mapping[str, Any]) -> DataFile | None:
-    """One line of files, in either format; None for a line that is no file (unknown lines are skipped)."""
+    """Parse one line of either format; None for a line that is no file (unknown lines are skipped)."""
     for name, kind in _PARQUET_WRAPPERS.items():
         wrapped = line.get(name)
         if wrapped is not None:
@@ -157,7 +157,7 @@ def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
 def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
     ((name, action),) = ((key, value) for key, value in wrapped["deltaSingleAction"].items() if value)
     if "size" not in action:
-        # The delta format says what the log says, and old writers log a removed file by its path alone.
+        # The delta format has the fields of the log, and old writers log only the path of a removed file.
         raise UnsupportedTable(f"the table's log does not say the size of a file to {name}")
     vector = action.get("deletionVector")
     return DataFile(

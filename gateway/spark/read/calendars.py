@@ -42,20 +42,20 @@ _DAY_SWITCHES = (
 )
 _DAY_SECONDS = 86_400
 _MICROS = 1_000_000
-# A zone of Java that is no region: GMT with an offset. Java takes every other unknown name for GMT.
+# A zone of Java that is no region: GMT with an offset. Java reads every other unknown name as GMT.
 _OFFSET_ZONE = re.compile(r"GMT([+-])(\d{1,2})(?::?(\d\d))?")
 
 
 @dataclass(frozen=True)
 class FileCalendar:
-    """Which values of a file are in the hybrid calendar: the writer's time zone for those, else None."""
+    """The values of a file in the hybrid calendar: for each kind the writer's time zone, else None."""
 
     datetime_zone: str | None = None
     int96_zone: str | None = None
 
     @classmethod
     def of(cls, footer: Mapping[bytes, bytes] | None, default_zone: str) -> "FileCalendar":
-        """Read a footer's key-value metadata as Spark does. `default_zone`: for writers that say none."""
+        """Read a footer's key-value metadata as Spark does. `default_zone` is for writers that name none."""
         footer = footer or {}
         version = footer.get(_VERSION)
         if version is None:

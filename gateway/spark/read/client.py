@@ -28,7 +28,7 @@ _WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
 
 @dataclass(frozen=True)
 class TableName:
-    """A table as recipients name it: `share.schema.table`."""
+    """The name of a shared table: `share.schema.table`."""
 
     share: str
     schema: str
@@ -36,7 +36,7 @@ class TableName:
 
     @classmethod
     def parse(cls, text: str) -> "TableName":
-        """Split `share.schema.table`; a share's name may hold dots, the other two cannot."""
+        """Split `share.schema.table`; a share's name may contain dots, the other two cannot."""
         share_and_schema, _, table = text.rpartition(".")
         share, _, schema = share_and_schema.rpartition(".")
         if not (share and schema and table):
@@ -44,12 +44,12 @@ class TableName:
         return cls(share, schema, table)
 
     def __str__(self) -> str:
-        """As it is written."""
+        """Return `share.schema.table`."""
         return f"{self.share}.{self.schema}.{self.table}"
 
     @property
     def path(self) -> str:
-        """The table's part of the URL."""
+        """Return the table's part of the URL."""
         share, schema, table = (quote(part, safe="") for part in (self.share, self.schema, self.table))
         return f"/shares/{share}/schemas/{schema}/tables/{table}"
 
@@ -77,7 +77,7 @@ class Page:
     next_page_token: str | None = None
     refresh_token: str | None = None
     later_heads: tuple[TableHead, ...] = ()
-    """Heads of later versions in a range, where the server sends them."""
+    """Heads of later versions in a range, if the server sends them."""
 
 
 class ShareClient:
@@ -89,7 +89,7 @@ class ShareClient:
         self._transport = transport or Transport()
 
     def version(self, starting_timestamp: str | None = None) -> int:
-        """The latest version, or the earliest at or after a timestamp."""
+        """Return the latest version, or the earliest at or after a timestamp."""
         query = f"?{urlencode({'startingTimestamp': starting_timestamp})}" if starting_timestamp else ""
 
         def attempt() -> int:
@@ -100,7 +100,7 @@ class ShareClient:
         return self._transport.retries.run(attempt)
 
     def head(self, parameters: Mapping[str, Any] | None = None) -> TableHead:
-        """The table's metadata; `parameters`: version or timestamp."""
+        """Return the table's metadata; `parameters` are version or timestamp."""
         query = f"?{urlencode(parameters)}" if parameters else ""
 
         def attempt() -> TableHead:
@@ -110,7 +110,7 @@ class ShareClient:
         return self._transport.retries.run(attempt)
 
     def pages(self, query: Query) -> Iterator[Page]:
-        """All pages of an answer; every page's version and head are the first one's."""
+        """Yield all pages of an answer, each with the version and head of the first one."""
         first = page = self._page(query)
         yield first
         while page.next_page_token:
@@ -167,7 +167,7 @@ def _query_text(value: Any) -> str:
 
 
 def _page(lines: list[Any], response: Response) -> Page:
-    """Read one answer. Raises HttpError when it is not whole, UnsupportedTable when it cannot be read."""
+    """Read one answer. Raises HttpError when it is incomplete, UnsupportedTable when it cannot be read."""
     end = _end_of(lines, response)
     if [name for line in lines[:2] for name in line] != ["protocol", "metaData"]:
         if lines and "queryStatus" in lines[0]:
@@ -194,7 +194,7 @@ def _page(lines: list[Any], response: Response) -> Page:
 
 
 def _end_of(lines: list[Any], response: Response) -> Mapping[str, Any]:
-    """Take the endStreamAction off the lines; a server that announced one must have sent it."""
+    """Remove the endStreamAction from the lines; a server that announced one must send it."""
     announced = (
         "includeendstreamaction=true" in response.headers.get("delta-sharing-capabilities", "").lower()
     )

@@ -41,7 +41,7 @@ _FILE_FIELD_ID = b"PARQUET:field_id"
 
 @dataclass(frozen=True)
 class TableShape:
-    """How logical columns are found in files: the log's schema, partition columns and column mapping."""
+    """The mapping of logical columns to files: the log's schema, partition columns and column mapping."""
 
     schema: t.StructType
     partition_columns: frozenset[str]
@@ -49,11 +49,11 @@ class TableShape:
 
     @classmethod
     def of(cls, head: TableHead) -> "TableShape":
-        """The shape that a head describes."""
+        """Return the shape that a head describes."""
         return cls(delta_schema(head), frozenset(head.partition_columns), head.column_mapping_mode == "id")
 
     def field(self, name: str) -> t.StructField | None:
-        """The log's field for a logical column."""
+        """Return the log's field of a logical column."""
         return next((field for field in self.schema.fields if field.name == name), None)
 
 
@@ -79,7 +79,7 @@ class FileDecoder:
         rows_gone: Sequence[int] = (),
         rows_kept: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """All live rows of a file, in its order.
+        """Yield all live rows of a file, in its order.
 
         `rows_gone`: ascending row indexes to leave out. `rows_kept`: if given, only these (ascending).
         """
@@ -87,7 +87,7 @@ class FileDecoder:
             plan = self._plan(file.schema_arrow, partition_values, constants or {})
             reading = _Conform(
                 self._shape.by_field_id,
-                # Java's default, which Spark takes for writers that name no zone.
+                # Java's default, which Spark uses for writers that name no zone.
                 FileCalendar.of(file.metadata.metadata, local_zone()),
             )
             names = [column.file_name for column in plan if isinstance(column, _FromFile)]
@@ -124,10 +124,10 @@ class FileDecoder:
     def _change_column(
         self, file: pa.Schema, wanted: t.StructField, constants: Mapping[str, pa.Scalar]
     ) -> "_FromFile | _Constant":
-        """A column that the table does not have: from the answer, or `_change_type` of a cdc file."""
+        """Return a column that the table does not have: from the answer, or `_change_type` of a cdc file."""
         if wanted.name in constants:
             return _Constant(constants[wanted.name])
-        # It has no field id, also where the table's columns are mapped by id.
+        # It has no field id, even if the table's columns are mapped by id.
         found = find_field(list(file), wanted, by_field_id=False)
         if wanted.name != CHANGE_TYPE or found is None:
             raise UnsupportedTable(f"neither the table nor its files have a column {wanted.name}")
@@ -161,7 +161,7 @@ class _Constant:
 
 
 def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id: bool) -> int | None:
-    """The index of a logical field among a file's fields: by field id, by name, by name in any case."""
+    """Return the index of a logical field in a file: by field id, by name, by name in any case."""
     if by_field_id and any(_FILE_FIELD_ID in (field.metadata or {}) for field in fields):
         text = str(field_id(wanted)).encode()
         return next((i for i, f in enumerate(fields) if (f.metadata or {}).get(_FILE_FIELD_ID) == text), None)
@@ -175,13 +175,13 @@ def find_field(fields: Sequence[pa.Field], wanted: t.StructField, *, by_field_id
 
 @dataclass(frozen=True)
 class _Conform:
-    """Turns arrays of one file into the types that are wanted. `logged` types carry the log's metadata."""
+    """Converts arrays of one file to the requested types. `logged` types have the log's metadata."""
 
     by_field_id: bool
     calendar: FileCalendar
 
     def conform(self, array: pa.Array, logged: t.DataType, wanted: t.DataType) -> pa.Array:
-        """An array of a file as the type that is wanted."""
+        """Convert an array of a file to the requested type."""
         if isinstance(array, pa.ExtensionArray):
             array = array.storage
         if isinstance(wanted, t.StructType):
@@ -234,7 +234,7 @@ class _Conform:
 
 
 def _nested(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> pa.Array:
-    """The same lists (validity, offsets and slice) over other children: nothing is copied."""
+    """Return the same lists (validity, offsets and slice) with other children, without a copy."""
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(
         target, len(array), [validity, offsets], array.null_count, array.offset, children
@@ -256,7 +256,7 @@ def _conform_variant(array: pa.Array) -> pa.Array:
 def _file_batches(
     source: Any, file: pq.ParquetFile, names: list[str]
 ) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-    """The batches of a file, a row group at a time, so that never more than one is held."""
+    """Yield the batches of a file, one row group at a time, so that memory never holds more than one."""
     if not names:
         yield file.metadata.num_rows, None
         return
@@ -279,7 +279,7 @@ def _file_batches(
 
 @dataclass(frozen=True)
 class _RowGroupSize:
-    """What reading some columns of a row group takes."""
+    """The size of some columns of a row group: compressed bytes, columns, rows per batch."""
 
     fetched_bytes: int
     columns: int
@@ -299,12 +299,12 @@ class _RowGroupSize:
 
 
 def _top(path: str, names: set[str]) -> bool:
-    """Whether a leaf's path begins with one of the names, which may hold dots."""
+    """Return whether a leaf's path starts with one of the names, which may contain dots."""
     return path in names or any(path.startswith(f"{name}.") for name in names)
 
 
 def _choose(first_row: int, rows: int, gone: Sequence[int], kept: Sequence[int] | None) -> Any:
-    """The rows of a batch that are wanted, as indexes within it; None for all."""
+    """Return the indexes of the selected rows of a batch; None for all."""
     if kept is not None:
         return pa.array([row - first_row for row in _between(kept, first_row, rows)], pa.int64())
     here = _between(gone, first_row, rows)

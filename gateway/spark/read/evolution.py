@@ -14,11 +14,11 @@ _USE_SCHEMA_LOG = "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG"
 
 
 class SchemaChanged(UnsupportedTable):
-    """The table's columns changed in a way that a read cannot follow."""
+    """Raised when the table's columns have changed so that a read cannot continue."""
 
 
 def check_dataframe(loaded: TableHead, now: TableHead) -> None:
-    """Raise SchemaChanged where a DataFrame made of `loaded` cannot read the table as it is now."""
+    """Raise SchemaChanged if a DataFrame made of `loaded` cannot read the current table."""
     mine, theirs = delta_schema(loaded), delta_schema(now)
     reason = _another_table(loaded, now) or lost_column(mine, theirs, now) or _loosened(mine, theirs)
     if reason is not None:
@@ -30,7 +30,7 @@ def check_dataframe(loaded: TableHead, now: TableHead) -> None:
 
 
 def check_change_data(loaded: TableHead, other: TableHead) -> None:
-    """Raise SchemaChanged where change data of `other` cannot be read in the columns of `loaded`."""
+    """Raise SchemaChanged if change data of `other` cannot be read in the columns of `loaded`."""
     reason = _another_table(loaded, other) or lost_column(delta_schema(other), delta_schema(loaded), loaded)
     if reason is not None:
         raise SchemaChanged(
@@ -41,7 +41,7 @@ def check_change_data(loaded: TableHead, other: TableHead) -> None:
 
 
 def check_stream(loaded: TableHead, other: TableHead) -> None:
-    """Raise SchemaChanged where a stream started with `loaded` cannot read rows written under `other`."""
+    """Raise SchemaChanged if a stream started with `loaded` cannot read rows written under `other`."""
     if _another_table(loaded, other):
         raise SchemaChanged(
             "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The stream was reading another table than the "
@@ -67,7 +67,7 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
 
 
 def lost_column(fields: t.DataType, among: t.DataType, head: TableHead, path: str = "") -> str | None:
-    """What of a type cannot be found in another one, as words; None when all of it can."""
+    """Describe the part of a type that another type lacks; None if it lacks nothing."""
     if isinstance(fields, t.StructType) and isinstance(among, t.StructType):
         return _lost_field(fields, among, head, path)
     if isinstance(fields, t.ArrayType) and isinstance(among, t.ArrayType):
@@ -97,7 +97,7 @@ def _lost_field(fields: t.StructType, among: t.StructType, head: TableHead, path
 
 
 def _loosened(planned: t.StructType, written: t.StructType) -> str | None:
-    """A column that Spark's plan takes for never null, and that may hold nulls."""
+    """Describe a column that may hold nulls although Spark's plan excludes them."""
     never_null = {field.name.lower() for field in planned.fields if not field.nullable}
     loose = [field.name for field in written.fields if field.nullable and field.name.lower() in never_null]
     return f"column {loose[0]} may be null" if loose else None

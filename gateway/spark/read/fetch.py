@@ -20,7 +20,7 @@ from gateway.spark.read.transport import HttpError, RangedFile, Transport
 
 Answer = TypeVar("Answer")
 
-# Stores tell an expired or altered URL with one of these; the bodies differ too much to look at.
+# Stores answer an expired or altered URL with one of these; their bodies differ too much to be parsed.
 _REFUSED = frozenset({400, 401, 403, 410})
 _EARLY_MS = 60_000
 _WHOLE_FILE_BYTES = 16 << 20
@@ -30,7 +30,7 @@ _VECTOR_FRAME_BYTES = 8
 
 @dataclass(frozen=True)
 class Origin:
-    """Where files were listed: enough to list them again."""
+    """The query that listed files, with everything that is needed to list them again."""
 
     profile: Profile
     table: TableName
@@ -40,18 +40,18 @@ class Origin:
 
     @property
     def is_range(self) -> bool:
-        """Whether the files are those of a range of versions, not of one."""
+        """Return whether the files are of a range of versions."""
         return self.query.changes or "startingVersion" in self.query.parameters
 
     def key(self, file: DataFile) -> Any:
-        """What names a file in every answer to the same query."""
+        """Return the key of a file, equal in every answer to the same query."""
         vector = file.deletion_vector
         name = (file.id, vector.identity if vector else None)
         # A snapshot's file has a version only in some answers: where a version was requested.
         return (file.kind, file.version, *name) if self.is_range else name
 
     def refresh_queries(self) -> tuple[Query, ...]:
-        """The queries that answer the same files with new URLs, in the order to try them.
+        """Return the queries that list the same files with new URLs, in the order to try them.
 
         A DataFrame is used for longer than its refresh token lives: the version it was listed at comes next,
         which servers refuse where no history is shared, then the query itself.
@@ -71,11 +71,11 @@ class Origin:
 
 
 class StaleListing(Exception):
-    """A file's URL could not be renewed: the server no longer lists that file."""
+    """Raised when a file's URL cannot be renewed because the server does not list the file any more."""
 
 
 class FileFetcher:
-    """Bytes of the files of one task."""
+    """Fetches the bytes of the files of one task."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class FileFetcher:
         self._now_ms = now_ms
 
     def source(self, file: DataFile) -> Any:
-        """What a Parquet reader takes: the whole file in memory if it is small, else a ranged file."""
+        """Return a Parquet source: the whole file in memory if it is small, else a ranged file."""
         if file.size_bytes <= _WHOLE_FILE_BYTES:
             data = self._with_fresh_url(file, lambda fresh: self._transport.fetch(fresh.url))
             if len(data) != file.size_bytes:
@@ -107,7 +107,7 @@ class FileFetcher:
         return pa.PythonFile(RangedFile(read_range, file.size_bytes), mode="r")
 
     def vector_rows(self, owner: DataFile) -> Sequence[int]:
-        """The ascending row indexes in a file's deletion vector."""
+        """Return the ascending row indexes in a file's deletion vector."""
         vector = owner.deletion_vector
         if vector is None:
             return []
@@ -120,7 +120,7 @@ class FileFetcher:
                 owner,
                 lambda fresh: self._transport.fetch_range(_vector_url(fresh, vector), vector.offset, length),
             )
-            # Only this vector was fetched; the file's first byte, its version, is put before it.
+            # Only this vector was fetched, so the file's first byte, its version, is prepended.
             rows = native.deletion_vector_rows(b"\x01" + data, offset=1, size_in_bytes=vector.size_bytes)
         if len(rows) != vector.cardinality:
             raise HttpError(f"a deletion vector has {len(rows)} rows where {vector.cardinality} are said", 0)
@@ -138,7 +138,7 @@ class FileFetcher:
         return read(self._renewed(file))
 
     def _renewed(self, file: DataFile) -> DataFile:
-        """List again and renew every file of this task that is found."""
+        """List again, and renew every file of this task that is in the new listing."""
         missing = self._list_again()
         if self._origin.key(file) in missing:
             raise StaleListing(
@@ -148,12 +148,12 @@ class FileFetcher:
         return self._files[self._origin.key(file)]
 
     def _list_again(self) -> set[Any]:
-        """List by the first query that is not refused; the keys of the files that it does not answer."""
+        """List by the first query that is not refused. Returns the keys of the missing files."""
         while True:
             try:
                 return self._list_by(self._queries[0])
             except HttpError as error:
-                # What is refused once is refused for the rest of the task.
+                # A refused query stays refused for the rest of the task.
                 if not error.is_refusal or len(self._queries) == 1:
                     raise
                 self._queries = self._queries[1:]

@@ -81,7 +81,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
-        """Check what Spark hands over (names in any case). Raises ValueError naming the option."""
+        """Check the options of Spark (names in any case). Raises ValueError that names the option."""
         given = {name.lower(): value for name, value in options.items()}
         for name in given:
             if name not in _BY_LOWER_NAME:
@@ -133,7 +133,7 @@ class ReadOptions:
             )
 
     def check_batch(self) -> None:
-        """Raise ValueError for options that a batch read does not heed."""
+        """Raise ValueError for options that have no effect on a batch read."""
         self._refuse(_STREAM_ONLY, "is of streams only")
         if not self.read_change_feed:
             self._refuse(_RANGE, "needs readChangeFeed")
@@ -141,7 +141,7 @@ class ReadOptions:
             raise ValueError("readChangeFeed needs startingVersion or startingTimestamp")
 
     def check_stream(self) -> None:
-        """Raise ValueError for options that a stream does not heed."""
+        """Raise ValueError for options that have no effect on a stream."""
         self._refuse(_SNAPSHOT_ONLY, "is of batch reads only: a stream has startingVersion")
         self._refuse(("endingTimestamp",), "is of batch reads only: a stream has endingVersion")
 
@@ -151,7 +151,7 @@ class ReadOptions:
                 raise ValueError(f"{name} {reason}")
 
     def client(self) -> ShareClient:
-        """A client for the table."""
+        """Return a client of the table."""
         return ShareClient(self.profile, self.table)
 
     def at(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class ReadOptions:
         return {name: value for name, value in words.items() if value is not None}
 
     def changes(self) -> dict[str, Any]:
-        """The protocol's words for the range of change data."""
+        """Return the protocol's parameters for the range of change data."""
         words = {
             "startingVersion": self.starting_version,
             "startingTimestamp": self.starting_timestamp,
@@ -170,7 +170,7 @@ class ReadOptions:
         return {name: value for name, value in words.items() if value is not None}
 
     def hints(self) -> dict[str, Any]:
-        """The protocol's words for the condition."""
+        """Return the protocol's parameters for the condition."""
         hint = self.predicate_hints
         if hint is None:
             return {}

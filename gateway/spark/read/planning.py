@@ -29,7 +29,7 @@ FILE_NAME_FIELD = t.StructField("_file_name", t.StringType())
 
 @dataclass
 class SharePartition(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     origin: Origin
     shape: TableShape
@@ -38,7 +38,7 @@ class SharePartition(InputPartition):
 
 @dataclass(frozen=True)
 class Listing:
-    """One answer, all its pages."""
+    """The listing of a whole answer, over all pages."""
 
     query: Query
     head: TableHead
@@ -48,7 +48,7 @@ class Listing:
 
     @property
     def heads(self) -> tuple[TableHead, ...]:
-        """Every head that the answer holds."""
+        """Return all heads of the answer."""
         return (self.head, *self.later_heads)
 
 
@@ -77,7 +77,7 @@ def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartitio
 
 
 def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
-    """Plan a read of the change data of a range of versions, which ends with the loaded one if not before."""
+    """Plan a read of the change data of a range, which ends at the loaded version at the latest."""
     versions = options.changes()
     if not {"endingVersion", "endingTimestamp"} & versions.keys() and loaded.version is not None:
         versions["endingVersion"] = loaded.version
@@ -104,7 +104,7 @@ def partitions_of(
 
 
 def read_partition(partition: InputPartition | None, schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """All rows of one group of files, in the columns of `schema`."""
+    """Yield all rows of one group of files, in the columns of `schema`."""
     if not isinstance(partition, SharePartition):
         return
     decoder = FileDecoder(partition.shape, schema, zone=session_zone())
@@ -142,7 +142,7 @@ def _list_loaded(options: ReadOptions, loaded: TableHead) -> Listing:
         try:
             return list_all(client, pinned)
         except HttpError as error:
-            # So servers refuse a version of a table that is shared without history.
+            # The answer of servers to a version of a table that is shared without history.
             if not error.is_refusal:
                 raise
     return _listing(latest, [first, *pages])
@@ -159,12 +159,12 @@ def _listing(query: Query, pages: Sequence[Page]) -> Listing:
 
 
 def with_version(files: Iterable[DataFile], version: int, timestamp_ms: int | None) -> list[DataFile]:
-    """Files of a snapshot as if that version had added them all."""
+    """Return the files of a snapshot as if that version had added them all."""
     return [replace(file, version=version, timestamp_ms=timestamp_ms) for file in files]
 
 
 def _constants(task: ReadTask) -> dict[str, pa.Scalar]:
-    """Columns that come from the listing. A cdc file has its own `_change_type`."""
+    """Return the columns that come from the listing. A cdc file has its own `_change_type`."""
     file = task.file
     path = file.url.partition("?")[0]
     constants = {

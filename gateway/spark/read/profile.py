@@ -12,12 +12,12 @@ from typing import Any
 
 
 class ProfileError(ValueError):
-    """The profile cannot be used; the message says why and never quotes the file."""
+    """Raised when the profile cannot be used; the message has the reason and never quotes the file."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Where a recipient's server is, and what opens it."""
+    """The endpoint of a recipient's server, and the bearer token."""
 
     endpoint: str
     bearer_token: str = field(repr=False)

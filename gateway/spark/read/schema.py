@@ -37,7 +37,7 @@ CHANGE_FIELDS = (
 
 
 def delta_schema(head: TableHead) -> t.StructType:
-    """The schema as the log has it. Raises UnsupportedTable for types that Spark does not know."""
+    """Return the schema of the log. Raises UnsupportedTable for types that Spark does not have."""
     try:
         return t.StructType.fromJson(json.loads(head.schema_json))
     except Exception as error:  # PySpark raises its own and built-in errors for unknown types
@@ -45,23 +45,23 @@ def delta_schema(head: TableHead) -> t.StructType:
 
 
 def shared_schema(head: TableHead) -> t.StructType:
-    """The schema a recipient sees: without the log's internal metadata."""
+    """Return the schema for the recipient, without the log's internal metadata."""
     return _without_internals(delta_schema(head))
 
 
 def physical_name(field: t.StructField) -> str:
-    """The name of a column inside of data files and in partitionValues."""
+    """Return the name of a column in data files and in partitionValues."""
     name = (field.metadata or {}).get(_PHYSICAL_NAME)
     return name if isinstance(name, str) else field.name
 
 
 def field_id(field: t.StructField) -> int | None:
-    """The Parquet field id of a column where column mapping gave it one."""
+    """Return the Parquet field id of a column, if column mapping gave it one."""
     return (field.metadata or {}).get(_FIELD_ID)
 
 
 def arrow_type(data_type: t.DataType) -> pa.DataType:
-    """The Arrow type that Spark takes for one of its own."""
+    """Return the Arrow type that Spark expects for its type."""
     if isinstance(data_type, t.StructType):
         return pa.struct([arrow_field(field) for field in data_type.fields])
     if isinstance(data_type, t.ArrayType):
@@ -80,12 +80,12 @@ def arrow_type(data_type: t.DataType) -> pa.DataType:
 
 
 def arrow_field(field: t.StructField) -> pa.Field:
-    """A logical field in Arrow. Always nullable: a file written before the column knows nothing of it."""
+    """Return a logical field in Arrow. It is always nullable: older files do not have the column."""
     return pa.field(field.name, arrow_type(field.dataType), nullable=True)
 
 
 def partition_scalar(text: str | None, data_type: t.DataType, zone: str = "UTC") -> pa.Scalar:
-    """A value of partitionValues, typed. An empty string is null for every type (Delta's own rule).
+    """Parse a value of partitionValues. An empty string is null for every type (Delta's own rule).
 
     `zone`: the time zone of timestamps that name none, which is the session's. Raises UnsupportedTable.
     """
@@ -158,24 +158,24 @@ _CYCLE_YEARS = 400
 
 
 def _day(text: str) -> int:
-    """Days since 1970 of `[+-]yyyy-mm-dd`, of any year: Python's own dates end with 9999."""
+    """Return the days since 1970 of `[+-]yyyy-mm-dd`, of any year: Python's dates end in 9999."""
     return _local_parts(text).days
 
 
 def _instant(text: str, zone: str) -> int:
-    """Microseconds since 1970 of a time with a zone of its own, or in `zone`."""
+    """Return the microseconds since 1970 of a time with a zone, or else in `zone`."""
     parts = _local_parts(text)
     return parts.micros - parts.offset_micros(zone)
 
 
 def _local(text: str) -> int:
-    """Microseconds since 1970 of a time without a zone."""
+    """Return the microseconds since 1970 of a time without a zone."""
     return _local_parts(text).micros
 
 
 @dataclass(frozen=True)
 class _LocalTime:
-    """A time as it is written. `alike` is the same time in a year that Python knows, by the same calendar."""
+    """A time of any year. `alike` is the same time in a year that Python supports, with the same calendar."""
 
     days: int
     alike: dt.datetime

@@ -36,7 +36,7 @@ from gateway.spark.read.transport import HttpError
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a stream is read. `index` is None when all of the version is."""
+    """The position of a stream. `index` is None when all of the version is read."""
 
     version: int
     index: int | None = None
@@ -44,18 +44,18 @@ class Offset:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> "Offset":
-        """Read an offset as Spark keeps it."""
+        """Parse an offset in the form that Spark stores."""
         return cls(document["version"], document.get("index"), document.get("snapshot", False))
 
     @property
     def document(self) -> dict[str, Any]:
-        """The offset as Spark keeps it."""
+        """Return the offset in the form that Spark stores."""
         index = {} if self.index is None else {"index": self.index}
         return {"version": self.version, **index, "snapshot": self.snapshot}
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of the version is left."""
+        """Return whether all of the version is read."""
         return self.index is None and not self.snapshot
 
 
@@ -65,7 +65,7 @@ _UNREAD = Offset(-1, snapshot=True)
 
 @dataclass(frozen=True)
 class _Task:
-    """A task, and the offset once it is read."""
+    """A task, and the offset after it."""
 
     task: ReadTask
     after: Offset
@@ -73,14 +73,14 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One listing's tasks, in the order in which they are read."""
+    """The tasks of one listing, in the order of reading."""
 
     listing: Listing
     tasks: tuple[_Task, ...]
 
 
 class ShareStreamReader(DataSourceStreamReader):
-    """Versions as they come. Reading a table this way needs history sharing."""
+    """Reads new versions of a table, which must be shared with history."""
 
     def __init__(self, options: ReadOptions, schema: t.StructType, loaded: TableHead) -> None:
         self._options = options
@@ -91,11 +91,11 @@ class ShareStreamReader(DataSourceStreamReader):
         self._kept: tuple[tuple[int, int] | int, _Piece] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Just before the first version to read."""
+        """Return the offset before the first version to read."""
         return self._first().document
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """How far the next batch reads: to the latest version or endingVersion, or by maxFilesPerTrigger."""
+        """Return the end of the next batch, limited by endingVersion and maxFilesPerTrigger."""
         reached = self._reached or self._first()
         latest = self._options.client().version()
         if self._options.ending_version is not None:
@@ -103,7 +103,7 @@ class ShareStreamReader(DataSourceStreamReader):
         return self._next(reached, latest).document
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """List what comes after `start`, up to `end`."""
+        """List the files after `start`, up to `end`."""
         first, last = Offset.of(start), Offset.of(end)
         # Spark also tells a stream that starts again by this call where it is.
         self._reached = last
@@ -131,7 +131,7 @@ class ShareStreamReader(DataSourceStreamReader):
         return _UNREAD if start is None else Offset(start - 1)
 
     def _next(self, reached: Offset, latest: int) -> Offset:
-        """The offset that a batch after `reached` ends with."""
+        """Return the end offset of a batch that starts after `reached`."""
         if reached.snapshot:
             version = latest if reached.version < 0 else reached.version
             end = Offset(version)
@@ -149,9 +149,9 @@ class ShareStreamReader(DataSourceStreamReader):
         return end
 
     def _pieces(self, first: Offset, last: Offset, *, as_listed: bool = False) -> Iterator[_Piece]:
-        """What is listed for the offsets between two: a snapshot, a range of versions, or both.
+        """Yield the listings for the offsets between two: a snapshot, a range of versions, or both.
 
-        `as_listed`: a longer range that was listed last serves as well.
+        With `as_listed` the last listed range serves, too, if it contains this one.
         """
         after = first.version
         if first.snapshot:
@@ -164,10 +164,10 @@ class ShareStreamReader(DataSourceStreamReader):
             yield self._piece((start, last.version), as_listed=as_listed)
 
     def _piece(self, versions: tuple[int, int] | int, *, as_listed: bool = False) -> _Piece:
-        """List a snapshot or a range; what a batch's end was found by also plans that batch."""
+        """List a snapshot or a range. The listing that found a batch's end is kept to plan the batch."""
         kept = None if self._kept is None else self._kept[0]
         if self._kept is None or (kept != versions and not (as_listed and _holds(kept, versions))):
-            # The next batch lists again: URLs do not live as long as a backlog.
+            # The next batch lists again, since URLs may expire before a backlog is read.
             self._kept = None
             self._kept = (versions, self._list(versions))
         return self._kept[1]
@@ -211,7 +211,7 @@ class ShareStreamReader(DataSourceStreamReader):
         return _Piece(listing, tuple(placed))
 
     def _timestamp_ms(self, listing: Listing, version: int) -> int | None:
-        """When a version was written; None where the server says it nowhere."""
+        """Return the time of a version; None if the server does not send it."""
         said = (file.timestamp_ms for file in listing.files if file.version == version and file.timestamp_ms)
         found = next(said, None)
         if found is not None:
@@ -220,7 +220,7 @@ class ShareStreamReader(DataSourceStreamReader):
         return next((file.timestamp_ms for file in changes.files), None)
 
     def _check_start(self, start: Offset) -> None:
-        """Check the columns of what an earlier run has read. Raises SchemaChanged, as Delta does."""
+        """Check the columns of versions that an earlier run has read. Raises SchemaChanged, as Delta does."""
         if self._is_start_checked or start.version < 0 or start == self._first():
             return
         self._is_start_checked = True
@@ -233,23 +233,23 @@ class ShareStreamReader(DataSourceStreamReader):
         check_stream(self._loaded, head)
 
     def _check(self, listing: Listing, last: int) -> None:
-        """Check every head that is known of a range. Raises SchemaChanged."""
+        """Check all heads of a range. Raises SchemaChanged."""
         for head in listing.heads:
             check_stream(self._loaded, head)
         if last != self._loaded.version and not listing.later_heads:
-            # A server that does not send the heads of a range still has that of its end.
+            # A server that does not send the heads of a range still answers the head of its end.
             check_stream(self._loaded, self._options.client().head({"version": last}))
 
 
 def _holds(listed: tuple[int, int] | int | None, versions: tuple[int, int] | int) -> bool:
-    """Whether a listed range has all of another range."""
+    """Return whether a listed range contains another range."""
     if not isinstance(listed, tuple) or not isinstance(versions, tuple):
         return False
     return listed[0] <= versions[0] and versions[1] <= listed[1]
 
 
 def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
-    """Tasks of a range by version and file. With `whole`, only whole versions are offsets."""
+    """Yield the tasks of a range by version and file. With `whole`, only whole versions are offsets."""
     ordered = sorted(tasks, key=lambda task: (task.file.version or 0, task.file.id, task.change_type or ""))
     place = 0
     for number, task in enumerate(ordered):
@@ -260,7 +260,7 @@ def _in_versions(tasks: Sequence[ReadTask], *, whole: bool) -> Iterator[_Task]:
 
 
 def _boundary(left: Sequence[_Task], most: int) -> Offset:
-    """The offset after at most so many tasks, but after one that all of its offset's tasks are read by."""
+    """Return the offset after at most `most` tasks that leaves no task of the same offset unread."""
     end = left[most - 1].after
     before = [one.after for one in islice(left, most) if one.after != end]
     if left[most].after != end:
@@ -273,7 +273,7 @@ def _is_after(one: Offset, other: Offset) -> bool:
 
 
 def _order(offset: Offset) -> tuple[int, int, float]:
-    """Offsets in the order of reading: a version's snapshot, then the versions after it."""
+    """Return a sort key for the order of reading: a version's snapshot, then the versions after it."""
     index = float("inf") if offset.index is None else offset.index
     if offset.snapshot:
         return (offset.version, 0, -1 if offset.index is None else index)

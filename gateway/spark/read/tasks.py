@@ -16,7 +16,7 @@ OPEN_COST_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class ReadTask:
-    """Rows of one file: those in `only`'s deletion vector (all without it), less those in `without`'s."""
+    """Rows of one file: the rows in the deletion vector `only` (else all), except the rows in `without`."""
 
     file: DataFile
     without: DataFile | None = None
@@ -25,17 +25,17 @@ class ReadTask:
 
     @property
     def owners(self) -> tuple[DataFile, ...]:
-        """The listed files whose URLs the task needs."""
+        """Return the listed files whose URLs the task needs."""
         return tuple(one for one in (self.file, self.without, self.only) if one is not None)
 
 
 def snapshot_tasks(files: Iterable[DataFile], change_type: str | None = None) -> Iterator[ReadTask]:
-    """Every file with its live rows."""
+    """Return a task for each file, with its live rows."""
     return (_live(file, change_type) for file in files)
 
 
 def change_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:
-    """The change data of a range of versions."""
+    """Return the tasks for the change data of a range of versions."""
     for _, version_files in _by_version(files):
         changed = [file for file in version_files if file.data_change or file.kind is FileKind.CDC]
         cdc = [file for file in changed if file.kind is FileKind.CDC]
@@ -47,7 +47,7 @@ def change_tasks(files: Iterable[DataFile]) -> Iterator[ReadTask]:
 def append_tasks(
     files: Iterable[DataFile], *, ignore_deletes: bool, skip_change_commits: bool
 ) -> Iterator[ReadTask]:
-    """The rows that versions added. A version that also removes rows raises, as in Delta's own stream."""
+    """Return the tasks for the added rows of versions. Raises for removed rows, as Delta's stream does."""
     for version, version_files in _by_version(files):
         changed = [file for file in version_files if file.data_change]
         added = [file for file in changed if file.kind is not FileKind.REMOVE]
@@ -83,7 +83,7 @@ def _live(file: DataFile, change_type: str | None = None) -> ReadTask:
 
 
 def _by_version(files: Iterable[DataFile]) -> Iterator[tuple[int, list[DataFile]]]:
-    """Group by version, ascending; a server may send a range in any order."""
+    """Group files by version, ascending; a server may send a range in any order."""
     listed = list(files)
     if any(file.version is None for file in listed):
         raise UnsupportedTable("the server's change files carry no version")
@@ -110,7 +110,7 @@ def _added_and_removed(files: Sequence[DataFile]) -> Iterator[ReadTask]:
 
 
 def _vector_difference(before: DataFile, after: DataFile) -> Iterator[ReadTask]:
-    """One file whose deletion vector changed: newly covered rows are deletes, uncovered ones inserts."""
+    """Return the tasks of a changed deletion vector: rows that it adds are deletes, the others inserts."""
     old, new = before.deletion_vector, after.deletion_vector
     if new is not None:
         yield ReadTask(after, without=before if old else None, only=after, change_type="delete")

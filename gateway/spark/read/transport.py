@@ -30,7 +30,7 @@ _REFUSALS = frozenset({400, 403, 404})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
 _LONGEST_WAIT_SECONDS = 30.0
-# A server that wants to be left alone for longer than this is an error, not a wait.
+# A longer Retry-After is an error instead of a wait.
 _LONGEST_RETRY_AFTER_SECONDS = 300.0
 _LONGEST_ERROR_BODY_BYTES = 4096
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -38,7 +38,7 @@ _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 
 
 class HttpError(Exception):
-    """A request that did not succeed. `status` is None when no answer came."""
+    """Raised when a request does not succeed. `status` is None without an answer."""
 
     def __init__(
         self, message: str, status: int | None = None, retry_after_seconds: float | None = None
@@ -49,14 +49,14 @@ class HttpError(Exception):
 
     @property
     def worth_a_retry(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Return whether the same request may succeed later."""
         if (self.retry_after_seconds or 0) > _LONGEST_RETRY_AFTER_SECONDS:
             return False
         return self.status is None or self.status in RETRIED_STATUSES
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the server refused the request, such as one for a version that is not shared."""
+        """Return whether the server refused the request, such as one for a version that is not shared."""
         return self.status in _REFUSALS
 
     def __reduce__(self) -> tuple[type, tuple[str, int | None, float | None]]:
@@ -66,7 +66,7 @@ class HttpError(Exception):
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how patiently. `jitter` gives a number in [0, 1)."""
+    """The number of attempts and the waits between them. `jitter` returns a number in [0, 1)."""
 
     attempts: int = 5
     first_wait_seconds: float = 0.5
@@ -82,7 +82,7 @@ class Retries:
             except HttpError as error:
                 if not error.worth_a_retry:
                     raise
-                # Many tasks are refused together: without jitter they would all return together.
+                # Many tasks are refused together: without jitter they would all retry together.
                 wait_seconds = backoff_seconds * (0.5 + self.jitter())
                 self.sleep(min(wait_seconds, _LONGEST_WAIT_SECONDS) + (error.retry_after_seconds or 0.0))
                 backoff_seconds *= 2
@@ -90,7 +90,7 @@ class Retries:
 
 
 class Transport:
-    """Connections kept by host, for one thread."""
+    """HTTP requests over connections that are kept by host. For one thread."""
 
     def __init__(self, *, timeout_seconds: float = 120.0, retries: Retries | None = None) -> None:
         self.retries = retries or Retries()
@@ -100,7 +100,7 @@ class Transport:
     def open(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Response:
-        """One attempt, redirects followed.
+        """Send one request and follow its redirects.
 
         The response must be read to its end before the next request. Raises HttpError.
         """
@@ -122,11 +122,11 @@ class Transport:
         raise HttpError(f"{_shown(parts)}: more than {_MOST_REDIRECTS} redirects", 0)
 
     def fetch(self, url: str) -> bytes:
-        """The whole body, with retries."""
+        """Return the whole body, with retries."""
         return self.retries.run(lambda: self._body(url, {}))
 
     def fetch_range(self, url: str, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`, with retries."""
+        """Return exactly `length` bytes from `start`, with retries."""
 
         def attempt() -> bytes:
             data = self._body(url, {"Range": f"bytes={start}-{start + length - 1}"}, partial=True)
@@ -145,7 +145,7 @@ class Transport:
     def _body(self, url: str, headers: Mapping[str, str], *, partial: bool = False) -> bytes:
         response = self.open("GET", url, headers=headers)
         if partial and response.status != HTTPStatus.PARTIAL_CONTENT:
-            # The body is the whole file, which may be large: the connection is not worth reading it.
+            # The body is the whole file, which may be large: a new connection is cheaper than its reading.
             response.close()
             raise HttpError(f"{_shown(urlsplit(url))}: the store ignores ranges", response.status)
         try:
@@ -175,7 +175,7 @@ class Transport:
             def send() -> Response:
                 if proxy is not None and parts.scheme == "http":
                     return manager.urlopen(method, parts.geturl(), **words)
-                # The path is sent as it is: the manager would take `..` out of it, which a key may hold.
+                # The path is sent unchanged: the manager would remove `..`, which a key may contain.
                 target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
                 return pool.urlopen(method, target, **words)
 
@@ -183,7 +183,7 @@ class Transport:
             try:
                 return send()
             except (ProtocolError, ConnectionError):
-                # A kept connection may be closed by the other side at this moment.
+                # The other side may close a kept connection at this moment.
                 if connections == 0 or pool.num_connections > connections:
                     raise
                 return send()
@@ -202,13 +202,13 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        # The error quotes what it could not read.
+        # The error quotes the text that it cannot parse.
         raise HttpError("this is no URL that can be read", 0) from None
     return parts
 
 
 def _proxy(parts: SplitResult) -> str | None:
-    """The proxy that the environment names for a URL."""
+    """Return the proxy that the environment names for a URL."""
     proxies = getproxies_environment()
     host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     if proxy_bypass_environment(host, proxies):
@@ -228,7 +228,7 @@ def _proxy_manager(proxy: str) -> urllib3.PoolManager:
 
 
 def _redirected(parts: SplitResult, location: str) -> SplitResult:
-    """Where a redirect leads. Raises HttpError where it must not be followed."""
+    """Return the target of a redirect. Raises HttpError if it must not be followed."""
     target = _parts(urljoin(parts.geturl(), location))
     if target.scheme not in _DEFAULT_PORTS or not target.hostname:
         raise HttpError(f"{_shown(parts)}: a redirect to what is neither http nor https", 0)
@@ -238,7 +238,7 @@ def _redirected(parts: SplitResult, location: str) -> SplitResult:
 
 
 def _same_host(one: SplitResult, other: SplitResult) -> bool:
-    """Whether a token for one may go to the other: the same origin, or its own https."""
+    """Return whether a token for one URL may be sent to the other: the same origin, or its https variant."""
     if one.hostname != other.hostname:
         return False
     upgraded = (one.scheme, _port(one), other.scheme, _port(other)) == ("http", 80, "https", 443)
@@ -250,7 +250,7 @@ def _port(parts: SplitResult) -> int:
 
 
 def _cause(error: BaseException) -> str:
-    """An error in few words, without the URL that urllib3 quotes."""
+    """Describe an error, without the URL that urllib3 quotes."""
     reason = getattr(error, "reason", None)
     inner = error.__cause__ or (reason if isinstance(reason, BaseException) else None)
     words = f"{type(error).__name__}"
@@ -268,7 +268,7 @@ def _failure(parts: SplitResult, response: Response) -> HttpError:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Seconds, from either form of the header; None without one that can be read."""
+    """Return the seconds of either form of the header; None without a valid one."""
     text = response.headers.get("Retry-After")
     try:
         return None if text is None else urllib3.Retry().parse_retry_after(text)
@@ -277,7 +277,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 class RangedFile(io.RawIOBase):
-    """A read-only, seekable file over ranged GETs: what a Parquet reader needs of a large remote file."""
+    """A read-only, seekable file over ranged GETs, for Parquet readers of large remote files."""
 
     def __init__(self, read_range: Callable[[int, int], bytes], size_bytes: int) -> None:
         super().__init__()
@@ -286,23 +286,23 @@ class RangedFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Return the size of the whole file in bytes."""
         return self._size_bytes
 
     def tell(self) -> int:
-        """Where the next read starts."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move without reading."""
+        """Change the position of the next read."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
         self._position = base + offset
         return self._position
@@ -322,7 +322,7 @@ def lines_of(response: Response) -> list[bytes]:
     """Read an NDJSON body, gzip or not, to its end. A cut body raises HttpError (worth a retry)."""
     zipped = response.headers.get("Content-Encoding", "").lower() == "gzip"
     try:
-        # Not urllib3's own decoding, which takes a gzip stream that ends early for a whole one.
+        # urllib3's own decoding accepts a gzip stream that ends early.
         data = response.read(decode_content=False)
         lines = (gzip.decompress(data) if zipped else data).split(b"\n")
     except (OSError, EOFError, zlib.error, HTTPError) as error:

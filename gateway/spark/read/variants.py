@@ -28,12 +28,12 @@ _TYPES = {
 }
 _DATE, _TIMESTAMP, _TIMESTAMP_NTZ, _BINARY, _STRING = 11, 12, 13, 15, 16
 _WIDE = Context(prec=40)
-# The greatest precision, the type and the width of decimals.
+# Maximum precision, type and width of decimals.
 _DECIMALS = ((9, 8, 4), (18, 9, 8), (38, 10, 16))
 
 
 def whole_variants(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """The values and the metadata of an array of shredded variants; a row that is null has null in both.
+    """Return the values and the metadata of an array of shredded variants; a null row is null in both.
 
     Raises UnsupportedTable for a shredded type that variants do not have.
     """
@@ -53,7 +53,7 @@ def whole_variants(array: pa.StructArray) -> tuple[pa.Array, pa.Array]:
 
 
 class _Names:
-    """A metadata's dictionary of names."""
+    """The dictionary of names in a variant's metadata."""
 
     def __init__(self, metadata: bytes) -> None:
         width = (metadata[0] >> 6) + 1
@@ -66,7 +66,7 @@ class _Names:
 
 
 def _assembled(value: bytes | None, typed: pa.Array | None, row: int, names: _Names) -> bytes | None:
-    """One variant from its two halves; None where both are missing."""
+    """Return one variant from its two halves; None if both are missing."""
     if typed is None or not typed[row].is_valid:
         return value
     kind = typed.type
@@ -154,7 +154,7 @@ def _array(elements: Sequence[bytes]) -> bytes:
 
 
 def _object_fields(value: bytes, names: _Names) -> list[tuple[bytes, bytes]]:
-    """The fields that an object has beside its shredded ones."""
+    """Return the fields of an object that are not shredded."""
     if value[0] & 3 != _OBJECT:
         raise UnsupportedTable("a shredded variant is an object and another value at once")
     header = value[0] >> 2
@@ -166,7 +166,7 @@ def _object_fields(value: bytes, names: _Names) -> list[tuple[bytes, bytes]]:
     body = value[offsets_at + (count + 1) * width :]
     ids = _numbers(value[ids_at:offsets_at], id_width)
     offsets = _numbers(value[offsets_at : offsets_at + (count + 1) * width], width)
-    # Values may stand in another order than their names: each one ends where the next one in the body begins.
+    # Values may have another order than their names: each one ends at the start of the next one in the body.
     ends = dict(zip(sorted(offsets), sorted(offsets)[1:], strict=False))
     return [
         (names.by_id[number], body[start : ends[start]]) for number, start in zip(ids, offsets, strict=False)

@@ -18,13 +18,13 @@ _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))
 
 
 def session_zone() -> str:
-    """The session's time zone in a task; without one that is set this machine's, as in Java."""
+    """Return the session's time zone in a task; else the machine's time zone, as in Java."""
     context = TaskContext.get()
     return (context.getLocalProperty(_KEY) if context is not None else None) or local_zone()
 
 
 def local_zone() -> str:
-    """The name of this machine's time zone; `UTC` where it has none."""
+    """Return the name of the machine's time zone; `UTC` if it has none."""
     named = os.environ.get("TZ", "").lstrip(":")
     if named:
         return named
@@ -35,7 +35,7 @@ def local_zone() -> str:
 
 @cache
 def zone_of(name: str) -> dt.tzinfo:
-    """A time zone by its name. Raises ValueError for a name that is none."""
+    """Return a time zone by its name. Raises ValueError for an unknown name."""
     if name in {"Z", "UTC", "GMT", "UT"}:
         return dt.UTC
     match = _OFFSET.fullmatch(name)

@@ -27,7 +27,7 @@ class GroupDifference:
     direct: Digest
 
     def __str__(self) -> str:
-        """What a person wants to know first: the row counts."""
+        """Describe the row counts of both sides."""
         if self.shared.rows == self.direct.rows:
             return f"{self.shared.rows} rows on both sides, but not the same rows"
         return f"{self.shared.rows} rows shared, {self.direct.rows} in the table"
@@ -35,7 +35,7 @@ class GroupDifference:
 
 @dataclass
 class Comparison:
-    """Totals of both sides, and the groups that differ (the first hundred; `differing` counts all)."""
+    """The totals of both sides, and the groups that differ (the first hundred; `differing` counts all)."""
 
     shared: Digest = EMPTY
     direct: Digest = EMPTY
@@ -45,7 +45,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """No group differs."""
+        """Return whether no group differs."""
         return self.differing == 0
 
 
@@ -61,7 +61,7 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     names = [f"_key_{i}" for i in range(len(keys))]
     both = sides[0].unionByName(sides[1]).groupBy(*names).pivot("_side", [0, 1])
     pairs = both.agg(*(f.first(word).alias(word) for word in _DIGEST_WORDS))
-    # As text: Python knows fewer dates and times than Spark.
+    # As text, because Python supports fewer dates and times than Spark.
     pairs = pairs.withColumns({name: key_text(f.col(name)) for name in names})
     for row in pairs.coalesce(1).toLocalIterator():
         ours, theirs = _side(row, "0"), _side(row, "1")
@@ -77,7 +77,7 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
 
 
 def compare_schemas(shared: t.StructType, direct: t.StructType) -> list[str]:
-    """How the columns differ in name, place and type, as sentences. Comments and nullability may differ."""
+    """Describe the differences of columns in name, position and type. Comments and nullability may differ."""
     differences = []
     ours, theirs = _types(shared), _types(direct)
     differences += [f"column {name} is not shared" for name in theirs if name not in ours]
@@ -94,19 +94,19 @@ def compare_schemas(shared: t.StructType, direct: t.StructType) -> list[str]:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """One row (as JSON, cut where long) and how often each side has it."""
+    """One row (as JSON, shortened if long) and its number on each side."""
 
     row: str
     shared: int
     direct: int
 
     def __str__(self) -> str:
-        """The counts, then the row."""
+        """Return the counts, then the row."""
         return f"shared {self.shared} times, in the table {self.direct} times: {self.row}"
 
 
 def differing_rows(shared: DataFrame, direct: DataFrame, most: int) -> list[RowDifference]:
-    """Rows that one side has more often than the other. Shuffles all rows: narrow both sides first."""
+    """Return the rows that one side has more often. Shuffles all rows: narrow both sides first."""
     if most <= 0:
         return []
     sides = [
@@ -132,12 +132,12 @@ def differing_rows(shared: DataFrame, direct: DataFrame, most: int) -> list[RowD
 
 
 def key_text(key: Column) -> Column:
-    """A group's key as text, null for null."""
+    """Return a group's key as text, null for null."""
     return f.when(key.isNotNull(), key.cast("string"))
 
 
 def in_groups(frame: DataFrame, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> DataFrame:
-    """The rows of some groups, nulls included."""
+    """Return the rows of some groups, nulls included."""
     if not keys:
         return frame
     wanted: Column = f.lit(False)
@@ -163,5 +163,5 @@ def _types(schema: t.StructType) -> dict[str, str]:
 
 
 def quoted(name: str) -> str:
-    """A column's name in backquotes."""
+    """Return a column's name in backquotes."""
     return "`" + name.replace("`", "``") + "`"

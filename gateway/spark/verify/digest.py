@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-# Any two different numbers do; changing them changes every digest that was ever stored.
+# Any two different numbers work; a change of them changes all stored digests.
 SEEDS = (0x5EED0001, 0x5EED0002)
 _BITMAP_BITS = 62
 _WORD = 1 << 64
@@ -23,7 +23,7 @@ _WORD = 1 << 64
 
 @dataclass(frozen=True)
 class Digest:
-    """A bag of rows in a few words. `xors` and `sums` are unsigned 64-bit, one per seed."""
+    """The digest of a bag of rows. `xors` and `sums` are unsigned 64-bit numbers, one per seed."""
 
     rows: int
     xors: tuple[int, ...]
@@ -31,7 +31,7 @@ class Digest:
 
     @classmethod
     def of(cls, row: Row) -> "Digest":
-        """Read what `digest_columns` made."""
+        """Read the result of `digest_columns`."""
         return cls(
             rows=row["rows"],
             xors=tuple((row[f"xor_{i}"] or 0) % _WORD for i in range(len(SEEDS))),
@@ -42,7 +42,7 @@ class Digest:
         )
 
     def __add__(self, other: "Digest") -> "Digest":
-        """The digest of both bags together."""
+        """Return the digest of both bags together."""
         return Digest(
             self.rows + other.rows,
             tuple(a ^ b for a, b in zip(self.xors, other.xors, strict=True)),
@@ -50,7 +50,7 @@ class Digest:
         )
 
     def __str__(self) -> str:
-        """Short, for reports."""
+        """Return a short text for reports."""
         return f"{self.rows}:{self.xors[0] ^ self.sums[1]:016x}"
 
 
@@ -71,7 +71,7 @@ def digest(df: DataFrame) -> Digest:
 
 
 def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """A digest per group: the keys, then the columns of `DIGEST_SCHEMA`. Lazy.
+    """Return a digest per group: the keys, then the columns of `DIGEST_SCHEMA`. Lazy.
 
     The keys need names; they may be columns of `df`, which stay part of the digest.
     """
@@ -81,13 +81,13 @@ def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
 
 
 def with_row_hashes(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
-    """The keys and, per seed, the hash of each row."""
+    """Return the keys and, per seed, the hash of each row."""
     hashes = [row_hash(df.schema, seed).alias(f"_hash_{i}") for i, seed in enumerate(SEEDS)]
     return df.select(*keys, *hashes)
 
 
 def digest_columns() -> list[Column]:
-    """The aggregates over row hashes.
+    """Return the aggregates over row hashes.
 
     A sum of 64-bit hashes would overflow, which is an error under ANSI rules: the signed halves are
     summed apart.
@@ -104,7 +104,7 @@ def digest_columns() -> list[Column]:
 
 
 def row_hash(schema: t.StructType, seed: int) -> Column:
-    """A row's 64-bit hash. A pure function of its values and the seed."""
+    """Return a row's 64-bit hash, a pure function of its values and the seed."""
     words = [
         word
         for field in schema.fields
@@ -115,7 +115,7 @@ def row_hash(schema: t.StructType, seed: int) -> Column:
 
 @dataclass(frozen=True)
 class _Word:
-    """A hashable column. xxhash64 skips nulls, so whether it is null is said apart, in a bitmap."""
+    """A hashable column. xxhash64 skips nulls, so a separate bitmap marks them."""
 
     value: Column | None
     null: Column | None
@@ -137,7 +137,7 @@ def _bit(flag: Column, place: int) -> Column:
 
 
 def _words(value: Column, data_type: t.DataType, *, nullable: bool, seed: int) -> list[_Word]:
-    """What to hash of a value: a struct is its fields side by side, all else is one word."""
+    """Return the hashed parts of a value: the fields of a struct, or the value itself."""
     null = f.isnull(value) if nullable else None
     if isinstance(data_type, t.StructType):
         inner = [
@@ -173,17 +173,17 @@ def _entry_hashes(entries: Column, data_type: t.MapType, seed: int) -> Column:
 
 
 def _canonical(value: Column, data_type: t.DataType) -> Column:
-    """The value, with -0.0 made different from 0.0: xxhash64 takes them (and all NaNs) for the same."""
+    """Return the value, with -0.0 made different from 0.0: for xxhash64 they are equal (as all NaNs are)."""
     if isinstance(data_type, t.FloatType | t.DoubleType):
         zero = f.lit(0).cast(data_type)
-        # The one built-in function that sees the sign of a zero: its power -1 is an infinity of that sign.
+        # The only built-in function that shows the sign of a zero: the power -1 is an infinity of that sign.
         negative_zero = (value == zero) & (f.pow(value.cast("double"), f.lit(-1.0)) < 0)
         marker = f.lit(_NEGATIVE_ZERO[type(data_type)]).cast(data_type)
         return f.when(negative_zero, marker).otherwise(value)
     return value
 
 
-# Stand-ins for -0.0: subnormal numbers that no table holds but by malice.
+# Replacements of -0.0: subnormal numbers that do not occur in honest tables.
 _NEGATIVE_ZERO: dict[type[t.DataType], float] = {t.FloatType: -7.006e-45, t.DoubleType: -2.5e-323}
 
 

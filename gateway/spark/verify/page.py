@@ -33,7 +33,7 @@ _COLUMNS = [
 
 
 def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
-    """The page."""
+    """Render the page."""
     wrong = [result for result in results if not result.equal]
     rows = sum(result.rows for result in results)
     summary = (
@@ -63,7 +63,7 @@ def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
 
 
 def _section(title: str, parts: Sequence[Findings | Table]) -> list[Section]:
-    """A section, unless it is empty."""
+    """Render a section, unless it is empty."""
     filled = [part for part in parts if (part.rows if isinstance(part, Table) else part.findings)]
     return [Section(title, filled)] if filled else []
 
@@ -93,7 +93,7 @@ def _findings(result: TableResult) -> Iterator[Finding]:
 
 
 def _said(results: Sequence[TableResult], field: str, column: str) -> Table:
-    """The checks that have a text in a field."""
+    """Return the checks whose field has a text."""
     rows = [
         [result.table, check.name, getattr(check, field)]
         for result in results

@@ -18,12 +18,12 @@ RESULT_SCHEMA = (
 
 
 def outcome(check: Check) -> str:
-    """One word for a check."""
+    """Return the status of a check as one word."""
     return "skipped" if check.skipped is not None else "different" if check.differences else "equal"
 
 
 def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tuple[object, ...]]:
-    """A row per table and check, in the columns of `RESULT_SCHEMA`."""
+    """Return a row per table and check, in the columns of `RESULT_SCHEMA`."""
     rows: list[tuple[object, ...]] = []
     for result in results:
         size = (result.rows, result.bytes, result.files)
@@ -41,13 +41,13 @@ def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tup
 def append_results(
     spark: SparkSession, results: Sequence[TableResult], location: str, run_at: dt.datetime
 ) -> None:
-    """Append a run to a Delta table, which is made when it is not there."""
+    """Append a run to a Delta table, which is created if it does not exist."""
     frame = spark.createDataFrame(result_rows(results, run_at), RESULT_SCHEMA)
     frame.write.format("delta").mode("append").save(location)
 
 
 def junit(results: Sequence[TableResult]) -> str:
-    """A test suite per table and a case per check, as CI systems read them."""
+    """Render a test suite per table and a case per check, as CI systems read them."""
     suites = ET.Element("testsuites", name="delta-gateway verify")
     for result in results:
         suite = ET.SubElement(suites, "testsuite", name=result.table, time=f"{result.seconds:.3f}")
@@ -77,7 +77,7 @@ def junit(results: Sequence[TableResult]) -> str:
 
 
 def _xml_text(text: str) -> str:
-    """Replace what XML 1.0 cannot hold: rows may have any character in them."""
+    """Replace the characters that XML 1.0 does not allow: rows may contain any."""
     return (
         "".join(
             character

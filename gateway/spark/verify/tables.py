@@ -50,7 +50,7 @@ _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """How thorough to be.
+    """The options of a verification.
 
     `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
     data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
@@ -68,7 +68,7 @@ class VerifyOptions:
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison. `skipped` says why it could not be made; `differences` is empty when it passed.
+    """One comparison. `skipped` is the reason why it was not made; `differences` is empty if it passed.
 
     `remark`: what else was seen, such as that delta-spark itself reads other rows with data skipping on.
     """
@@ -81,13 +81,13 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Made, and nothing differs."""
+        """Return whether the comparison was made and found no difference."""
         return not self.differences and self.skipped is None
 
 
 @dataclass
 class TableResult:
-    """All that is known of one table."""
+    """The result of all comparisons of one table."""
 
     table: str
     version: int | None = None
@@ -100,7 +100,7 @@ class TableResult:
 
     @property
     def equal(self) -> bool:
-        """Nothing differs and nothing failed."""
+        """Return whether nothing differs and nothing failed."""
         return self.error is None and not any(check.differences for check in self.checks)
 
 
@@ -111,13 +111,13 @@ def verify(
     options: VerifyOptions | None = None,
     progress: Callable[[TableResult], None] = lambda _: None,
 ) -> list[TableResult]:
-    """Verify many tables, several at a time, in the order of `targets`. A failing table fails alone.
+    """Verify many tables, several at a time, in the order of `targets`. A failure affects only its table.
 
     Raises ProfileError.
     """
     chosen = options or VerifyOptions()
     share = _Share(profile, Profile.load(profile))
-    # A session of its own, in the zone in which values travel as text, also to the server.
+    # A separate session, in the time zone in which values are sent as text.
     session = session_like(spark, {"spark.sql.session.timeZone": "UTC"})
     register(session)
     ordered = list(targets)
@@ -135,14 +135,14 @@ def verify(
 
 @dataclass(frozen=True)
 class _Share:
-    """A profile: as Spark's sources take it, and read."""
+    """A profile: as the option of Spark's sources, and parsed."""
 
     source: str
     profile: Profile
 
 
 def verify_table(spark: SparkSession, share: _Share, target: Target, options: VerifyOptions) -> TableResult:
-    """Verify one table. Never raises: what goes wrong is the result's `error`."""
+    """Verify one table. Never raises: a failure is the result's `error`."""
     started = time.monotonic()
     result = TableResult(target.table)
     try:
@@ -154,7 +154,7 @@ def verify_table(spark: SparkSession, share: _Share, target: Target, options: Ve
                 if result.equal or not verification.has_moved_on():
                     break
             except Exception as error:
-                # Without history sharing only the latest version can be read, and it may have moved on.
+                # Without history sharing only the latest version can be read, and there may be a newer one.
                 if "the server answered version" not in str(error) or attempt + 1 == _MOVED_ATTEMPTS:
                     raise
     except Exception as error:  # noqa: BLE001 - one broken table must not end the others
@@ -164,7 +164,7 @@ def verify_table(spark: SparkSession, share: _Share, target: Target, options: Ve
 
 
 class _Verification:
-    """One table at one version."""
+    """Compares one table at one version."""
 
     def __init__(
         self, spark: SparkSession, share: _Share, target: Target, options: VerifyOptions, result: TableResult
@@ -194,13 +194,13 @@ class _Verification:
                 self._look_again(predicate, direct)
             if drawn:
                 self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
-        # The parquet format says it by the second name.
+        # The parquet format has it under the second name.
         feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
         if "true" in feeds and self._options.change_versions > 0:
             self._check_changes()
 
     def has_moved_on(self) -> bool:
-        """Whether what was read may not have been the version that it was compared with."""
+        """Return whether the shared rows may be of another version than the direct ones."""
         is_pinned = self._history or not self._options.connector
         return not is_pinned and self._client.head().version != self._head.version
 
@@ -210,7 +210,7 @@ class _Verification:
         self._result.checks.append(Check(name, time.monotonic() - started, differences))
 
     def _look_again(self, predicate: "Predicate", direct: DataFrame) -> None:
-        """Remark that delta-spark reads other rows with data skipping on, which is not the share's fault."""
+        """Note that delta-spark reads other rows with data skipping on, which is no fault of the share."""
         skipped = digest(direct.where(predicate.column))
         if skipped == digest(_filtered_without_skipping(direct, predicate.column)):
             return
@@ -226,7 +226,7 @@ class _Verification:
     def _shared(self, **options: Any) -> DataFrame:
         if self._history:
             return self._read_share(versionAsOf=self._head.version, **options)
-        # The connector's reads of a table that moves on meanwhile are found different, and tried again.
+        # Reads of a table that gets a new version meanwhile differ, and are tried again.
         pinned = {} if self._options.connector else {"expectedVersion": self._head.version}
         return self._read_share(**pinned, **options)
 
@@ -262,7 +262,7 @@ class _Verification:
         return found + self._drill_down(keys, groups)
 
     def _drill_down(self, keys: Sequence[str], groups: Sequence[tuple[str | None, ...]]) -> list[str]:
-        """Files that differ inside of the partitions that do, then rows inside of those files."""
+        """Find the differing files of the differing partitions, then the differing rows of those files."""
         if self._options.connector:
             shared, direct = (in_groups(side, keys, groups) for side in (self._shared(), self._direct()))
             return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
@@ -280,7 +280,7 @@ class _Verification:
         return lines + [f"row {row}" for row in rows]
 
     def _compare_filtered(self, predicate: "Predicate", truth: DataFrame) -> list[str]:
-        # The condition is a hint for the server as well: it may leave out only files without such rows.
+        # The condition is a hint for the server as well: it may omit only files without such rows.
         hints = (
             {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
         )
@@ -293,7 +293,7 @@ class _Verification:
         return [str(comparison.differences[0]), *(f"row {row}" for row in rows)]
 
     def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence["Predicate"]) -> list[str]:
-        """Use one DataFrame several times in one plan and in turn: each use sees all of its rows."""
+        """Use one DataFrame several times, in one plan and in sequence: each use must have all rows."""
         first, last = drawn[0].column, drawn[-1].column
         whole = digest(direct)
         parts = [first, ~first, first.isNull()]
@@ -348,7 +348,7 @@ class _Verification:
         return lines + [f"row {row}" for row in rows]
 
     def _first_change_version(self) -> int:
-        """The oldest of the latest versions since which the change data feed is on."""
+        """Return the first of the latest versions that all have the change data feed."""
         history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
         rows = (
             history.where(f.col("version") <= f.lit(self._head.version))
@@ -367,7 +367,7 @@ class _Verification:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A filter as text, as Spark takes it, and as a hint to the server where there are words for it."""
+    """A filter as text, as a Spark condition, and as a hint to the server if it can be expressed."""
 
     text: str
     field: str
@@ -400,7 +400,7 @@ _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
 
 
 def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:
-    """The rows of a Delta table that a condition holds for, tried on all rows.
+    """Return the rows of a Delta table for which a condition is true, evaluated on all rows.
 
     Spark moves no filter below a column that is not deterministic, so Delta does not see it. Delta's own
     setting does not do: with `stats.skipping` off it cannot read deletion vectors.
@@ -413,14 +413,14 @@ def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame
 def draw_predicates(
     frame: DataFrame, count: int, seed: int, *, first_on: Sequence[str] = ()
 ) -> list[Predicate]:
-    """Filters on columns of `frame`, with values from its own rows. The same seed draws the same ones.
+    """Return filters on columns of `frame`, with values from its rows. The same seed gives the same filters.
 
     The first one is on one of the columns `first_on`, by which files are left out most of all.
     """
     fields = [field for field in frame.schema.fields if isinstance(field.dataType, _PREDICATE_TYPES)]
     if count <= 0 or not fields:
         return []
-    # Values travel as text: Python's dates and times know fewer of them than Spark's.
+    # Values are handled as text: Python supports fewer dates and times than Spark.
     texts = [f.col(quoted(field.name)).cast("string").alias(str(index)) for index, field in enumerate(fields)]
     rows = frame.select(*texts).limit(_SAMPLE_ROWS).collect()
     chance = random.Random(seed)  # noqa: S311 - a choice of samples, not a secret
@@ -452,7 +452,7 @@ def _draw(
 
 
 def _hint(field: t.StructField, operator: str, values: Sequence[str]) -> str | None:
-    """A comparison as SQL; None where a value's text does not say exactly which value it is."""
+    """Return a comparison as SQL; None if a value's text is not exact."""
     if isinstance(field.dataType, t.TimestampType) and not all(value[:1].isdigit() for value in values):
         return None
     literals = [_literal(field.dataType, value) for value in values]
@@ -483,16 +483,16 @@ def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool
 
 
 def _described(error: BaseException, options: VerifyOptions) -> str:
-    """An error for the report. Where that holds no values only its kind: messages quote values."""
+    """Describe an error for the report. Without values only by its kind, because messages quote values."""
     if options.shown_rows > 0:
         return _first_lines(error)
-    # Not what stands in brackets in the message: a value may look the same.
+    # The brackets in the message are not used: a value may look the same.
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     return " ".join([type(error).__name__, *([condition] if condition else [])])
 
 
 def _first_lines(error: BaseException) -> str:
-    """The telling lines of an error: Spark's messages carry whole stack traces of other processes."""
+    """Return the relevant lines of an error: Spark's messages contain stack traces of other processes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("at ", "File ", "^", "Traceback"))]
     causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
