@@ -1,4 +1,4 @@
-"""When a changed key takes effect in a running server: one table, by which a reload is taken or refused.
+"""When a changed key takes effect in a running server: one table, by which a reload is accepted or refused.
 
 A key's row is the longest one that it begins with. The configuration page shows those that are not `AT_ONCE`.
 """
@@ -68,7 +68,7 @@ EFFECTS: Mapping[str, Effect] = {
 
 
 def row_of(key: str) -> str:
-    """The row of a key such as `gateway.recipients[].name`. Raises KeyError when the table lacks one."""
+    """Return the row of a key such as `gateway.recipients[].name`. Raises KeyError without one."""
     path = key.replace("[]", "").split(".")
     for length in range(len(path), 0, -1):
         row = ".".join(path[:length])
@@ -78,7 +78,7 @@ def row_of(key: str) -> str:
 
 
 def changed_fixed_keys(running: Config, loaded: Config) -> list[str]:
-    """The rows that differ although they need a restart."""
+    """Return the rows of changed keys that need a restart."""
     return [
         row
         for row, effect in EFFECTS.items()

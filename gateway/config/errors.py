@@ -1,8 +1,8 @@
-"""What is wrong with a configuration, and where."""
+"""Errors of a configuration, each with its place."""
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be served.
+    """Raised for a configuration that cannot be served.
 
     Attributes:
         place: `file:line` of the value, or the file alone.

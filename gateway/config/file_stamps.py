@@ -1,4 +1,4 @@
-"""States of files: whether one was replaced or changed since it was read."""
+"""States of files, to notice a file that was replaced or changed since it was read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Stamp = tuple[FileStamp | None, ...]
 
 
 def stamp(paths: Iterable[Path]) -> Stamp:
-    """The states of files."""
+    """Return the states of files."""
     return tuple(file_stamp(path) for path in paths)
 
 
 def file_stamp(path: Path) -> FileStamp | None:
-    """The state of a file; None where it is missing, which is a state, too."""
+    """Return the state of a file; None if it is missing, which is a state, too."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a table lies: `s3://bucket/key`, `s3a://bucket/key`, `file:///directory` or a directory."""
+"""Locations of tables: `s3://bucket/key`, `s3a://bucket/key`, `file:///directory` or a directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Location:
 
     @staticmethod
     def parse(text: str) -> Location:
-        """Read a location. Raises ValueError, which says what is accepted."""
+        """Parse a location. Raises ValueError that names the accepted forms."""
         if text.startswith("/"):
             return _directory(text)
         scheme, separator, _ = text.partition("://")
@@ -44,11 +44,11 @@ class Location:
 
     @property
     def url(self) -> str:
-        """The location as a URL of its own, for comparing and for the operator's eyes."""
+        """Return the location as a URL, for comparisons and for messages to the operator."""
         return f"s3://{self.bucket}/{self.key}" if self.kind == "s3" else f"file://{self.key}"
 
     def contains(self, other: Location) -> bool:
-        """Whether `other` is this location or lies below it."""
+        """Return whether `other` is this location or lies below it."""
         if (self.kind, self.bucket) != (other.kind, other.bucket):
             return False
         return not self.key or other.key == self.key or other.key.startswith(self.key.rstrip("/") + "/")

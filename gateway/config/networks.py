@@ -1,4 +1,4 @@
-"""Networks and addresses, and whether an address is within a network."""
+"""Parses networks and addresses, and finds the networks that contain an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAPPED_PREFIX_BITS = 96  # ::ffff:0:0/96 holds the IPv4 addresses
 
 
 def parse_network(text: str) -> Network:
-    """`10.0.0.0/8`, `2001:db8::/32` or one address. ValueError says what is wrong."""
+    """Parse `10.0.0.0/8`, `2001:db8::/32` or one address. Raises ValueError with the reason."""
     network = ip_network(text.strip(), strict=True)
     if isinstance(network, IPv6Network) and network.prefixlen >= MAPPED_PREFIX_BITS:
         mapped = network.network_address.ipv4_mapped
@@ -24,12 +24,12 @@ def parse_network(text: str) -> Network:
 
 
 def parse_networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Parse each; ValueError for the first that is none."""
+    """Parse each network; raises ValueError for the first invalid one."""
     return tuple(parse_network(text) for text in texts)
 
 
 def parse_address(text: str) -> Address | None:
-    """One address as proxies write it: bare, with a port, in brackets, with a zone; else None."""
+    """Parse an address in the forms of proxies: bare, with a port, in brackets, with a zone; else None."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -49,7 +49,7 @@ def _plain(address: Address) -> Address:
 
 
 def contains(networks: Sequence[Network], address: Address) -> bool:
-    """Whether any of the networks holds the address."""
+    """Return whether any of the networks contains the address."""
     return any(address.version == network.version and address in network for network in networks)
 
 

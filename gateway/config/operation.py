@@ -1,4 +1,4 @@
-"""The sections of `gateway:` that say how the server is run: limits, storage faults, audit, administration.
+"""The sections of `gateway:` for the server's operation: limits, storage faults, audit, administration.
 
 Each is a frozen dataclass as in `sections`; a key left out is without the limit or at its default.
 """

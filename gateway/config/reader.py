@@ -132,7 +132,7 @@ class Reader:
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
         path = self.directory / self._text(node, key)
-        # From before the reading: a change during it is noticed.
+        # The state before the file is read, so that a change during the read is noticed.
         self.secret_files[path] = file_stamp(path)
         try:
             return Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
@@ -177,7 +177,7 @@ class Reader:
         return None, False
 
     def _unknown(self, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]) -> None:
-        """Warn of an unknown key. Raises ConfigError where the nearest known one protects."""
+        """Warn of an unknown key. Raises ConfigError if the nearest known one protects."""
         spellings = {name.lower(): name for name in known}
         near = difflib.get_close_matches(key.rpartition(".")[2].lower(), spellings, n=1)
         nearest = spellings[near[0]] if near else None

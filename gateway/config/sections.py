@@ -327,7 +327,7 @@ class Gateway:
         self._check_tokens()
 
     def _check_tokens(self) -> None:
-        """One token is one recipient's, with one expiry: which of two counts would be a guess."""
+        """Check that each token has one recipient and one expiry."""
         owners: dict[str, str] = {}
         for recipient in self.recipients:
             for token in recipient.tokens:
@@ -393,13 +393,13 @@ class Config:
     temporary_credential_validity_seconds: int = setting(3600, minimum=0)
     gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
-    """The files that secrets were read from; no key, but found on the way."""
+    """The files that secrets were read from. Not a key of the file."""
     secret_stamp: Stamp = dataclasses.field(default=(), metadata={"found": True}, repr=False, compare=False)
-    """Their states before they were read."""
+    """The states of these files before they were read."""
     directory: Path = dataclasses.field(default=Path("/"), metadata={"found": True})
-    """Where the file is: names of files in it are relative to this."""
+    """The directory of the file; names of files in it are relative to this."""
     text: str = dataclasses.field(default="", metadata={"found": True}, repr=False, compare=False)
-    """The file as it was read."""
+    """The text of the file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:
@@ -414,36 +414,36 @@ class Config:
 
     @property
     def readers(self) -> bool:
-        """Whether anyone could read."""
+        """Return whether the configuration gives access to anyone."""
         ours = self.gateway
         named = ours.recipients or self.authorization or self.has_recipients_database
         return ours.anonymous or bool(named)
 
     @property
     def recipients_database(self) -> Path:
-        """The database of recipients, which need not be there yet."""
+        """Return the path of the recipients' database, which may not exist yet."""
         return self.gateway.recipients_database or self.directory / RECIPIENTS_DATABASE
 
     @property
     def has_recipients_database(self) -> bool:
-        """Whether a server reads it: it is configured, or the default file exists."""
+        """Return whether a server reads the database: it is configured, or the default file exists."""
         return self.gateway.recipients_database is not None or self.recipients_database.exists()
 
     @property
     def prefix(self) -> str:
-        """The path before `/shares`, without a trailing slash."""
+        """Return the path before `/shares`, without a trailing slash."""
         return self.endpoint.rstrip("/")
 
     @property
     def public_url(self) -> str:
-        """Scheme and host by which clients reach this server, without a trailing slash."""
+        """Return the scheme and host of this server for clients, without a trailing slash."""
         if self.gateway.public_url is not None:
             return self.gateway.public_url.rstrip("/")
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.ssl is None else 'https'}://{host}:{self.port}"
 
     def _check_ids(self) -> None:
-        """One table may stand in several shares with its id; two tables may not have one id."""
+        """Check that no two tables have the same id; a table in several shares may repeat its own."""
         locations: dict[str, Location] = {}
         for table in (t for share in self.shares for schema in share.schemas for t in schema.tables):
             if table.id and locations.setdefault(table.id, table.location) != table.location:

@@ -1,7 +1,7 @@
-"""`delta-gateway demo`: small real tables, a gateway over them, and a reader that proves both.
+"""`delta-gateway demo`: small Delta tables, a gateway that shares them, and a reader that checks both.
 
-`tables` lays the tables out, `command` writes configuration and profile and says how to read them, `reader`
-reads them back through HTTP as any recipient would.
+`tables` writes the tables, `command` writes configuration and profile and prints how to read them, and
+`reader` reads them through HTTP as a recipient does.
 """
 
 from gateway.demo.command import run

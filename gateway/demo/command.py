@@ -1,6 +1,6 @@
-"""The demo as a command: lays out the tables, writes configuration and profile, says how to read them.
+"""The demo as a command: writes tables, configuration and profile, and prints how to read them.
 
-The gateway itself runs as it does for everyone, by `delta-gateway serve` over the written configuration.
+The gateway runs as in production, by `delta-gateway serve` with the written configuration.
 """
 
 import json
@@ -28,12 +28,12 @@ PREFIX = "/delta-sharing"
 START_SECONDS = 60.0
 
 Serve = Callable[[Path], int]
-"""Runs the gateway over a configuration file until it is stopped; its exit code."""
+"""Runs the gateway with a configuration file until it is stopped, and returns its exit code."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What stands in the demo's directory."""
+    """The files in the demo's directory."""
 
     port: int
     configuration: Path
@@ -42,12 +42,12 @@ class Demo:
 
     @property
     def endpoint(self) -> str:
-        """Where recipients begin."""
+        """Return the URL of the sharing endpoint."""
         return f"http://{HOST}:{self.port}{PREFIX}"
 
 
 def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
-    """Runs the demo. Returns an exit code.
+    """Run the demo. Returns an exit code.
 
     `directory` is kept and used again, without one a temporary is; `port` 0 means a free one. With `once` the
     gateway runs for as long as its own shares are read and printed.
@@ -65,7 +65,7 @@ def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
 
 
 def prepare(directory: Path, port: int) -> Demo:
-    """Writes what is not there yet: tables, configuration, and a profile with a new token."""
+    """Write the missing files: tables, configuration, and a profile with a new token."""
     directory = directory.resolve()
     if not any((directory / table).exists() for table in TABLES):
         lay_out(directory, now_seconds=time.time())
@@ -79,7 +79,7 @@ def prepare(directory: Path, port: int) -> Demo:
 
 
 def configuration(demo: Demo, directory: Path) -> str:
-    """One share with the three tables, one recipient."""
+    """Return a configuration with one recipient and a share of the three tables."""
     tables = [{"name": table, "location": str(directory / table), "historyShared": True} for table in TABLES]
     recipient = {
         "name": "demo",
@@ -101,7 +101,7 @@ def configuration(demo: Demo, directory: Path) -> str:
 
 
 def introduction(demo: Demo) -> str:
-    """What to copy and paste."""
+    """Return the commands to copy and paste."""
     table = f"{SHARE}.{SCHEMA}.{TABLES[0]}"
     return f"""\
 Sharing {", ".join(TABLES)} at {demo.endpoint} until Ctrl-C.
@@ -118,7 +118,7 @@ curl:
 
 
 def read_once(demo: Demo) -> int:
-    """Starts a gateway, reads its shares through HTTP, prints the rows and stops it."""
+    """Start a gateway, read its shares through HTTP, print the rows and stop it."""
     with running(demo):
         for name, rows in read_profile(demo.profile):
             sys.stdout.write(f"{name}: {rows.height} rows\n{rows}\n")
@@ -144,7 +144,7 @@ def running(demo: Demo) -> Iterator[None]:
 
 
 def is_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Waits until the gateway takes connections; False when it ended or took too long."""
+    """Wait until the gateway accepts connections; False if it ended or took too long."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
@@ -155,7 +155,7 @@ def is_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that is free at this moment."""
     with socket.socket() as listener:
         listener.bind((HOST, 0))
         number: int = listener.getsockname()[1]

@@ -1,7 +1,7 @@
-"""Reads a share through HTTP with the standard library and polars: what a recipient needs to do, on one page.
+"""A small recipient: reads a share through HTTP with the standard library and polars.
 
-In comes a profile, out come the rows of every table in it. Only the delta response format is asked for, whose
-lines hold everything: files, partition values, deletion vectors.
+In: a profile. Out: the rows of each of its tables. Only the delta response format is requested, whose lines
+hold everything: files, partition values, deletion vectors.
 """
 
 import io
@@ -29,7 +29,7 @@ _POLARS_TYPES: Mapping[str, pl.DataType] = {
 
 
 def read_profile(profile: Path) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Name and rows of each table that the profile opens. Raises OSError when the server cannot be read."""
+    """Return name and rows of each table of the profile. Raises OSError when the server cannot be read."""
     credentials = json.loads(profile.read_text())
     for share in _items(credentials, "/shares"):
         for table in _items(credentials, f"/shares/{quote(share['name'])}/all-tables"):
@@ -37,7 +37,7 @@ def read_profile(profile: Path) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _items(credentials: Mapping[str, str], path: str) -> Iterator[dict[str, str]]:
-    """The items of a list of all its pages."""
+    """Return the items of all pages of a list."""
     token = ""
     while True:
         page = json.loads(_request(credentials, f"{path}?pageToken={token}" if token else path))
@@ -59,7 +59,7 @@ def _read_table(credentials: Mapping[str, str], table: Mapping[str, str]) -> pl.
 
 
 def _read_file(add: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """A file's rows without those that its deletion vector hides, with its partition values as columns."""
+    """Return a file's rows without its deleted ones, with its partition values as columns."""
     rows = pl.read_parquet(io.BytesIO(_fetch(add["path"])))
     if vector := add.get("deletionVector"):
         stored = _fetch(vector["pathOrInlineDv"])

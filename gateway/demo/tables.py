@@ -1,8 +1,8 @@
-"""Three small real Delta tables, laid out without Spark.
+"""Writes three small Delta tables without Spark.
 
-In comes an empty directory, out come tables that every Delta reader can read: `cities` is partitioned by
-values that are hard to put into a path, `readings` has a deletion vector, `orders` a change data feed. Log
-and statistics are written by hand as Delta's PROTOCOL says, data files by polars.
+In: an empty directory. Out: tables for every Delta reader: `cities` is partitioned by values that need
+escapes in a path, `readings` has a deletion vector, `orders` has a change data feed. This module writes log
+and statistics by Delta's PROTOCOL, and polars writes the data files.
 """
 
 import json
@@ -42,7 +42,7 @@ _DELTA_TYPES: Mapping[Any, str] = {
 
 
 def lay_out(directory: Path, *, now_seconds: float) -> None:
-    """Writes the tables below `directory`, which must not hold any of them yet.
+    """Write the tables below `directory`, which must not hold any of them yet.
 
     The last commits are a minute old at `now_seconds`, those before them a minute older each.
     """
@@ -52,7 +52,7 @@ def lay_out(directory: Path, *, now_seconds: float) -> None:
 
 
 def lay_out_cities(table: "Table") -> None:
-    """Partitioned by a region: values with blanks, `%`, `+`, `=`, `/`, letters beyond ASCII, and null."""
+    """Write a table whose partition values have blanks, `%`, `+`, `=`, `/`, non-ASCII letters, and null."""
     cities = pl.DataFrame(
         {
             "city": ["Zürich", "Genève", "São Paulo", "東京", "Reykjavík", "Lagos", "Atlantis", "Ys"],
@@ -70,7 +70,7 @@ def lay_out_cities(table: "Table") -> None:
 
 
 def lay_out_readings(table: "Table") -> None:
-    """Two files; a deletion vector hides three rows of the first."""
+    """Write a table of two files; a deletion vector deletes three rows of the first."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     readings = pl.DataFrame(
         {
@@ -90,7 +90,7 @@ def lay_out_readings(table: "Table") -> None:
 
 
 def lay_out_orders(table: "Table") -> None:
-    """An insert, an update and a delete with their change files, and an insert that needs none."""
+    """Write an insert, an update and a delete with their change files, and an insert that needs none."""
     schema = {"order": pl.Int64, "customer": pl.String, "amount": pl.Float64}
     orders = pl.DataFrame(
         {
@@ -121,13 +121,13 @@ def lay_out_orders(table: "Table") -> None:
 
 
 def changed(rows: pl.DataFrame, change_type: str) -> pl.DataFrame:
-    """Rows as a change file holds them (PROTOCOL, section Change Data Files)."""
+    """Return rows of a change file (PROTOCOL, section Change Data Files)."""
     return rows.with_columns(_change_type=pl.lit(change_type))
 
 
 @dataclass
 class Table:
-    """A table that is being written; the next commit's version and time are known."""
+    """A table that is being written, with the version and time of the next commit."""
 
     root: Path
     commit_seconds: float
@@ -140,7 +140,7 @@ class Table:
         return Table(root, now_seconds - 10 * _COMMITS_APART_SECONDS)
 
     def commit(self, operation: str, actions: Iterable[Action]) -> None:
-        """Writes the next commit; its file is as old as the commit says."""
+        """Write the next commit; its file has the modification time of the commit."""
         info: Action = {
             "commitInfo": {
                 "timestamp": self.commit_ms,
@@ -158,11 +158,11 @@ class Table:
 
     @property
     def commit_ms(self) -> int:
-        """The next commit's timestamp."""
+        """Return the next commit's timestamp."""
         return int(self.commit_seconds * 1000)
 
     def adds(self, rows: pl.DataFrame, *, partitioned_by: str | None = None) -> list[Action]:
-        """Writes a data file for each value of the partition column, or one for all rows."""
+        """Write a data file for each value of the partition column, or one for all rows."""
         if partitioned_by is None:
             return [self._add(rows, "", {})]
         actions = []
@@ -179,19 +179,19 @@ class Table:
         return {"add": {**written, **fields, "stats": statistics(rows)}}
 
     def change_file(self, rows: pl.DataFrame) -> Action:
-        """Writes the rows that a commit changed and says so."""
+        """Write a change file with the rows that a commit changed, and return its action."""
         return {
             "cdc": {**self._write(rows, "_change_data/", "cdc"), "partitionValues": {}, "dataChange": False}
         }
 
     def remove(self, added: Action) -> Action:
-        """The end of a file that an earlier commit added."""
+        """Return the remove action of a file that an earlier commit added."""
         add = added["add"]
         fields = {"deletionTimestamp": self.commit_ms, "dataChange": True, "extendedFileMetadata": True}
         return {"remove": {name: add[name] for name in ("path", "partitionValues", "size")} | fields}
 
     def with_deletion_vector(self, add: Mapping[str, Any], *, rows: list[int]) -> Action:
-        """Hides rows of a file: it is added once more, with a vector (PROTOCOL, section Deletion Vectors)."""
+        """Delete rows of a file: it is added again, with a vector (PROTOCOL, section Deletion Vectors)."""
         identifier = uuid.uuid4()
         content = encode_deletion_vector(rows)
         (self.root / f"deletion_vector_{identifier}.bin").write_bytes(content)
@@ -216,7 +216,7 @@ class Table:
 
 
 def protocol_action(min_reader_version: int, min_writer_version: int, **features: list[str]) -> Action:
-    """What readers and writers must know."""
+    """Return the protocol action."""
     versions = {"minReaderVersion": min_reader_version, "minWriterVersion": min_writer_version}
     return {"protocol": {**versions, **features}}
 
@@ -228,7 +228,7 @@ def metadata_action(
     *,
     partition_columns: list[str] | None = None,
 ) -> Action:
-    """The table's schema and properties. The id is made from the name: a demo laid out again keeps it."""
+    """Return the metaData action. The id is derived from the name, so a repeated demo keeps it."""
     fields = [
         {"name": column, "type": _DELTA_TYPES[kind], "nullable": True, "metadata": {}}
         for column, kind in schema.items()
@@ -246,7 +246,7 @@ def metadata_action(
 
 
 def statistics(rows: pl.DataFrame) -> str:
-    """The statistics of a data file (PROTOCOL, section Per-file Statistics): exact bounds, null counts."""
+    """Return the statistics of a data file (PROTOCOL, section Per-file Statistics)."""
     bounded = [column for column in rows.columns if rows[column].drop_nulls().len()]
     stats = {
         "numRecords": rows.height,
@@ -259,20 +259,20 @@ def statistics(rows: pl.DataFrame) -> str:
 
 
 def in_json(value: Any) -> Any:
-    """A bound as statistics spell it: dates as `yyyy-mm-dd`, timestamps in UTC to the millisecond."""
+    """Return a bound of statistics: dates as `yyyy-mm-dd`, timestamps in UTC to the millisecond."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%dT%H:%M:%S.000Z")
     return value.isoformat() if isinstance(value, date) else value
 
 
 def hive_escape(value: str | None) -> str:
-    """A partition value as the name of a directory, as Hive and Spark write it."""
+    """Return the directory name of a partition value, as Hive and Spark write it."""
     if value is None:
         return _NULL_PARTITION
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED_IN_DIRECTORIES else char for char in value)
 
 
 def z85(content: bytes) -> str:
-    """ZeroMQ's base 85, in which deletion vectors are named. `content` has a multiple of four bytes."""
+    """Encode in ZeroMQ's base 85, as deletion vectors are. The length of `content` is a multiple of four."""
     words = [int.from_bytes(content[at : at + 4], "big") for at in range(0, len(content), 4)]
     return "".join(_Z85[word // 85**place % 85] for word in words for place in (4, 3, 2, 1, 0))

@@ -18,13 +18,13 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def mount_of(directory: str, mount_points: Iterable[str]) -> str:
-    """The innermost of the mount points that hold a directory."""
+    """Return the innermost mount point that contains a directory."""
     holding = (point for point in mount_points if f"{directory}/".startswith(f"{point.rstrip('/')}/"))
     return max(holding, key=len, default=ROOT)
 
 
 def mount_points() -> list[str]:
-    """Those of this machine; none where the system does not say (it is not Linux)."""
+    """Return the mount points of this machine; none on systems other than Linux."""
     try:
         rows = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

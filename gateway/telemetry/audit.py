@@ -62,7 +62,7 @@ class AuditRecord:
     result: Mapping[str, str | int | bool | None]
 
     def line(self) -> bytes:
-        """The record as JSON, ends on a line break."""
+        """Return the record as JSON with a line break."""
         response = {"statusCode": self.status, "errorCode": self.error_code, "result": dict(self.result)}
         record: dict[str, Any] = {
             "version": RECORD_VERSION,
@@ -81,7 +81,7 @@ class AuditRecord:
 
 @dataclass(slots=True)
 class AuditCounts:
-    """What became of the records so far."""
+    """The numbers of records by outcome."""
 
     written: int = 0
     dropped: int = 0
@@ -126,7 +126,7 @@ class AuditLog:
 
     @property
     def waiting(self) -> int:
-        """Records in the queue."""
+        """Return the number of records in the queue."""
         return len(self._queue)
 
     def put(self, line: bytes) -> bool:
@@ -134,7 +134,7 @@ class AuditLog:
         return self._enqueue(line, None)
 
     async def written(self, line: bytes, *, timeout_seconds: float) -> bool:
-        """Queue a line and wait until it is in the file. False when that did not happen in time."""
+        """Queue a line and wait until it is in the file. False if it is not in time."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -209,7 +209,7 @@ class AuditLog:
     def _append(self, data: bytes) -> bool:
         try:
             descriptor = self._open()
-            # A batch cut short by a full disk is written again whole, on a line of its own.
+            # A batch that a full disk cut is written again as a whole, on a new line.
             data = b"\n" + data if self._torn else data
             written = os.write(descriptor, data)
         except OSError as error:
@@ -240,7 +240,7 @@ class AuditLog:
 
     @staticmethod
     def trouble(path: Path) -> str | None:
-        """Why a log at this path could not be written; None when it could. Creates nothing."""
+        """Return why a log at this path cannot be written; None if it can. Creates nothing."""
         if path.exists():
             is_writable = path.is_file() or path.is_char_device() or path.is_fifo()
             return None if is_writable and os.access(path, os.W_OK) else "it cannot be written"

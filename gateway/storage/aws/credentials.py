@@ -1,8 +1,8 @@
 """The provider's default credential chain, as far as URLs can be signed with it.
 
-In: the environment. Out: keys, in this order: `AWS_ACCESS_KEY_ID` / `AWS_SECRET_ACCESS_KEY` /
+In: the environment. Out: credentials, in this order: `AWS_ACCESS_KEY_ID` / `AWS_SECRET_ACCESS_KEY` /
 `AWS_SESSION_TOKEN`, the profile `AWS_PROFILE` of the shared credentials file (`AWS_SHARED_CREDENTIALS_FILE`,
-else `~/.aws/credentials`), or the role that the environment lends for some hours (see `roles`). The region
+else `~/.aws/credentials`), or temporary credentials of a role (see `roles`). The region
 comes from `AWS_REGION`, `AWS_DEFAULT_REGION` or the profile of `AWS_CONFIG_FILE`, else `~/.aws/config`.
 """
 
@@ -26,18 +26,18 @@ SUPPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class S3Credentials:
-    """Keys that sign, and until when they are valid."""
+    """Credentials that sign URLs, with their expiry."""
 
     access_key_id: Secret
     secret_access_key: Secret
     session_token: Secret | None = None
     expires: datetime | None = None
     file: Path | None = None
-    """The shared credentials file that they are from: other programs replace the keys in it."""
+    """The shared credentials file that they come from; other programs may replace its content."""
 
 
 def default_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
-    """Ask the part of the chain that lasts; None when it knows no keys."""
+    """Return the credentials of variables or of the shared file; None if there are none."""
     found = _from(environment, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     if found is not None:
         return found
@@ -48,7 +48,7 @@ def default_credentials(environment: Mapping[str, str]) -> S3Credentials | None:
 
 
 def default_region(environment: Mapping[str, str]) -> str:
-    """Ask for the region: variables, then the profile, then us-east-1."""
+    """Return the region: of variables, else of the profile, else us-east-1."""
     named = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if named:
         return named

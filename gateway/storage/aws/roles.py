@@ -1,8 +1,8 @@
-"""Roles that the machine lends: keys that end within hours, asked for over HTTP.
+"""AWS roles of the machine: credentials that expire within hours, requested over HTTP.
 
-In: the environment. Out: a `Role`, whose `assume` gives keys with the time of their end: of a web identity
+In: the environment. Out: a `Role`, whose `assume` returns credentials with their expiry: of a web identity
 (Kubernetes service accounts), of a container (ECS, EKS pod identity), else of the instance (EC2, IMDSv2).
-The words that a service answers are never in an error: they may hold keys.
+The text of an answer is never in an error, because it may hold credentials.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import orjson
 from gateway.config.secret import Secret
 from gateway.storage.aws.credentials import S3Credentials
 
-# The instance's service answers within milliseconds, or is not there.
+# The instance's service answers within milliseconds, or does not exist.
 INSTANCE_TIMEOUT_SECONDS = 1.0
 TIMEOUT_SECONDS = 10.0
 INSTANCE_TOKEN_SECONDS = 300
 MAX_ANSWER_BYTES = 64 * 1024
 
-Ask = Callable[[urllib.request.Request, float], bytes]
+Send = Callable[[urllib.request.Request, float], bytes]
 
 
 class CredentialsUnavailable(Exception):
-    """A role that is not lent. `lasting`: asking again will not help, as nothing lends one here."""
+    """Raised when a role gives no credentials. `lasting`: the machine has no role, so a retry cannot help."""
 
     def __init__(self, message: str, *, lasting: bool = False) -> None:
         super().__init__(message)
@@ -49,9 +49,9 @@ class Role:
     """Requests credentials. Blocks. Raises CredentialsUnavailable."""
 
 
-def role_of(environment: Mapping[str, str], region: str, ask: Ask | None = None) -> Role | None:
-    """The role that an environment names; None where even that of the instance is switched off."""
-    send = ask or _ask
+def role_of(environment: Mapping[str, str], region: str, send: Send | None = None) -> Role | None:
+    """Return the role that an environment names; None if even that of the instance is disabled."""
+    send = send or _send
     if environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") and environment.get("AWS_ROLE_ARN"):
         return Role("web identity", lambda: _web_identity(environment, region, send))
     if environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") or environment.get(
@@ -63,7 +63,7 @@ def role_of(environment: Mapping[str, str], region: str, ask: Ask | None = None)
     return Role("instance", lambda: _instance(environment, send))
 
 
-def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Credentials:
+def _web_identity(environment: Mapping[str, str], region: str, send: Send) -> S3Credentials:
     domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     form = {
         "Action": "AssumeRoleWithWebIdentity",
@@ -74,7 +74,7 @@ def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Cr
         "WebIdentityToken": _file(environment["AWS_WEB_IDENTITY_TOKEN_FILE"], "AWS_WEB_IDENTITY_TOKEN_FILE"),
     }
     url = environment.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.{domain}"
-    answer = _answer(ask, url, TIMEOUT_SECONDS, "the token service", data=urlencode(form).encode())
+    answer = _answer(send, url, TIMEOUT_SECONDS, "the token service", data=urlencode(form).encode())
 
     def element(name: str) -> str:
         found = re.search(rb"<%s>([^<]+)</%s>" % (name.encode(), name.encode()), answer)
@@ -88,7 +88,7 @@ def _web_identity(environment: Mapping[str, str], region: str, ask: Ask) -> S3Cr
     )
 
 
-def _container(environment: Mapping[str, str], ask: Ask) -> S3Credentials:
+def _container(environment: Mapping[str, str], send: Send) -> S3Credentials:
     relative = environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
     url = f"http://169.254.170.2{relative}" if relative else environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
     authorization = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
@@ -96,17 +96,17 @@ def _container(environment: Mapping[str, str], ask: Ask) -> S3Credentials:
     if token_file:
         authorization = _file(token_file, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
     headers = {"Authorization": authorization} if authorization else {}
-    answer = _answer(ask, url, TIMEOUT_SECONDS, "the container's credentials service", headers)
+    answer = _answer(send, url, TIMEOUT_SECONDS, "the container's credentials service", headers)
     return _keys(_json(answer, "the container's credentials service"), "Token")
 
 
-def _instance(environment: Mapping[str, str], ask: Ask) -> S3Credentials:
+def _instance(environment: Mapping[str, str], send: Send) -> S3Credentials:
     base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
     service = "the instance's metadata service"
 
     def get(path: str, headers: Mapping[str, str], method: str = "GET") -> bytes:
         return _answer(
-            ask, f"{base}/latest/{path}", INSTANCE_TIMEOUT_SECONDS, service, headers, method=method
+            send, f"{base}/latest/{path}", INSTANCE_TIMEOUT_SECONDS, service, headers, method=method
         )
 
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(INSTANCE_TOKEN_SECONDS)}
@@ -118,7 +118,7 @@ def _instance(environment: Mapping[str, str], ask: Ask) -> S3Credentials:
 
 
 def _answer(
-    ask: Ask,
+    send: Send,
     url: str,
     timeout_seconds: float,
     service: str,
@@ -131,7 +131,7 @@ def _answer(
         raise CredentialsUnavailable(f"the address of {service} is no URL")
     request = urllib.request.Request(url, data=data, headers=dict(headers or {}), method=method)  # noqa: S310
     try:
-        return ask(request, timeout_seconds)
+        return send(request, timeout_seconds)
     except urllib.error.HTTPError as refusal:
         with refusal:
             raise CredentialsUnavailable(f"{service} answers {refusal.code}") from None
@@ -139,8 +139,8 @@ def _answer(
         raise CredentialsUnavailable(f"{service} cannot be reached ({type(error).__name__})") from None
 
 
-def _ask(request: urllib.request.Request, timeout_seconds: float) -> bytes:
-    # Plain HTTP is spoken on this machine alone, and never by a proxy.
+def _send(request: urllib.request.Request, timeout_seconds: float) -> bytes:
+    # Plain HTTP is used on this machine only, and never through a proxy.
     proxies = [urllib.request.ProxyHandler({})] if request.type == "http" else []
     with urllib.request.build_opener(*proxies).open(request, timeout=timeout_seconds) as response:
         content: bytes = response.read(MAX_ANSWER_BYTES)
@@ -160,7 +160,7 @@ def _json(answer: bytes, service: str) -> Mapping[str, object]:
 def _keys(found: Mapping[str, object], token: str) -> S3Credentials:
     try:
         expires = datetime.fromisoformat(str(found["Expiration"]))
-        # A service of one's own may lend keys that need none.
+        # Another provider's service may return credentials without a session token.
         session = found.get(token)
         return S3Credentials(
             Secret(str(found["AccessKeyId"])),
