@@ -46,7 +46,7 @@ impl CommitFile {
         let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt(name, "it is not UTF-8"))?;
         let mut file = Self::empty(name, bytes);
         let mut row = 0;
-        // Some Windows tools begin a file with a byte order mark.
+        // Some Windows tools start a file with a byte order mark.
         for (index, line) in text.trim_start_matches('\u{feff}').split('\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() {
@@ -128,7 +128,7 @@ impl CommitHeads {
     }
 }
 
-/// The message of serde without the position, which counts from the start of the line.
+/// Returns the message of serde without the position, which is relative to the line.
 fn reason(error: &serde_json::Error) -> String {
     let words = error.to_string();
     match words.rfind(" at line ") {

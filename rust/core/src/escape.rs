@@ -3,13 +3,13 @@
 //! Escapes `"`, `\`, control characters, and U+0085, U+2028 and U+2029: clients that split lines by Unicode rules break
 //! lines at these.
 
-/// Text is looked at in blocks of this size.
+/// The number of bytes per step.
 const BLOCK_BYTES: usize = 16;
 
-/// Room for a block of which every byte is escaped.
+/// The size of a block with an escape for every byte.
 const ESCAPED_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// Appends `text` as it stands between the quotes of a JSON string.
+/// Appends `text` as the content of a JSON string, without quotes.
 pub(crate) fn append_escaped(text: &str, out: &mut Vec<u8>) {
     let text = text.as_bytes();
     let mut at = 0;
@@ -19,8 +19,8 @@ pub(crate) fn append_escaped(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// Escapes quotes and backslashes of the leading blocks of `text` that hold nothing else to escape; says how
-/// many bytes that were.
+/// Escapes the leading blocks of `text` with no characters to escape but quotes and backslashes; returns the number of
+/// bytes consumed.
 fn append_simple_blocks(text: &[u8], out: &mut Vec<u8>) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(taken) = crate::simd::append_escaped_blocks(text, out) {
@@ -42,7 +42,7 @@ pub(crate) fn append_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// As [`append_string`], to a `String`.
+/// Appends `text` as a JSON string with its quotes to a `String`.
 pub(crate) fn push_string(text: &str, out: &mut String) {
     out.push('"');
     let (mut plain, mut at) = (0, 0);
@@ -60,8 +60,8 @@ pub(crate) fn push_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Appends JSON as it stands in a log, so that it breaks no line of any client. Besides blanks between its tokens it has
-/// such characters inside strings alone, where an escape stands for them.
+/// Appends JSON of a log without line breaks. Between tokens they are dropped. Unicode line breaks can be in strings
+/// only and are escaped there.
 pub(crate) fn append_json(json: &str, out: &mut Vec<u8>) {
     let mut rest = json;
     while let Some(at) = rest.find(['\r', '\n', '\u{85}', '\u{2028}', '\u{2029}']) {
@@ -76,7 +76,7 @@ pub(crate) fn append_json(json: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// Whether nothing but quotes and backslashes may need an escape. No early exit, so that it is vector code.
+/// Returns whether at most quotes and backslashes need an escape. Without an early exit it compiles to vector code.
 fn is_simple(block: &[u8; BLOCK_BYTES]) -> bool {
     let odd = |byte: &u8| {
         u8::from(*byte < 0x20) | u8::from(*byte == NEXT_LINE[0]) | u8::from(*byte == SEPARATOR[0])
@@ -84,7 +84,7 @@ fn is_simple(block: &[u8; BLOCK_BYTES]) -> bool {
     block.iter().fold(0, |found, byte| found | odd(byte)) == 0
 }
 
-/// Writes a backslash before every byte and overwrites it where none is needed: no branch to mispredict.
+/// Writes a backslash before every byte and overwrites unneeded ones, which avoids mispredicted branches.
 fn append_simple(block: &[u8; BLOCK_BYTES], out: &mut Vec<u8>) {
     let mut escaped = [b'\\'; ESCAPED_BYTES];
     let mut length = 0;
@@ -102,8 +102,7 @@ const NEXT_LINE: [u8; 2] = [0xc2, 0x85];
 /// The first two bytes of U+2028 and U+2029 in UTF-8.
 const SEPARATOR: [u8; 2] = [0xe2, 0x80];
 
-/// Appends `text[at..end]`, and past `end` what belongs to a character that begins before it; says where it
-/// stopped.
+/// Appends `text[at..end]` and the rest of a character that crosses `end`; returns the end position.
 fn append_any(text: &[u8], mut at: usize, end: usize, out: &mut Vec<u8>) -> usize {
     while at < end {
         let rest = &text[at..];
@@ -117,8 +116,7 @@ fn append_any(text: &[u8], mut at: usize, end: usize, out: &mut Vec<u8>) -> usiz
     at
 }
 
-/// Appends the escaped form of the first character of `text`, or its first byte; returns the number of bytes it
-/// took.
+/// Appends the escape of the first character of `text`, or its first byte; returns the number of bytes consumed.
 fn append_escape(text: &[u8], out: &mut Vec<u8>) -> usize {
     let (escape, taken) = escape_of(text);
     match escape {
@@ -128,7 +126,7 @@ fn append_escape(text: &[u8], out: &mut Vec<u8>) -> usize {
     taken
 }
 
-/// The escape of the first character of `text`, `None` where it needs none, and the number of bytes it stands for.
+/// Returns the escape of the first character of `text`, `None` if it needs none, and the number of bytes it replaces.
 fn escape_of(text: &[u8]) -> (Option<&'static str>, usize) {
     #[rustfmt::skip]
     const CONTROL: [&str; 32] = [
@@ -161,13 +159,12 @@ const NEEDS_A_LOOK: [bool; 256] = {
     needs
 };
 
-/// Appends what stands between the quotes of a JSON string without its escapes, which must be well-formed; a half
-/// of a surrogate pair becomes U+FFFD.
+/// Appends the unescaped content of a JSON string. Escapes must be well-formed; an unpaired surrogate becomes U+FFFD.
 pub(crate) fn unescape(content: &str, out: &mut Vec<u8>) {
     unescape_by(unescape_simple_blocks, content, out);
 }
 
-/// Takes the bytes before the first unusual escape, or fewer; says how many it took and how many came of them.
+/// Unescapes bytes up to the first escape of another kind, or fewer; returns the numbers of bytes consumed and written.
 type UnescapeBlocks = fn(&[u8], &mut [u8]) -> (usize, usize);
 
 fn unescape_simple_blocks(text: &[u8], out: &mut [u8]) -> (usize, usize) {
@@ -210,8 +207,8 @@ fn unescape_by(blocks: UnescapeBlocks, content: &str, out: &mut Vec<u8>) {
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Copies what stands before the first backslash, and says how much that is. In statistics that is a few
-/// letters: a word at a time costs less than a search and a copy.
+/// Copies the bytes before the first backslash; returns their number. In statistics these are a few letters, for which
+/// one word per step is faster than a search and a copy.
 fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; WORD_BYTES]);
     const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; WORD_BYTES]);
@@ -231,7 +228,7 @@ fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
     at + rest.map(|(byte, copy)| *copy = *byte).count()
 }
 
-/// The character of `XXXX` or `XXXX\uXXXX`, and how long its spelling is.
+/// Returns the character of `XXXX` or `XXXX\uXXXX` and the length of the escape.
 fn unicode_escape(bytes: &[u8]) -> (char, usize) {
     let unit = |at: usize| {
         let digits = std::str::from_utf8(bytes.get(at..at + 4)?).ok()?;
@@ -269,7 +266,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Slow and honest: the crate's escaping, and the line separators replaced afterwards.
+    /// A slow reference: the escaping of `serde_json`, then a replacement of the line separators.
     fn slow_string(text: &str) -> String {
         serde_json::to_string(text)
             .unwrap()

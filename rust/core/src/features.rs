@@ -8,16 +8,14 @@
 use crate::actions::{Metadata, Protocol};
 use crate::error::{Error, Result};
 
-/// Whom a reader feature concerns.
+/// The party that must support a reader feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Concern {
-    /// It changes how a data file is read: clients must announce it.
+    /// The feature changes how data files are read, so clients must announce it.
     Client,
-    /// It changes how the log is read. The files of an answer are complete without it, so it leaves both lists of
-    /// the protocol line.
+    /// The feature changes how the log is read. Clients do not need it, so both lists of the protocol line omit it.
     Log,
-    /// It concerns writers, but some protocols list it for readers too. It leaves the list of reader features and
-    /// stays in that of writer features, where it belongs.
+    /// A writer feature that some protocols list for readers too. The protocol line lists it as a writer feature only.
     Writer,
 }
 
@@ -42,7 +40,7 @@ const KNOWN: [(&str, Concern); 15] = [
 
 const COLUMN_MAPPING: &str = "columnMapping";
 const IN_COMMIT_TIMESTAMP: &str = "inCommitTimestamp";
-/// The writer version from which on `writerFeatures` counts.
+/// The first writer version with `writerFeatures`.
 const WRITER_FEATURES_VERSION: i32 = 7;
 
 fn concern(feature: &str) -> Option<Concern> {
@@ -50,10 +48,11 @@ fn concern(feature: &str) -> Option<Concern> {
 }
 
 impl Protocol {
-    /// Refuses what this crate cannot read. `file` is the log file to name if the protocol is invalid.
+    /// Returns an error for a protocol that this crate cannot read. `file` is the log file to name if the protocol is
+    /// invalid.
     ///
-    /// Some writers spell an absent list as an empty one. Where a version may have no list that is taken for what
-    /// it means, and so it is handed on: clients refuse the empty list, too.
+    /// Some writers write an empty list for an absent one. In a version without lists it is removed, because clients
+    /// reject the empty list.
     pub(crate) fn checked(mut self, file: &str) -> Result<Self> {
         let has_no_list = |features: &Option<Vec<String>>| features.as_ref().is_some_and(Vec::is_empty);
         if self.min_reader_version < 3 && has_no_list(&self.reader_features) {
@@ -79,8 +78,8 @@ impl Protocol {
         }
     }
 
-    /// The reader features that a client must announce, in the protocol's order. A protocol that names features
-    /// asks for them whether or not a file uses them.
+    /// Returns the reader features that a client must announce, in the protocol's order. A listed feature is required
+    /// whether or not a file uses it.
     #[must_use]
     pub fn client_reader_features(&self, metadata: &Metadata) -> Vec<String> {
         if self.min_reader_version == 2 && is_column_mapping_on(metadata) {
@@ -89,26 +88,26 @@ impl Protocol {
         self.answered_reader_features().into_iter().flatten().cloned().collect()
     }
 
-    /// The reader features that stay in an answer's protocol line: those that clients must announce. `None` where
+    /// Returns the reader features of an answer's protocol line, which are those that clients must announce. `None` if
     /// the protocol has no list.
     pub(crate) fn answered_reader_features(&self) -> Option<Vec<&String>> {
         let is_answered = |feature: &&String| concern(feature) == Some(Concern::Client);
         Some(self.reader_features.as_ref()?.iter().filter(is_answered).collect())
     }
 
-    /// The writer features that stay in an answer's protocol line. `None` where the protocol has no list.
+    /// Returns the writer features of an answer's protocol line, `None` if the protocol has no list.
     pub(crate) fn answered_writer_features(&self) -> Option<Vec<&String>> {
         let is_answered = |feature: &&String| concern(feature) != Some(Concern::Log);
         Some(self.writer_features.as_ref()?.iter().filter(is_answered).collect())
     }
 
-    /// Whether commits may carry timestamps of their own.
+    /// Returns whether commits may have in-commit timestamps.
     pub(crate) fn supports_in_commit_timestamps(&self) -> bool {
         let mut features = self.writer_features.iter().flatten();
         self.min_writer_version >= WRITER_FEATURES_VERSION && features.any(|name| name == IN_COMMIT_TIMESTAMP)
     }
 
-    /// Whether the parquet response format would lie about the files.
+    /// Returns whether the parquet response format cannot represent the files.
     #[must_use]
     pub fn needs_delta_format(&self, metadata: &Metadata) -> bool {
         !self.client_reader_features(metadata).is_empty()
@@ -116,7 +115,7 @@ impl Protocol {
 }
 
 impl Metadata {
-    /// Whether the table's change data feed is on.
+    /// Returns whether the table's change data feed is enabled.
     #[must_use]
     pub fn is_change_data_feed_on(&self) -> bool {
         let property = self.property("delta.enableChangeDataFeed");

@@ -6,7 +6,7 @@
 //! without two hex digits is literal, as in deltalake and `delta_kernel`, because a writer that does not encode at all
 //! may put one in a file name.
 
-/// For each byte whether a URL's path holds it as it is.
+/// Whether each byte is literal in a URL's path.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0;
@@ -18,16 +18,16 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// What of a path needs another look before its URL may be given away.
+/// Findings in a path that require further checks before its URL is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Oddities {
-    /// It holds NUL, which no store allows in a name.
+    /// The path contains NUL, which no store allows in a name.
     pub(crate) nul: bool,
-    /// An escape of it stands for a byte beyond ASCII, so that what it stands for need not be UTF-8.
+    /// An escape of the path decodes to a byte beyond ASCII, so the decoded path may be invalid UTF-8.
     pub(crate) high_escape: bool,
 }
 
-/// Appends the URL form of a log's path, which is a URI already.
+/// Appends the URL form of a log's path, which is an encoded URI.
 pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) -> Oddities {
     let mut found = Oddities::default();
     let mut rest = path;
@@ -58,14 +58,14 @@ pub(crate) fn append_key(key: &[u8], out: &mut Vec<u8>) -> Oddities {
     found
 }
 
-/// The form of one value in a query: `/` is encoded too.
+/// Returns the encoded form of a value in a query, with `/` encoded too.
 pub(crate) fn query_value(value: &str) -> String {
     let mut out = Vec::with_capacity(value.len());
     append_key(value.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).replace('/', "%2F")
 }
 
-/// Appends the bytes that a log's path stands for.
+/// Appends the decoded bytes of a log's path.
 pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {
@@ -77,16 +77,16 @@ pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Whether what a log's path stands for is UTF-8.
+/// Returns whether a log's path decodes to UTF-8.
 pub(crate) fn decodes_to_utf8(path: &[u8]) -> bool {
     let mut decoded = Vec::with_capacity(path.len());
     append_decoded(path, &mut decoded);
     std::str::from_utf8(&decoded).is_ok()
 }
 
-/// Whether one of the segments of a decoded or URL path is `..`.
+/// Returns whether a segment of a decoded or URL path is `..`.
 pub(crate) fn has_parent_segment(path: &[u8]) -> bool {
-    // Most names have no two dots in a row.
+    // Most names have no consecutive dots.
     has_two_dots(path) && path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 
@@ -98,9 +98,9 @@ fn has_two_dots(path: &[u8]) -> bool {
     found
 }
 
-/// Appends what stands for itself at the beginning of `text`; gives the byte that does not, and what follows.
+/// Appends the leading literal bytes of `text`; returns the next byte and the rest.
 fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(u8, &'text [u8])> {
-    // Blocks are of a known length: to take one back in part costs less than to copy just that part.
+    // Copying a block of known length and truncating is faster than copying a part of it.
     while let Some((block, rest)) = text.split_first_chunk() {
         let run = plain_run(block);
         out.extend_from_slice(block);
@@ -115,7 +115,7 @@ fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(
     text[run..].split_first().map(|(byte, after)| (*byte, after))
 }
 
-/// How many bytes at the beginning of a block stand for themselves.
+/// Returns the number of leading literal bytes of a block.
 fn plain_run(block: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
     let run = crate::simd::url_plain_run(block);
@@ -137,7 +137,7 @@ fn append_byte(byte: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// The byte of the escape whose `%` stands before `text`, and what follows it.
+/// Decodes the escape whose `%` precedes `text`; returns its byte and the rest.
 fn decode_escape(text: &[u8]) -> (u8, &[u8]) {
     if let [high, low, after @ ..] = text
         && let (Some(high), Some(low)) = (hex_value(*high), hex_value(*low))
@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Slow and honest: bytes, one at a time, to a list and back to text.
+    /// A slow reference: decodes byte by byte to a list and encodes the list.
     fn slow_uri(path: &[u8]) -> String {
         let mut decoded = Vec::new();
         let mut index = 0;

@@ -19,7 +19,7 @@ use crate::escape::push_string;
 use crate::partition::PartitionInterner;
 use crate::{Error, Result};
 
-/// Builds the batch of the adds among the kept rows. `taken` has the places of `batch`'s rows in the file.
+/// Builds the batch of the adds among the kept rows. `taken` has the row numbers of `batch` in the file.
 pub(super) fn file_batch(
     name: &str,
     source: SourceId,
@@ -48,11 +48,11 @@ pub(super) fn file_batch(
     })
 }
 
-/// The children of `add`, without the rows that are other actions or not kept.
+/// The columns of `add` without the rows that are other actions or not kept.
 pub(super) struct Adds<'a> {
     name: &'a str,
     columns: &'a StructArray,
-    /// Present only where some rows are left out.
+    /// `None` if all rows are selected.
     filter: Option<(BooleanBuffer, FilterPredicate)>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Adds<'a> {
         Ok(Self { name, columns, filter })
     }
 
-    /// Drops the places of the rows that are left out.
+    /// Drops the numbers of the rows that are not selected.
     fn retain(&self, rows: &mut Vec<u32>) {
         let Some((wanted, _)) = &self.filter else { return };
         let mut wanted = wanted.iter();
@@ -94,7 +94,7 @@ impl<'a> Adds<'a> {
 
     pub(super) fn sizes(&self) -> Result<Vec<i64>> {
         let sizes = self.required_longs("size")?;
-        // Without a branch for each: this is all that a sum over a table costs.
+        // Branch-free: this loop is the main cost of a sum over a table.
         let any_negative = sizes.iter().fold(0, |bits, size| bits | size) < 0;
         if any_negative { Err(Error::corrupt(self.name, "an add has a negative size")) } else { Ok(sizes) }
     }
@@ -115,7 +115,7 @@ impl<'a> Adds<'a> {
         Ok(Some(column.as_primitive_opt::<Int64Type>().ok_or_else(|| self.mistyped(field))?.clone()))
     }
 
-    /// The maps as JSON objects.
+    /// Returns the maps as JSON objects.
     fn tags(&self) -> Result<Option<StringViewArray>> {
         let Some(column) = self.column("tags")?.filter(has_values) else { return Ok(None) };
         let wrong = || self.mistyped("tags");
@@ -152,7 +152,7 @@ impl<'a> Adds<'a> {
         Ok(Some(flags.values().iter().collect()))
     }
 
-    /// The partition values alone; `rows` loses those that are not adds.
+    /// Returns the partition values only, and drops the rows that are not adds from `rows`.
     pub(super) fn partitions_of(
         &self,
         rows: &mut Vec<u32>,
@@ -220,13 +220,13 @@ impl<'a> Adds<'a> {
                     values.push_partition_value(text, row);
                 }
             }
-            // What was null is empty, which is null.
+            // The text of a null value is empty, and an empty partition value is null.
             partitions.push_entries(names.iter().zip(&texts).map(|(name, text)| (&**name, Some(&**text))));
         }
         Ok(partitions.finish())
     }
 
-    /// The text where a file has it, else what the typed columns say, as far as either was read.
+    /// Returns the text statistics of each file, or those of the typed columns if it has no text.
     fn stats(&self) -> Result<Option<StringViewArray>> {
         let text = self.strings("stats")?;
         let Some(typed) = self.column("stats_parsed")?.filter(has_values) else { return Ok(text) };
@@ -244,7 +244,7 @@ impl<'a> Adds<'a> {
         Ok(Some(vectors).filter(|vectors| vectors.iter().any(Option::is_some)))
     }
 
-    /// A child of `add`, its rows those of the batch.
+    /// Returns a column of `add` with the selected rows.
     fn column(&self, field: &str) -> Result<Option<ArrayRef>> {
         let Some(column) = self.columns.column_by_name(field) else { return Ok(None) };
         let Some((_, filter)) = &self.filter else { return Ok(Some(Arc::clone(column))) };
@@ -265,7 +265,7 @@ fn has_values(column: &ArrayRef) -> bool {
     column.null_count() < column.len()
 }
 
-/// The keys and values of maps of strings.
+/// Returns the keys and values of maps of strings.
 pub(super) fn string_entries(maps: &MapArray) -> Option<(&StringViewArray, &StringViewArray)> {
     let keys = maps.keys().as_string_view_opt()?;
     let values = maps.values().as_string_view_opt()?;
@@ -282,7 +282,7 @@ struct DeletionVectors<'a> {
 }
 
 impl<'a> DeletionVectors<'a> {
-    /// `None` where a column is absent or has a wrong type.
+    /// Returns `None` if a column is absent or has a wrong type.
     fn new(columns: &'a StructArray) -> Option<Self> {
         Some(Self {
             columns,
@@ -297,7 +297,7 @@ impl<'a> DeletionVectors<'a> {
         })
     }
 
-    /// Writers that cannot write a null struct write a struct of nulls.
+    /// Returns the deletion vector of a row. A struct of nulls is null: some writers cannot write a null struct.
     fn at(&self, row: usize) -> Result<Option<Box<DeletionVectorDescriptor>>, Incomplete> {
         if self.columns.is_null(row) || self.storage_type.is_null(row) {
             return Ok(None);

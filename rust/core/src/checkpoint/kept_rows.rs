@@ -12,30 +12,29 @@ use parquet::arrow::arrow_reader::RowSelection;
 use super::KeepTuple;
 use crate::actions::{PartitionColumn, PartitionTuple};
 
-/// Rows that are read together where one of them is kept. Pages have thousands of rows, and skipping single
-/// rows of a page costs as much as reading them; and a batch of rows from everywhere would hold every page of
-/// the row group in memory.
+/// The number of rows that are read together if one of them is kept. Pages have thousands of rows, and skipping single
+/// rows of a page costs as much as reading them. A batch of rows from many pages would hold all of these in memory.
 const BLOCK_ROWS: u32 = 1024;
 
-/// Rows of a part that are to be read, all in one row group.
+/// The rows of a row group to read, numbered in the part.
 pub(super) enum RowNumbers {
     Range(Range<u32>),
-    /// Blocks of rows, and those among them that are kept.
+    /// Blocks of rows, and the kept rows of the blocks.
     Blocks {
         blocks: VecDeque<Range<u32>>,
         kept: Peekable<IntoIter<u32>>,
     },
 }
 
-/// Rows as the reader gave them.
+/// Row numbers in the order of the reader.
 pub(super) struct Taken {
     pub(super) rows: Vec<u32>,
-    /// `None` where all are kept.
+    /// `None` if all are kept.
     pub(super) kept: Option<BooleanBuffer>,
 }
 
 impl RowNumbers {
-    /// `kept` are rows of `wanted`, ascending.
+    /// Selects the rows `kept` of `wanted`, which are ascending.
     pub(super) fn of(kept: Vec<u32>, wanted: Range<u32>) -> Self {
         if kept.len() == wanted.len() {
             return Self::Range(wanted);
@@ -59,7 +58,7 @@ impl RowNumbers {
         }
     }
 
-    /// The next `count`, or as many as there are.
+    /// Returns the next `count` rows, or the rest.
     pub(super) fn take(&mut self, count: usize) -> Taken {
         let (blocks, kept) = match self {
             Self::Range(rows) => return Taken { rows: rows.by_ref().take(count).collect(), kept: None },
@@ -77,7 +76,7 @@ impl RowNumbers {
         Taken { rows, kept: Some(is_kept) }
     }
 
-    /// What the Parquet reader must select; `None` where it is the whole row group.
+    /// Returns the selection for the Parquet reader, `None` for the whole row group.
     pub(super) fn selection(&self, row_group: &Range<u32>) -> Option<RowSelection> {
         let offset = |row: u32| (row - row_group.start) as usize;
         let range = |rows: &Range<u32>| offset(rows.start)..offset(rows.end);
@@ -102,7 +101,7 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Drops from `rows` those whose tuple `keep` does not want.
+    /// Drops the rows whose tuple `keep` rejects.
     pub(super) fn retain(&mut self, rows: &mut Vec<u32>, column: &PartitionColumn, keep: &KeepTuple) {
         let is_same = match (&self.first, column.dictionary.first()) {
             (Some(known), Some(first)) => Arc::ptr_eq(known, first),

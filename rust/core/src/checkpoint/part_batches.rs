@@ -30,7 +30,7 @@ pub(super) struct PartBatches<R> {
     file: ParquetFile<R>,
     source: SourceId,
     options: ReadOptions,
-    /// Rows of the part that are wanted.
+    /// The selected rows of the part.
     rows: Range<u32>,
     next_row_group: usize,
     next_first_row: u32,
@@ -39,7 +39,7 @@ pub(super) struct PartBatches<R> {
     current: Option<OpenRowGroup>,
     interner: SharedInterner,
     log_names: Arc<[Box<str>]>,
-    /// Apart from the caller's, whose dictionary holds no tuples of files that were dropped.
+    /// Separate from the caller's interner, whose dictionary has no tuples of dropped files.
     all_tuples: PartitionInterner,
     verdicts: Verdicts,
     filter: Option<(MayMatch, TypedLeaves)>,
@@ -47,29 +47,29 @@ pub(super) struct PartBatches<R> {
 
 struct OpenRowGroup {
     index: usize,
-    /// In the part.
+    /// The row group's rows in the part.
     all: Range<u32>,
     projection: Arc<Projection>,
     size: BatchSize,
     reader: RowGroupReader,
-    /// Those that were not decoded yet.
+    /// The rows that are not yet decoded.
     rows: RowNumbers,
-    /// Decoded rows that come next, in order.
+    /// The next decoded rows, in order.
     decoded: VecDeque<RecordBatch>,
 }
 
-/// How many rows a batch of a row group has: fewer where pages are large, and more again behind them.
+/// The number of rows per batch of a row group. It shrinks at large pages and grows again after them.
 struct BatchSize {
     rows: usize,
-    /// By the footer's mean.
+    /// The maximum, from the mean row size in the footer.
     most: usize,
-    /// Batches of this size until a larger one is tried.
+    /// The number of batches of this size before a larger one is tried.
     wait: usize,
     next_wait: usize,
 }
 
 impl BatchSize {
-    /// A batch that holds too much is made smaller by this factor.
+    /// The factor by which a batch over the size limit shrinks.
     const FACTOR: usize = 8;
 
     fn new(most: usize) -> Self {
@@ -81,10 +81,10 @@ impl BatchSize {
         self.wait = self.next_wait;
     }
 
-    /// Counts a batch that is read next; true if it is to be larger.
+    /// Counts the next batch; returns true if it is larger than the last one.
     ///
-    /// A larger batch is tried after as many rows as the one had that was too large. Each try costs a new reader, so
-    /// the wait doubles.
+    /// A larger batch is tried after as many rows as the batch over the limit had. Each try costs a new reader, so the
+    /// wait doubles.
     fn grows(&mut self) -> bool {
         if self.rows == self.most {
             return false;
@@ -101,7 +101,7 @@ impl BatchSize {
 }
 
 impl OpenRowGroup {
-    /// Reads the rows that are left in batches of the size that counts now.
+    /// Opens a new reader for the remaining rows with the current batch size.
     fn read_again<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {
         let selection = self.rows.selection(&self.all);
         self.reader = file.read_bounded(self.index, &self.projection, self.size.rows, selection)?;
@@ -138,7 +138,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         }
     }
 
-    /// The next batch that has a file in it.
+    /// Returns the next batch with at least one file.
     pub(super) fn next(&mut self) -> Result<Option<FileBatch>> {
         loop {
             let Some(current) = &mut self.current else {
@@ -165,7 +165,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         }
     }
 
-    /// Decodes the next rows of the row group; false at its end.
+    /// Decodes the next rows of the row group; returns false at its end.
     fn decode(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
         if !current.rows.is_empty() && current.size.grows() {
@@ -187,12 +187,12 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         }
     }
 
-    /// What the reader holds between two batches, in bytes.
+    /// Returns the bytes that the reader holds between two batches.
     pub(super) fn held_bytes(&self) -> usize {
         self.current.as_ref().map_or(0, |current| current.reader.held_bytes())
     }
 
-    /// Opens the next row group that may have wanted adds; false behind the last one.
+    /// Opens the next row group that may have selected adds; returns false after the last one.
     fn open_next(&mut self) -> Result<bool> {
         while let Some(row_group) = self.file.row_groups().get(self.next_row_group) {
             let index = self.next_row_group;
@@ -225,7 +225,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         leaves.bounds(&self.file, row_group).is_none_or(|bounds| may_match(&bounds))
     }
 
-    /// The rows among `wanted` whose partition values the caller keeps.
+    /// Returns the rows of `wanted` whose partition values the caller keeps.
     fn kept(&mut self, row_group: usize, all: &Range<u32>, wanted: Range<u32>) -> Result<RowNumbers> {
         let Some(keep) = self.options.keep_tuple.clone() else { return Ok(RowNumbers::Range(wanted)) };
         let leaves =
@@ -253,7 +253,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         Ok(RowNumbers::of(kept, wanted))
     }
 
-    /// Row groups mostly need the same leaves.
+    /// Returns the projection of `leaves`. The last one is cached: most row groups need the same leaves.
     fn project(&mut self, leaves: Vec<usize>) -> Result<Arc<Projection>> {
         if let Some((known, projection)) = &self.projection
             && *known == leaves
@@ -270,12 +270,12 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     }
 }
 
-/// The places of the leaf columns of `add`.
+/// The indices of the leaf columns of `add`.
 struct Columns {
     path: Vec<usize>,
     common: Vec<usize>,
     partition_values: Vec<usize>,
-    /// With the name of the partition column that each belongs to.
+    /// The name of the partition column and the index of each leaf.
     typed_partition_values: Vec<(String, usize)>,
     stats: Vec<usize>,
     typed_stats: Vec<usize>,
@@ -309,7 +309,7 @@ impl Columns {
         self.path.iter().any(|leaf| has_values(row_group, *leaf))
     }
 
-    /// All that a batch is made of. Columns without a value in the row group are left out.
+    /// Returns the leaves of a batch, without optional columns that have no value in the row group.
     fn wanted(
         &self,
         row_group: &RowGroupMetaData,
@@ -328,7 +328,7 @@ impl Columns {
         leaves
     }
 
-    /// The map, or the typed columns where there is no map.
+    /// Returns the leaves of the map, or of the typed columns if the row group has no map.
     fn partition_leaves(&self, row_group: &RowGroupMetaData, partition_columns: &[Box<str>]) -> Vec<usize> {
         if partition_columns.is_empty() {
             return Vec::new();
@@ -341,7 +341,7 @@ impl Columns {
         typed.map(|(_, leaf)| *leaf).collect()
     }
 
-    /// The text, and the typed columns where some file has no text.
+    /// Returns the leaf of the text, and those of the typed columns if some file has no text.
     fn stats_leaves(&self, row_group: &RowGroupMetaData) -> Vec<usize> {
         let mut leaves: Vec<_> = with_values(row_group, &self.stats).collect();
         let nulls = |leaf: Option<&usize>| null_count(row_group, *leaf?);

@@ -28,7 +28,7 @@ pub struct Columns {
     extended_file_metadata: Vec<Option<bool>>,
 }
 
-/// Size and partition values of a file, from another place than the action that lacks them.
+/// The size and partition values of a file from another action, for a `remove` without them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileFacts<'a> {
     pub(crate) size: i64,
@@ -77,49 +77,49 @@ impl Columns {
         self.text.seal();
     }
 
-    /// How many actions.
+    /// Returns the number of actions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.row.len()
     }
 
-    /// Whether there is no action.
+    /// Returns whether there is no action.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.row.is_empty()
     }
 
-    /// The action's row in the file.
+    /// Returns the action's row in the file.
     #[must_use]
     pub fn row(&self, index: usize) -> u32 {
         self.row[index]
     }
 
-    /// The action's `path`, as the log spells it.
+    /// Returns the action's `path` as it is in the log.
     #[must_use]
     pub fn path(&self, index: usize) -> &str {
         self.text.get(self.path[index])
     }
 
-    /// The action's `deletionVector`.
+    /// Returns the action's `deletionVector`.
     #[must_use]
     pub fn deletion_vector(&self, index: usize) -> Option<&DeletionVectorDescriptor> {
         self.deletion_vector[index].as_deref()
     }
 
-    /// Whether the action changes the table's rows (`dataChange`).
+    /// Returns whether the action changes the table's rows (`dataChange`).
     #[must_use]
     pub fn is_data_change(&self, index: usize) -> bool {
         self.data_change[index]
     }
 
-    /// Whether the action has its `size` and `partitionValues`: an old `remove` may have neither.
+    /// Returns whether the action has `size` and `partitionValues`. An old `remove` may lack both.
     #[must_use]
     pub fn is_complete(&self, index: usize) -> bool {
         self.size[index].is_some() && self.has_partition_values(index)
     }
 
-    /// The action's `size` and `partitionValues`, if it has both.
+    /// Returns the action's `size` and `partitionValues` if it has both.
     pub(crate) fn facts(&self, index: usize) -> Option<FileFacts<'_>> {
         let partition_values = self.partition_values[index].map(|span| self.text.get(span))?;
         Some(FileFacts { size: self.size[index]?, partition_values })
@@ -129,13 +129,13 @@ impl Columns {
         self.partition_values[index].is_some_and(|span| self.text.get(span) != "null")
     }
 
-    /// All actions as a batch. `name` is that of the file, for errors.
+    /// Returns all actions as a batch. Errors contain `name`, the name of the file.
     pub fn batch(&self, source: SourceId, name: &str, interner: &mut PartitionInterner) -> Result<FileBatch> {
         self.batch_with(source, name, interner, &|_| None)
     }
 
-    /// All removes as a batch. What one lacks comes from `found`, where that knows the path; what neither says is 0
-    /// and null in the columns, and not set in their [`RemoveFields`].
+    /// Returns all removes as a batch. `found` supplies the missing fields of a path. Fields that it does not supply
+    /// are 0 and null in the columns, and not set in [`RemoveFields`].
     pub(crate) fn removes<'a>(
         &self,
         source: SourceId,

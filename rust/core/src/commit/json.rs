@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::actions::{Metadata, Protocol};
 
-/// One line. By PROTOCOL it has one key; some writers spell the others out as null.
+/// One line. By PROTOCOL it has one key; some writers write the others as null.
 #[derive(serde::Deserialize)]
 pub(super) struct Line<'a> {
     #[serde(borrow)]
@@ -26,7 +26,7 @@ pub(super) struct Line<'a> {
     pub(super) commit_info: Option<&'a RawValue>,
 }
 
-/// `add`, `remove` and `cdc` alike: each has a part of these fields.
+/// An `add`, `remove` or `cdc`. Each has a part of these fields.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct FileJson<'a> {
@@ -65,7 +65,7 @@ pub(super) struct DeletionVectorJson {
     pub(super) cardinality: i64,
 }
 
-/// The in-commit timestamp in a `commitInfo`, if that is an object that has one.
+/// Returns the in-commit timestamp of a `commitInfo`, if it is an object with one.
 pub(super) fn in_commit_timestamp_ms(commit_info: &RawValue) -> Option<i64> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -105,7 +105,7 @@ struct FormatJson {
     options: Pairs,
 }
 
-/// A map of strings in the log's order; a null in the place of the map or of a value is nothing.
+/// A map of strings in the log's order. A null map is empty, and a null value is skipped.
 #[derive(Default)]
 struct Pairs(Vec<(String, String)>);
 
@@ -148,12 +148,12 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// Whole numbers however they are spelled: `12`, `12.0`, `1.2E1`, `"12"`.
+/// Parses an integer in any notation: `12`, `12.0`, `1.2E1`, `"12"`.
 pub(crate) fn lenient_i64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     deserializer.deserialize_any(WholeNumber)
 }
 
-/// As [`lenient_i64`]; null is nothing.
+/// Parses the same as [`lenient_i64`], and null as `None`.
 pub(crate) fn lenient_optional_i64<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<i64>, D::Error> {
@@ -194,7 +194,7 @@ impl Visitor<'_> for WholeNumber {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<i64, E> {
-        // Doubles are whole numbers without gaps up to 2^53 only.
+        // Doubles represent every integer up to 2^53 only.
         let is_exact = value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0;
         if is_exact { Ok(value as i64) } else { Err(E::invalid_value(de::Unexpected::Float(value), &self)) }
     }
@@ -204,10 +204,10 @@ impl Visitor<'_> for WholeNumber {
     }
 }
 
-/// A key and its value, null being `None`.
+/// A key and its value, `None` for null.
 type PartitionEntry<'a> = (Cow<'a, str>, Option<Cow<'a, str>>);
 
-/// The entries of a `partitionValues` object, values as text.
+/// Returns the entries of a `partitionValues` object with their values as text.
 pub(super) fn partition_entries(raw: &str) -> serde_json::Result<Vec<PartitionEntry<'_>>> {
     struct Entries;
     impl<'de> Visitor<'de> for Entries {
@@ -228,7 +228,7 @@ pub(super) fn partition_entries(raw: &str) -> serde_json::Result<Vec<PartitionEn
                             serde_json::from_str(value.get()).map_err(de::Error::custom)?;
                         Some(text.0)
                     }
-                    // Some writers leave numbers and booleans unquoted.
+                    // Some writers write numbers and booleans without quotes.
                     Some(b'{' | b'[') | None => {
                         return Err(de::Error::custom("a partition value is no string"));
                     }

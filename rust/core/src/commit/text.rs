@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::escape::unescape;
 
-/// A piece of one of the two buffers. Files of the log are shorter than 2 GiB, so a span fits 32 bits.
+/// A range of one of the two buffers. Log files are shorter than 2 GiB, so offsets fit 32 bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     start: u32,
@@ -15,7 +15,7 @@ pub(super) struct Span {
     unescaped: bool,
 }
 
-/// The file's bytes and what had to be unescaped.
+/// The bytes of a file and its unescaped strings.
 #[derive(Debug)]
 pub(super) struct Text {
     file: Bytes,
@@ -29,7 +29,7 @@ impl Text {
         Self { file: file.clone(), growing: Vec::new(), unescaped: Buffer::default() }
     }
 
-    /// `piece`, which is borrowed from the file or else is kept beside it.
+    /// Returns the span of `piece`, which is copied unless it is a slice of the file.
     pub(super) fn span(&mut self, piece: &str) -> Span {
         let offset = (piece.as_ptr() as usize).wrapping_sub(self.file.as_ptr() as usize);
         let is_inside = offset <= self.file.len() && piece.len() <= self.file.len() - offset;
@@ -39,7 +39,7 @@ impl Text {
         self.keep(|buffer| buffer.extend_from_slice(piece.as_bytes()))
     }
 
-    /// The content of a JSON string, still with its quotes; what is no string stays as it is.
+    /// Returns the span of the unescaped JSON string `raw`, or of `raw` itself if it is not a string.
     pub(super) fn string_span(&mut self, raw: &str) -> Option<Span> {
         if raw == "null" {
             return None;
@@ -59,7 +59,7 @@ impl Text {
         Span { start: start as u32, length: (self.growing.len() - start) as u32, unescaped: true }
     }
 
-    /// Nothing is added any more: arrays may share what was unescaped.
+    /// Ends the writes, so that arrays can share the unescaped strings.
     pub(super) fn seal(&mut self) {
         self.unescaped = Buffer::from_vec(std::mem::take(&mut self.growing));
     }
@@ -67,11 +67,11 @@ impl Text {
     pub(super) fn get(&self, span: Span) -> &str {
         let buffer: &[u8] = if span.unescaped { &self.unescaped } else { &self.file };
         let range = span.start as usize..span.start as usize + span.length as usize;
-        // Both buffers are UTF-8 and spans begin and end at quotes, so neither fallback is reached.
+        // Both buffers are UTF-8 and spans start and end at quotes, so neither fallback is reached.
         buffer.get(range).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     }
 
-    /// The spans as an array of views; `None` if there is a span that is no string.
+    /// Returns the spans as an array of views, `None` if a span is not a valid string.
     pub(super) fn strings(&self, spans: impl Iterator<Item = Option<Span>>) -> Option<StringViewArray> {
         let mut builder = StringViewBuilder::new();
         let file = builder.append_block(Buffer::from(self.file.clone()));

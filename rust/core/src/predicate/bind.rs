@@ -11,37 +11,37 @@ use super::values::number::{Number, Spread};
 use super::values::ranges::{Ranges, TextCut};
 use crate::schema::{Column, DataType, PrimitiveType, StructType, Unresolved};
 
-/// A column of the schema that a predicate asks about.
+/// A column that a predicate refers to.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundColumn {
     pub(crate) column: Column,
     pub(crate) key_type: KeyType,
-    /// Its place among the partition columns.
+    /// Its index in the partition columns.
     pub(crate) partition: Option<usize>,
 }
 
 impl BoundColumn {
-    /// Some writers count the nulls of elements as those of arrays: then "all are null" proves nothing.
+    /// Returns whether null counts are reliable. Some writers count null elements of an array as null arrays.
     pub(crate) fn counts_own_nulls(&self) -> bool {
         matches!(self.column.data_type, DataType::Primitive(primitive) if primitive != PrimitiveType::Variant)
     }
 }
 
-/// Accepted values in their order.
+/// The values that a leaf accepts.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Set {
     Keys(Ranges<i128>),
     Text(Ranges<TextCut>),
 }
 
-/// One column, the values it may have, and whether it may be null.
+/// A condition on one column: the accepted values, and whether null is accepted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Leaf {
-    /// Into the columns of the binder.
+    /// The index in the columns of the binder.
     pub(crate) column: usize,
     pub(crate) set: Set,
     pub(crate) nulls: bool,
-    /// Whether every accepted value truly matches.
+    /// Whether every accepted value matches.
     pub(crate) exact: bool,
 }
 
@@ -56,12 +56,12 @@ pub(crate) enum Bound {
     Or(Vec<Bound>),
 }
 
-/// Binds expressions to one schema; columns are shared by all that it binds.
+/// Binds expressions to one schema. All bound expressions share its columns.
 pub(crate) struct Binder<'a> {
     schema: &'a StructType,
     partition_columns: &'a [String],
     pub(crate) columns: Vec<BoundColumn>,
-    /// Why leaves of the expression bound last are undecided.
+    /// The reasons for undecided leaves in the last bound expression.
     pub(crate) reasons: Vec<String>,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Binder<'a> {
         Ok(Operand::Column { index: self.intern(column, key_type), coarsest })
     }
 
-    /// The column of a path; where its first names are none of the table's, they name the table itself.
+    /// Returns the column of a path. Leading names that are no columns are taken as the name of the table.
     fn resolve_path(&self, parts: &[String]) -> Result<Column, Unresolved> {
         let direct = self.schema.resolve(parts);
         if parts.len() == 1 || direct.is_ok() || self.schema.resolve(&parts[..1]).is_ok() {
@@ -319,10 +319,10 @@ fn opposite(comparison: Comparison) -> Comparison {
     }
 }
 
-/// The keys that may stand in `comparison` to a constant somewhere in `spread`.
+/// Returns the keys for which `comparison` to a constant in `spread` may be true.
 fn accepted(comparison: Comparison, spread: Spread) -> Ranges<i128> {
     let Spread { low, high, open } = spread;
-    // What the constant may equal.
+    // The range of values that the constant may equal.
     let (first, last) = if open { (low + 1, high - 1) } else { (low, high) };
     match comparison {
         Comparison::Equal | Comparison::NullSafeEqual => Ranges::between(Some(first), Some(last + 1)),
@@ -335,7 +335,7 @@ fn accepted(comparison: Comparison, spread: Spread) -> Ranges<i128> {
     }
 }
 
-/// The strings that may stand in `comparison` to one of two readings of a constant.
+/// Returns a leaf of the strings for which `comparison` to one of two readings of a constant may be true.
 fn text_leaf(column: usize, comparison: Comparison, one: &str, other: &str) -> Bound {
     let (low, high) = (one.min(other).as_bytes(), one.max(other).as_bytes());
     let exact = low == high;
@@ -352,7 +352,7 @@ fn text_leaf(column: usize, comparison: Comparison, one: &str, other: &str) -> B
     Bound::Leaf(Leaf { column, set: Set::Text(set), nulls: false, exact })
 }
 
-/// Constants that tools add to chains of conditions, such as `1 = 1`.
+/// Evaluates a comparison of two constants. Tools add such as `1 = 1` to chains of conditions.
 fn constants(
     comparison: Comparison,
     left: &Literal,
@@ -372,7 +372,7 @@ fn constants(
     }
 }
 
-/// The constant as another type, if it is the same value there.
+/// Returns the constant as another type, `None` if its value changes.
 fn cast(literal: &Literal, to: PrimitiveType) -> Option<Literal> {
     use PrimitiveType as P;
     Some(match (literal, to) {

@@ -9,7 +9,7 @@ use super::values::keys::{NAN_KEY, narrow};
 use super::values::ranges::{Ranges, TextHeads};
 use crate::actions::{FileBatch, PartitionTuple};
 
-/// The verdicts of partition values, for each distinct tuple once. One for each predicate and pass over files.
+/// The verdicts of one predicate on the distinct partition tuples of one pass over the files.
 #[derive(Debug, Default)]
 pub struct PartitionVerdicts {
     dictionary: Option<Arc<Vec<Arc<PartitionTuple>>>>,
@@ -17,7 +17,7 @@ pub struct PartitionVerdicts {
 }
 
 impl PartitionVerdicts {
-    /// Brings the verdicts up to date with `dictionary`, which often is the last one or a longer one.
+    /// Adds the verdicts on the new tuples of `dictionary`, which is often the previous one or an extension of it.
     pub(crate) fn learn(
         &mut self,
         plan: &Plan,
@@ -40,12 +40,12 @@ impl PartitionVerdicts {
         self.dictionary = Some(Arc::clone(dictionary));
     }
 
-    /// The verdict of a slot on the tuple with this key; files with a key out of range are kept.
+    /// Returns the verdict of a slot on the tuple with this key; a key out of range may match.
     pub(crate) fn at(&self, slot: usize, key: u32) -> u8 {
         self.slots.get(slot).and_then(|verdicts| verdicts.get(key as usize)).copied().unwrap_or(MAY)
     }
 
-    /// The rows whose tuple may match in `slot`.
+    /// Returns the rows whose tuple may match in `slot`.
     pub(crate) fn gate(&self, slot: usize, keys: &[u32], rows: &[u32]) -> Vec<u32> {
         let mut kept = vec![0; rows.len()];
         let mut count = 0;
@@ -61,7 +61,7 @@ impl PartitionVerdicts {
     }
 }
 
-/// One verdict for each of `rows`.
+/// Returns a verdict for each of `rows`.
 pub(crate) fn verdicts(
     plan: &Plan,
     columns: &[BoundColumn],
@@ -116,7 +116,7 @@ impl Evaluation<'_> {
             return vec![MAY; self.rows.len()];
         };
         let has_nan = self.columns[leaf.column].key_type.has_nan();
-        // Kept columns hold all files; a predicate mostly asks about all of them, and then nothing is gathered.
+        // Cached columns hold all files. Most predicates evaluate all of them, which needs no gather.
         if !self.loaded.of_all || self.rows.len() == column.flags.len() {
             return leaf_verdicts(leaf, has_nan, column, Files::All);
         }
@@ -132,7 +132,7 @@ pub(crate) enum Files<'a> {
 }
 
 impl Files<'_> {
-    /// The verdict on each file from its bounds and flags. All files are one loop without look-ups.
+    /// Returns the verdict on each file from its bounds and flags. [`Self::All`] is one loop without lookups.
     fn of_bounds<T: Copy>(
         self,
         (min, max): (&[T], &[T]),
@@ -153,7 +153,7 @@ impl Files<'_> {
         }
     }
 
-    /// The same from each file's place in the column.
+    /// Returns the verdict on each file from its position in the column.
     fn of_places(self, flags: &[u8], verdict: impl Fn(usize, u8) -> u8) -> Vec<u8> {
         let at = |position: usize| flags.get(position).map_or(MAY, |flags| verdict(position, *flags));
         match self {
@@ -207,7 +207,8 @@ pub(crate) fn leaf_verdicts(leaf: &Leaf, has_nan: bool, column: &StatsColumn, fi
     }
 }
 
-/// The verdict from what is known of values (some, all of them accepted; NaN besides) and of nulls.
+/// Returns the verdict on a file. `some` and `all` state whether its values are accepted, `nan` whether NaN is, `nulls`
+/// whether null is.
 fn join(flags: u8, some: bool, all: bool, nan: Option<bool>, nulls: bool) -> u8 {
     let some = u8::from(some | nan.unwrap_or(false));
     let all = u8::from(all & nan.unwrap_or(true));
@@ -221,7 +222,7 @@ fn join(flags: u8, some: bool, all: bool, nan: Option<bool>, nulls: bool) -> u8 
 /// Accepted keys of a narrow column.
 enum Intervals {
     One(i64, i64),
-    /// First and last keys, ascending.
+    /// The first and last key of each interval, ascending.
     Many(Vec<(i64, i64)>),
 }
 

@@ -13,13 +13,13 @@ pub(crate) const MAY: u8 = 1;
 /// All rows of the file match.
 pub(crate) const MUST: u8 = 2;
 
-/// What is left to ask of each file.
+/// A node of the condition that is evaluated for each file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
     Constant(u8),
-    /// Into the slots of the plan: decided by partition values.
+    /// The index of a slot, which partition values decide.
     Slot(usize),
-    /// Decided by statistics.
+    /// A condition that statistics decide.
     Leaf(Leaf),
     And(Vec<Node>),
     Or(Vec<Node>),
@@ -29,14 +29,14 @@ pub(crate) enum Node {
 pub(crate) struct Plan {
     pub(crate) root: Node,
     pub(crate) slots: Vec<Bound>,
-    /// Whether some leaves are left out.
+    /// Whether leaves were dropped at the limit.
     pub(crate) is_capped: bool,
 }
 
-/// A file costs as much as there are leaves; one request must not cost what a thousand do.
+/// The limit of leaves. The cost of a file is proportional to their number.
 pub(crate) const MAX_LEAVES: usize = 1000;
 
-/// The same predicate with its first leaves only, the others undecided.
+/// Returns the predicate with its first leaves. The others become undecided.
 fn capped(bound: Bound, leaves_left: &mut usize) -> Bound {
     match bound {
         Bound::Leaf(_) if *leaves_left == 0 => Bound::Undecided,
@@ -63,7 +63,7 @@ impl Plan {
         Self { root, slots, is_capped: leaves_left == 0 }
     }
 
-    /// The slot that must hold for the whole to hold.
+    /// Returns the slot that every match must satisfy, if there is one.
     pub(crate) fn gate(&self) -> Option<usize> {
         match &self.root {
             Node::Slot(slot) => Some(*slot),
@@ -130,7 +130,7 @@ fn is_partition_only(bound: &Bound, columns: &[BoundColumn]) -> bool {
     }
 }
 
-/// The same predicate, flat, constants folded, the leaves of a column under one parent merged.
+/// Flattens a predicate, folds its constants and merges the leaves of a column under one parent.
 pub(crate) fn simplify(bound: Bound) -> Bound {
     match bound {
         Bound::And(children) => join(children, true),
@@ -154,7 +154,7 @@ fn fold(leaf: Leaf) -> Bound {
 }
 
 fn join(children: Vec<Bound>, all: bool) -> Bound {
-    // What decides the whole by itself, and what changes nothing.
+    // The child that decides the result alone, and the child that does not change it.
     let (absorbing, neutral) =
         if all { (Bound::Never, Bound::Always) } else { (Bound::Always, Bound::Never) };
     let mut flat = Vec::with_capacity(children.len());
@@ -226,13 +226,13 @@ fn merge(leaves: Vec<Leaf>, all: bool) -> Option<Leaf> {
 
 fn joined<C: Ord + Clone>(sets: Vec<Ranges<C>>, all: bool) -> Ranges<C> {
     if all {
-        // De Morgan: many intersections in `n log n` too.
+        // De Morgan: an intersection of many sets is as fast as a union.
         return Ranges::union_all(sets.into_iter().map(Ranges::complement).collect()).complement();
     }
     Ranges::union_all(sets)
 }
 
-/// The verdict of partition values on a predicate that asks for nothing else.
+/// Evaluates a predicate on partition columns for one tuple of partition values.
 pub(crate) fn tuple_verdict(bound: &Bound, tuple: &PartitionTuple, columns: &[BoundColumn]) -> u8 {
     match bound {
         Bound::Always => MAY | MUST,
@@ -273,7 +273,7 @@ fn value_verdict(leaf: &Leaf, key_type: KeyType, value: Option<&str>) -> u8 {
                 ranges.intersects(&spread.low, &spread.high),
                 ranges.covers(&spread.low, &spread.high),
             ),
-            // Readers may take what they cannot read for null.
+            // Readers may read an invalid value as null.
             None => MAY,
         },
     }

@@ -1,4 +1,4 @@
-//! Eight messages in parallel.
+//! Hashes eight messages in parallel.
 
 use std::arch::x86_64::{
     __m256i, _mm256_add_epi32, _mm256_and_si256, _mm256_or_si256, _mm256_permute2x128_si256,
@@ -71,14 +71,14 @@ fn swap_bytes(words: V) -> V {
     _mm256_shuffle_epi8(words, _mm256_setr_epi32(a, b, c, d, a, b, c, d))
 }
 
-/// Word `i` of every row in vector `i`.
+/// Returns a vector for each index with that word of every row.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn transposed(rows: [&Block; LANES]) -> [V; 16] {
     let mut words = [splat(0); 16];
     for half in 0..2 {
         let row = |index: usize| bytemuck::cast::<Block, [V; 2]>(*rows[index])[half];
-        // In each half of `quads[4 * group + i]`: a word `4 * half + i` of the group's four rows.
+        // Each half of `quads[4 * group + i]` has word `4 * half + i` of the group's four rows.
         let mut quads = [splat(0); 8];
         for group in 0..2 {
             let row = |index: usize| row(4 * group + index);

@@ -1,4 +1,4 @@
-//! Sixteen messages in parallel.
+//! Hashes sixteen messages in parallel.
 
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_set4_epi32, _mm512_shuffle_epi8,
@@ -26,7 +26,7 @@ fn add(a: V, b: V) -> V {
     _mm512_add_epi32(a, b)
 }
 
-// The three inputs of a bit index the table that the constant holds.
+// The constants are truth tables: the three input bits are the index of the result bit.
 
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -70,11 +70,11 @@ fn swap_bytes(words: V) -> V {
     _mm512_shuffle_epi8(words, _mm512_set4_epi32(0x0c0d_0e0f, 0x0809_0a0b, 0x0405_0607, 0x0001_0203))
 }
 
-/// Word `i` of every row in vector `i`.
+/// Returns a vector for each index with that word of every row.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn transposed(rows: [&Block; LANES]) -> [V; 16] {
-    // In each quarter of `quads[4 * group + i]`: a word `4 * quarter + i` of the group's four rows.
+    // Each quarter of `quads[4 * group + i]` has word `4 * quarter + i` of the group's four rows.
     let mut quads = [splat(0); 16];
     for group in 0..4 {
         let row = |index: usize| bytemuck::cast::<Block, V>(*rows[4 * group + index]);

@@ -1,12 +1,12 @@
 //! SHA-256 (FIPS 180-4) and MD5 (RFC 1321) over vectors of words, one message in each lane.
 //!
-//! The algorithms are macros, so that each width is compiled with the instructions it is named for. A width
-//! brings its vector `V`, the number of `LANES`, `transposed` (a block of each message to vectors of words) and
-//! the operations `splat`, `add`, `xor3`, `choose`, `majority`, `md5_i`, `rotate_right` and `shift_right`.
+//! The algorithms are macros, so that each width is compiled with its own instructions. The module of a width defines
+//! the vector `V`, the number of `LANES`, `transposed` (converts a block of each message to vectors of words) and the
+//! operations `splat`, `add`, `xor3`, `choose`, `majority`, `md5_i`, `rotate_right` and `shift_right`.
 
 use crate::hash_block::{BLOCK_BYTES, Block};
 
-/// What a lane hashes that has nothing to hash.
+/// The input of a lane without a message.
 pub(super) static NO_BLOCK: Block = [0; BLOCK_BYTES];
 
 /// Constants of RFC 1321, section 3.4.
@@ -22,8 +22,8 @@ pub(super) const MD5_K: [u32; 64] = [
     0x6fa8_7e4f, 0xfe2c_e6e0, 0xa301_4314, 0x4e08_11a1, 0xf753_7e82, 0xbd3a_f235, 0x2ad7_d2bb, 0xeb86_d391,
 ];
 
-/// One round of SHA-256, which takes a word of the schedule and its constant together; the names of the state's
-/// words turn by one each time.
+/// One round of SHA-256 with the sum of a schedule word and its constant. The caller rotates the names of the state's
+/// words by one each round.
 macro_rules! sha256_round {
     ($text:expr; $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         let sigma1 = xor3(rotate_right::<6, 26>($e), rotate_right::<11, 21>($e), rotate_right::<25, 7>($e));
@@ -34,7 +34,7 @@ macro_rules! sha256_round {
     };
 }
 
-/// Sixteen rounds of SHA-256; the macro `$text` gives what each of them takes.
+/// Sixteen rounds of SHA-256. The macro `$text` returns the input of each round.
 macro_rules! sha256_sixteen_rounds {
     ($text:ident; $a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident) => {
         sha256_round!($text!(0); $a $b $c $d $e $f $g $h);
@@ -74,7 +74,7 @@ macro_rules! md5_step {
     };
 }
 
-/// Sixteen steps of MD5, which share a function, four rotations and the stride through the message's words.
+/// Sixteen steps of MD5 with a common function, four rotations and a stride through the message's words.
 macro_rules! md5_round {
     ($w:ident; $mix:ident, $stride:literal $start:literal, $shifts:tt, $state:tt; $($at:literal)*) => { $(
         md5_four!($w; $mix, $at, $stride $start, $shifts, $state);
@@ -96,8 +96,7 @@ macro_rules! md5_four {
 
 macro_rules! hash_functions {
     ($features:literal) => {
-        /// The digests of padded `messages`, hashed on from `initial`. An `ending` goes behind each of them, which
-        /// must be equally long then.
+        /// Hashes padded `messages` with the state `initial`. With a `suffix`, messages must have equal lengths.
         #[target_feature(enable = $features)]
         pub(super) fn sha256(
             initial: &Sha256State,
@@ -136,14 +135,14 @@ macro_rules! hash_functions {
             for (row, words) in rows.iter_mut().zip(state) {
                 row[..size_of::<V>()].copy_from_slice(bytemuck::bytes_of(&swap_bytes(*words)));
             }
-            // A vector of words for each lane.
+            // One vector per lane, with the words of its digest.
             let lanes = transposed(rows.each_ref());
             for (lane, digest) in digests {
                 digest.copy_from_slice(&bytemuck::bytes_of(&lanes[lane])[..32]);
             }
         }
 
-        /// The digests of padded `messages`.
+        /// Hashes padded `messages`.
         #[target_feature(enable = $features)]
         pub(super) fn md5(messages: &[&[Block]], digests: &mut [[u8; 16]]) {
             for (messages, digests) in messages.chunks(LANES).zip(digests.chunks_mut(LANES)) {
@@ -196,7 +195,7 @@ macro_rules! hash_functions {
             }
         }
 
-        /// A block that is the same in each lane.
+        /// Hashes a block that is equal in all lanes.
         #[target_feature(enable = $features)]
         #[inline]
         fn sha256_known_block(state: &mut [V; 8], schedule: &Schedule) {
@@ -233,7 +232,7 @@ macro_rules! hash_functions {
             choose(z, x, y)
         }
 
-        /// Block `index` of each message; one that has ended, and a lane without a message, hashes in vain.
+        /// Returns block `index` of each message, [`NO_BLOCK`] for a lane without one.
         #[inline]
         fn rows<'block>(lanes: &[&'block [Block]; LANES], index: usize) -> [&'block Block; LANES] {
             let mut rows = [&NO_BLOCK; LANES];
@@ -245,7 +244,7 @@ macro_rules! hash_functions {
             rows
         }
 
-        /// A message for each lane, empty where there are fewer.
+        /// Returns a message per lane, an empty one for the remaining lanes.
         #[inline]
         fn lanes<'block>(messages: &[&'block [Block]]) -> [&'block [Block]; LANES] {
             let mut lanes: [&[Block]; LANES] = [&[]; LANES];
@@ -257,17 +256,17 @@ macro_rules! hash_functions {
     };
 }
 
-/// The number of blocks of the longest message.
+/// Returns the number of blocks of the longest message.
 pub(super) fn longest(messages: &[&[Block]]) -> usize {
     messages.iter().map(|message| message.len()).max().unwrap_or(0)
 }
 
-/// Whether block `index` is the last of a message.
+/// Returns whether block `index` is the last one of a message.
 pub(super) fn ends_after(messages: &[&[Block]], index: usize) -> bool {
     messages.iter().any(|message| message.len() == index + 1)
 }
 
-/// The lanes whose last block is `index`, with where their digests go.
+/// Returns the lanes whose last block is `index`, with their digests.
 pub(super) fn ended_after<'digest, const BYTES: usize>(
     messages: &[&[Block]],
     digests: &'digest mut [[u8; BYTES]],

@@ -1,5 +1,5 @@
-//! Two messages at a time with the SHA-256 instructions of the CPU: each round depends on the previous one, and a second
-//! message fills the gaps.
+//! Hashes two messages at a time with the SHA-256 instructions of the CPU. Each round waits for the previous one, so a
+//! second message hides the latency.
 
 use std::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_set_epi32, _mm_sha256msg1_epu32,
@@ -11,7 +11,7 @@ use crate::hash_block::{Block, SHA256_K, Schedule, Sha256State};
 /// Words a, b, e, f of a state and words c, d, g, h, in the order of the instructions.
 type State = [__m128i; 2];
 
-/// The digests of padded `messages`, hashed on from `initial`, an `ending` behind each of them.
+/// Hashes padded `messages` and the `suffix` with the state `initial`.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 pub(super) fn sha256(
     initial: &Sha256State,
@@ -51,7 +51,7 @@ fn finish(state: &mut State, blocks: &[Block]) {
     }
 }
 
-/// Groups of four rounds. A macro, so that every place in an array is a constant and the arrays are registers.
+/// Groups of four rounds. A macro makes every array index a constant, so that the arrays stay in registers.
 macro_rules! four_rounds {
     ($lanes:ident, $states:ident, $words:ident; $($group:literal)*) => { $(
         let [k0, k1, k2, k3] = SHA256_K.as_chunks::<4>().0[$group].map(u32::cast_signed);
@@ -68,7 +68,7 @@ macro_rules! four_rounds {
     )* };
 }
 
-/// One block of each of `LANES` messages.
+/// Hashes one block of each of `LANES` messages.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn compress<const LANES: usize>(states: &mut [State; LANES], blocks: [&Block; LANES]) {
@@ -85,7 +85,7 @@ fn compress<const LANES: usize>(states: &mut [State; LANES], blocks: [&Block; LA
     }
 }
 
-/// Groups of four rounds of a block whose schedule is known.
+/// Groups of four rounds of a block with a known schedule.
 macro_rules! four_known_rounds {
     ($states:ident, $schedule:ident; $($group:literal)*) => { $(
         let text: __m128i = bytemuck::cast($schedule.as_chunks::<4>().0[$group]);
@@ -96,7 +96,7 @@ macro_rules! four_known_rounds {
     )* };
 }
 
-/// One block that is the same in both messages.
+/// Hashes a block that is equal in both messages.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn compress_known(before: &mut [State; 2], schedule: &Schedule) {
@@ -107,7 +107,7 @@ fn compress_known(before: &mut [State; 2], schedule: &Schedule) {
     }
 }
 
-/// The next four words of the schedule, in place of the four oldest.
+/// Returns the next four words of the schedule, which replace the four oldest.
 #[target_feature(enable = "sha,sse4.1,ssse3")]
 #[inline]
 fn next_words(words: &[__m128i; 4], oldest: usize) -> __m128i {
@@ -141,7 +141,7 @@ fn packed(state: &Sha256State) -> State {
     [_mm_alignr_epi8::<8>(abcd, efgh), _mm_blend_epi16::<0xf0>(efgh, abcd)]
 }
 
-/// A state as a digest.
+/// Returns a state as a digest.
 #[target_feature(enable = "sse4.1,ssse3")]
 #[inline]
 fn unpacked([abef, cdgh]: State) -> [u8; 32] {

@@ -5,14 +5,14 @@ use std::arch::x86_64::{
     _mm_set1_epi8,
 };
 
-/// How many bytes at the beginning of `block` stand for themselves in a URL's path.
+/// Returns the number of leading bytes of `block` that are literal in a URL's path.
 #[target_feature(enable = "sse2")]
 #[inline]
 pub(super) fn url_plain_run(block: &[u8; 16]) -> usize {
     _mm_movemask_epi8(plain_set(bytemuck::cast(*block))).trailing_ones() as usize
 }
 
-/// Whether two dots stand in a row anywhere in `text`.
+/// Returns whether `text` contains two consecutive dots.
 #[target_feature(enable = "sse2")]
 #[inline]
 pub(super) fn has_two_dots(text: &[u8]) -> bool {
@@ -21,7 +21,7 @@ pub(super) fn has_two_dots(text: &[u8]) -> bool {
     else {
         return text.windows(2).any(|pair| pair == b"..");
     };
-    // The last pairs overlap those of the whole blocks before them.
+    // The last pairs overlap those of the previous whole blocks.
     let mut found = two_dots(*first, *second);
     for (first, second) in text.as_chunks().0.iter().zip(text[1..].as_chunks().0) {
         found = _mm_or_si128(found, two_dots(*first, *second));
@@ -29,7 +29,7 @@ pub(super) fn has_two_dots(text: &[u8]) -> bool {
     _mm_movemask_epi8(found) != 0
 }
 
-/// Where bytes of both blocks are dots.
+/// Returns a mask of the positions at which both blocks have a dot.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn two_dots(first: [u8; 16], second: [u8; 16]) -> __m128i {
@@ -37,12 +37,12 @@ fn two_dots(first: [u8; 16], second: [u8; 16]) -> __m128i {
     _mm_and_si128(is_dot(first), is_dot(second))
 }
 
-/// Unreserved characters (RFC 3986, section 2.3) and `/`.
+/// Returns a mask of the unreserved characters (RFC 3986, section 2.3) and `/`.
 #[target_feature(enable = "sse2")]
 #[inline]
 fn plain_set(bytes: __m128i) -> __m128i {
     let letter = between(_mm_or_si128(bytes, splat(0x20)), b'a', b'z');
-    // `-`, `.`, `/` and the digits stand in a row.
+    // `-`, `.`, `/` and the digits are consecutive.
     let digit_or_mark = between(bytes, b'-', b'9');
     let other = _mm_or_si128(_mm_cmpeq_epi8(bytes, splat(b'_')), _mm_cmpeq_epi8(bytes, splat(b'~')));
     _mm_or_si128(letter, _mm_or_si128(digit_or_mark, other))

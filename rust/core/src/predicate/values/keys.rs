@@ -9,7 +9,7 @@ use crate::civil_time::{self, CivilTime, DAY_MICROS, FARTHEST_ZONE_MICROS};
 use crate::predicate::expression::{Literal, NumberKind};
 use crate::schema::{Column, DataType, PrimitiveType};
 
-/// How a column's values are ordered.
+/// The type of a column's keys, which decides their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum KeyType {
     Boolean,
@@ -20,15 +20,15 @@ pub(crate) enum KeyType {
     },
     Float,
     Double {
-        /// Older files hold floats, and statistics in floats' spelling.
+        /// Older files have floats, and statistics with the digits of floats.
         widened: bool,
     },
     Date,
     Timestamp,
     TimestampNtz,
-    /// Bytes of UTF-8.
+    /// UTF-8 in byte order.
     Text,
-    /// No order that statistics keep: only whether a value is null may be known.
+    /// A type without ordered statistics. Only null counts are usable.
     Opaque,
 }
 
@@ -53,12 +53,12 @@ impl KeyType {
         }
     }
 
-    /// Whether keys may pass an i64.
+    /// Returns whether keys may exceed an i64.
     pub(crate) fn is_wide(self) -> bool {
         matches!(self, Self::Decimal { precision, .. } if precision > 18)
     }
 
-    /// Floats have a value above every bound that a writer may have left out of its statistics.
+    /// Returns whether the type has NaN, which is above every bound and which writers may omit from statistics.
     pub(crate) fn has_nan(self) -> bool {
         matches!(self, Self::Float | Self::Double { .. })
     }
@@ -67,8 +67,8 @@ impl KeyType {
 /// The key of NaN.
 pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
 
-/// The type that a client says a column has, or casts it to: decides whether comparing the column itself
-/// gives the same answer. `None`: it may not.
+/// Returns how to compare a column that a client declares as, or casts to, another type. `None` if a comparison of the
+/// column itself may differ.
 pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> Option<NumberKind> {
     use PrimitiveType as P;
     let Some(declared) = declared else { return Some(NumberKind::Exact) };
@@ -91,8 +91,8 @@ pub(crate) fn compare_as(key_type: KeyType, declared: Option<PrimitiveType>) -> 
     }
 }
 
-/// Where a constant lies among the column's values; `None` where the comparison is not exact. `coarsest` is the
-/// roughest type that takes part in the comparison besides the constant's own.
+/// Returns the position of a constant among the column's values, `None` if the comparison is not exact. `coarsest` is
+/// the least precise type in the comparison besides the constant's.
 pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coarsest: NumberKind) -> Option<Spread> {
     match key_type {
         KeyType::Boolean => match literal {
@@ -180,7 +180,7 @@ fn any_zone(spread: Spread) -> Spread {
     spread.widened(FARTHEST_ZONE_MICROS, FARTHEST_ZONE_MICROS)
 }
 
-/// A day is compared as its midnight.
+/// Converts a timestamp to days. A day compares as its midnight.
 fn days(micros: Spread) -> Spread {
     let low = micros.low.div_euclid(DAY_MICROS);
     let high = -(-micros.high).div_euclid(DAY_MICROS);
@@ -192,7 +192,7 @@ fn date_literal(literal: &Literal) -> Option<Spread> {
         Literal::Date(text) | Literal::Text { text, other: None } => {
             let moment = civil_time::parse(text)?;
             let day = i128::from(moment.day);
-            // Spark cuts the time off, others compare with midnight.
+            // Spark truncates the time, other clients compare with midnight.
             Some(match (moment.timed, moment.zoned) {
                 (false, _) => Spread::exact(day),
                 (true, false) => Spread::closed(day, day + 1),
@@ -208,7 +208,7 @@ fn date_literal(literal: &Literal) -> Option<Spread> {
     }
 }
 
-/// Without a zone it is a local time in the unknown zone of the client's session.
+/// A literal without a zone is a local time in the unknown zone of the client's session.
 fn timestamp_literal(literal: &Literal) -> Option<Spread> {
     let moment = civil_time::parse(temporal_text(literal)?)?;
     let micros = micros(moment);
@@ -230,10 +230,10 @@ fn temporal_text(literal: &Literal) -> Option<&str> {
     }
 }
 
-/// The key of a partition value, `None` where it cannot be read as the column's type. Not for strings.
+/// Returns the key of a partition value, `None` if it is not valid for the column's type. Not for strings.
 ///
-/// A timestamp without a zone is the wall clock of a writer whose zone the log does not tell, and readers take
-/// it for that of theirs: it may be any instant that has this reading somewhere.
+/// A timestamp without a zone is a local time of the writer. The log does not name the zone, and readers assume their
+/// own, so it may be any instant with this local time in some zone.
 pub(crate) fn partition_spread(key_type: KeyType, text: &str) -> Option<Spread> {
     let text = text.trim();
     match key_type {
@@ -258,10 +258,10 @@ pub(crate) fn partition_spread(key_type: KeyType, text: &str) -> Option<Spread> 
     }
 }
 
-/// A bound in statistics, as JSON holds it.
+/// A bound in the JSON of statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar<'a> {
-    /// A string without its quotes, still escaped if `escaped`.
+    /// A string without its quotes, with its escapes if `escaped`.
     Text {
         json: &'a str,
         escaped: bool,
@@ -279,7 +279,7 @@ impl<'a> Scalar<'a> {
         }
     }
 
-    /// The string that the JSON stands for; `None` if it is no string, or not well formed.
+    /// Returns the decoded string, `None` if the scalar is not a well-formed string.
     pub(crate) fn unescaped(self) -> Option<std::borrow::Cow<'a, str>> {
         match self {
             Self::Text { json, escaped: false } => Some(json.into()),
@@ -291,7 +291,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// Where the true bound may lie: `low` holds for a minimum, `high` for a maximum. Not for strings.
+/// Returns the range of the true bound: `low` is valid for a minimum, `high` for a maximum. Not for strings.
 pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Spread> {
     if let Scalar::Boolean(value) = bound {
         return (key_type == KeyType::Boolean).then(|| Spread::exact(i128::from(value)));
@@ -301,7 +301,7 @@ pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Sprea
         KeyType::Boolean => boolean(text),
         KeyType::Integer => match text.parse::<i64>() {
             Ok(value) => Some(Spread::exact(i128::from(value))),
-            // Some writers hold numbers as doubles.
+            // Some writers write numbers as doubles.
             Err(_) => Some(Number::parse(text)?.scaled(0).rounded_to_bits(50)),
         },
         KeyType::Decimal { precision, scale } => Some(stats_decimal(Number::parse(text)?, precision, scale)),
@@ -325,7 +325,7 @@ pub(crate) fn stats_spread(key_type: KeyType, bound: Scalar<'_>) -> Option<Sprea
     }
 }
 
-/// Timestamps in statistics are cut to milliseconds, by some writers towards zero.
+/// Widens a timestamp, which statistics truncate to milliseconds, some writers towards zero.
 fn milliseconds(spread: Spread) -> Spread {
     spread.widened(if spread.low < 0 { 999 } else { 0 }, 999)
 }
@@ -338,7 +338,7 @@ fn double_spread(text: &str, widened: bool) -> Option<Spread> {
     Some(Spread::exact(key(double)))
 }
 
-/// Some writers pass decimals through a double. Where that may have lost digits, the bound is as much wider.
+/// Returns the range of a decimal bound. Some writers convert decimals to doubles, which may lose digits.
 fn stats_decimal(number: Number, precision: u8, scale: u8) -> Spread {
     let spread = number.scaled(i32::from(scale));
     let digits = number.significant_digits();
@@ -349,7 +349,7 @@ fn stats_decimal(number: Number, precision: u8, scale: u8) -> Spread {
     spread.rounded_to_bits(50)
 }
 
-/// Clamps a key to the range of narrow columns; what lies beyond compares the same with every value.
+/// Clamps a key to the range of narrow columns. The clamped key has the same order to every value.
 pub(crate) fn narrow(key: i128) -> i64 {
     i64::try_from(key).unwrap_or(if key < 0 { i64::MIN } else { i64::MAX })
 }

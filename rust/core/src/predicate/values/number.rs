@@ -1,12 +1,12 @@
 //! Parses decimal numbers without rounding.
 
-/// Beyond every decimal(38) and every i64, and one more step still fits an i128.
+/// Greater than every decimal(38) and every i64; adding one does not overflow an i128.
 pub(crate) const HUGE: i128 = 150_000_000_000_000_000_000_000_000_000_000_000_000;
 
-/// Where a constant or a bound lies among the values that a column can hold.
+/// The position of a constant or a bound among the values that a column can have.
 ///
-/// Closed: at one of `low..=high`, it is not known which. Open: strictly between the two, so that no value of
-/// the column equals it when they are neighbours.
+/// Closed: one unknown value of `low..=high`. Open: strictly between `low` and `high`; if these are neighbours, no
+/// value of the column is equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) low: i128,
@@ -23,12 +23,12 @@ impl Spread {
         Self { low: low.min(high), high: low.max(high), open: false }
     }
 
-    /// Whether the place is known, be it a value or the gap between two.
+    /// Returns whether the position is a known value or a known gap between two neighbours.
     pub(crate) fn is_exact(self) -> bool {
         self.low == self.high || (self.open && self.high - self.low == 1)
     }
 
-    /// Anywhere within `below` and `above` of where it was.
+    /// Returns the closed spread extended by `below` and `above`.
     pub(crate) fn widened(self, below: i128, above: i128) -> Self {
         if below == 0 && above == 0 {
             return self;
@@ -36,7 +36,7 @@ impl Spread {
         Self::closed(self.low.saturating_sub(below).max(-HUGE), self.high.saturating_add(above).min(HUGE))
     }
 
-    /// As far as a binary floating point number with so many bits of precision less three may be off.
+    /// Widens the spread by the error of a binary floating point number with `bits` plus three bits of precision.
     pub(crate) fn rounded_to_bits(self, bits: u32) -> Self {
         self.widened(self.low.abs() >> bits, self.high.abs() >> bits)
     }
@@ -47,12 +47,12 @@ impl Spread {
 pub(crate) struct Number {
     pub(crate) mantissa: i128,
     pub(crate) exponent: i32,
-    /// Digits behind the point as written, `None` with an exponent.
+    /// The number of written digits after the point, `None` with an exponent.
     pub(crate) fraction_digits: Option<i32>,
 }
 
 impl Number {
-    /// `[+-] digits [. digits] [e [+-] digits]` with at most 38 significant digits.
+    /// Parses `[+-] digits [. digits] [e [+-] digits]` with at most 38 significant digits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, unsigned) = match text.as_bytes() {
             [b'-', rest @ ..] => (true, rest),
@@ -74,12 +74,12 @@ impl Number {
         Some(Self { mantissa, exponent, fraction_digits: written.is_none().then_some(fraction) }.trimmed())
     }
 
-    /// The digits as one integer, and how many stood behind the point.
+    /// Returns the digits as one integer and the number of digits after the point.
     fn digits(digits: &[u8]) -> Option<(i128, i32)> {
         let mut mantissa = 0_i128;
         let (mut seen, mut fraction) = (0, 0);
         let mut behind_point = false;
-        // Zeros are held back: trailing ones must not overflow the mantissa, and count only behind the point.
+        // Zeros are appended with the next other digit or at the end.
         let mut zeros = 0_u32;
         for &byte in digits {
             match byte {
@@ -121,7 +121,7 @@ impl Number {
         self
     }
 
-    /// Significant digits, leading and trailing zeros not counted.
+    /// Returns the number of significant digits, without leading and trailing zeros.
     pub(crate) fn significant_digits(self) -> u32 {
         self.mantissa.unsigned_abs().checked_ilog10().map_or(0, |log| log + 1)
     }
@@ -130,7 +130,7 @@ impl Number {
         self.exponent >= 0
     }
 
-    /// The place among the multiples of `10^-scale`.
+    /// Returns the position among the multiples of `10^-scale`.
     pub(crate) fn scaled(self, scale: i32) -> Spread {
         if self.mantissa == 0 {
             return Spread::exact(0);
@@ -153,7 +153,7 @@ impl Number {
     }
 }
 
-/// The key of a float in the order that Spark gives them: `-0.0` equals `0.0`, NaN is the greatest.
+/// Returns the key of a float in Spark's order: `-0.0` equals `0.0`, NaN is the greatest.
 pub(crate) fn float_key(value: f64) -> i64 {
     if value.is_nan() {
         return i64::MAX;
@@ -162,12 +162,12 @@ pub(crate) fn float_key(value: f64) -> i64 {
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// A float as text: a number, or one of the words for what is none.
+/// Parses a double: a number, an infinity or NaN.
 pub(crate) fn parse_double(text: &str) -> Option<f64> {
     parse_float(text, f64::INFINITY, f64::NAN)
 }
 
-/// The same, rounded once.
+/// Parses a float of 32 bits, rounded once.
 pub(crate) fn parse_single(text: &str) -> Option<f32> {
     parse_float(text, f32::INFINITY, f32::NAN)
 }

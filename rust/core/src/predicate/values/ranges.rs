@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 /// A union of intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ranges<C> {
-    /// Whether the domain's least values belong to the set.
+    /// Whether the least values of the domain are in the set.
     pub(crate) from_start: bool,
     /// Ascending, distinct.
     pub(crate) cuts: Vec<C>,
@@ -23,7 +23,7 @@ impl<C: Ord + Clone> Ranges<C> {
         Self { from_start: false, cuts: Vec::new() }
     }
 
-    /// From one cut up to another; `None` is the end of the domain.
+    /// Returns the interval between two cuts; `None` is an end of the domain.
     pub(crate) fn between(from: Option<C>, to: Option<C>) -> Self {
         match (from, to) {
             (Some(from), Some(to)) if from >= to => Self::none(),
@@ -44,7 +44,7 @@ impl<C: Ord + Clone> Ranges<C> {
         self
     }
 
-    /// The union of many, in `n log n`.
+    /// Returns the union of all sets in `n log n`.
     pub(crate) fn union_all(mut sets: Vec<Self>) -> Self {
         while sets.len() > 1 {
             sets = sets
@@ -58,18 +58,18 @@ impl<C: Ord + Clone> Ranges<C> {
         sets.pop().unwrap_or_else(Self::none)
     }
 
-    /// Whether the value that `cut` lies just before belongs to the set.
+    /// Returns whether the value directly after `cut` is in the set.
     pub(crate) fn contains(&self, cut: &C) -> bool {
         let passed = self.cuts.partition_point(|other| other <= cut);
         self.from_start ^ (passed % 2 == 1)
     }
 
-    /// Whether any value between belongs to the set. Both ends are values, named by the cuts just before them.
+    /// Returns whether the set has a value in an interval. The cuts directly before its first and last value define it.
     pub(crate) fn intersects(&self, first: &C, last: &C) -> bool {
         self.contains(first) || self.toggles(first, last)
     }
 
-    /// Whether every value between belongs to the set.
+    /// Returns whether the set has every value of an interval.
     pub(crate) fn covers(&self, first: &C, last: &C) -> bool {
         self.contains(first) && !self.toggles(first, last)
     }
@@ -110,7 +110,7 @@ impl<C: Ord + Clone> Ranges<C> {
     }
 }
 
-/// A cut through the strings in byte order: just before `bytes`, or just after.
+/// A cut directly before or after `bytes` in the byte order of strings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TextCut {
     pub(crate) bytes: Box<[u8]>,
@@ -126,7 +126,7 @@ impl TextCut {
         Self { bytes: bytes.into(), after: true }
     }
 
-    /// The cut after all strings that begin with `prefix`; `None` if that is the end of the domain.
+    /// Returns the cut after all strings that start with `prefix`, `None` for the end of the domain.
     pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Self> {
         let kept = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
         let mut bytes: Box<[u8]> = prefix.get(..=kept)?.into();
@@ -135,17 +135,17 @@ impl TextCut {
     }
 }
 
-/// The greatest string of a file, as far as its statistics tell.
+/// The upper bound of a file's strings in its statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TextMax<'a> {
-    /// This one, or one before it.
+    /// An inclusive bound.
     Value(&'a [u8]),
-    /// One before this.
+    /// An exclusive bound.
     Before(&'a [u8]),
     Unknown,
 }
 
-/// The first eight bytes as a number: where the numbers of two strings differ, they are in the strings' order.
+/// Returns the first eight bytes as a number. Different numbers have the order of their strings.
 pub(crate) fn text_head(bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
     let length = bytes.len().min(head.len());
@@ -153,7 +153,7 @@ pub(crate) fn text_head(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-/// Cuts by their heads, which decide about most files without a look at their strings.
+/// The first eight bytes of each cut. They decide most files without a comparison of strings.
 #[derive(Debug)]
 pub(crate) struct TextHeads {
     from_start: bool,
@@ -166,8 +166,8 @@ impl TextHeads {
         Self { from_start: ranges.from_start, cuts }
     }
 
-    /// As [`Ranges::text_verdict`]; `None` where eight bytes do not tell. The head of a missing minimum is 0, that
-    /// of a missing maximum `u64::MAX`.
+    /// Returns the same as [`Ranges::text_verdict`], `None` if eight bytes do not decide. The head of a missing minimum
+    /// is 0, that of a missing maximum `u64::MAX`.
     pub(crate) fn verdict(&self, min: u64, max: u64) -> Option<(bool, bool)> {
         let passed = self.cuts.partition_point(|cut| *cut < min);
         let inside = self.from_start ^ (passed % 2 == 1);
@@ -185,7 +185,7 @@ impl Ranges<TextCut> {
         self.from_start ^ (self.cuts_passed(value) % 2 == 1)
     }
 
-    /// Whether any string between the bounds belongs to the set, and whether all do.
+    /// Returns whether some and whether all strings between the bounds are in the set.
     pub(crate) fn text_verdict(&self, min: Option<&[u8]>, max: TextMax<'_>) -> (bool, bool) {
         let passed = min.map_or(0, |min| self.cuts_passed(min));
         let inside = self.from_start ^ (passed % 2 == 1);
@@ -197,14 +197,14 @@ impl Ranges<TextCut> {
         (inside || toggles, inside && !toggles)
     }
 
-    /// How many cuts lie before `value`.
+    /// Returns the number of cuts before `value`.
     fn cuts_passed(&self, value: &[u8]) -> usize {
         self.cuts.partition_point(|cut| !cut.is_after(value))
     }
 }
 
 impl TextCut {
-    /// Whether `value` lies before this cut.
+    /// Returns whether this cut is after `value`.
     fn is_after(&self, value: &[u8]) -> bool {
         match (*self.bytes).cmp(value) {
             Ordering::Less => false,
@@ -225,7 +225,7 @@ mod tests {
             .prop_map(|(from_start, cuts)| Ranges { from_start, cuts: cuts.into_iter().collect() })
     }
 
-    /// Some agree in their first eight bytes.
+    /// Strings of which some have equal first eight bytes.
     fn texts() -> impl Strategy<Value = Vec<u8>> {
         let byte = || prop_oneof![Just(0_u8), Just(b'a'), Just(255)];
         prop_oneof![
