@@ -748,7 +748,7 @@ def kernel_program() -> Path:
 
 @one_at_a_time
 def build_kernel_program() -> None:
-    """Builds it without optimisation: it is asked for small tables, and waited for when it is built."""
+    """Builds it without optimisation: it reads small tables, and the build is waited for."""
     need_tool("cargo", "https://rustup.rs")
     variables = {"CARGO_TARGET_DIR": str(CACHE / "kernel/target")}
     crate = ROOT / "bench/kernel"

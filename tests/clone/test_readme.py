@@ -177,9 +177,9 @@ def test_the_demo_runs_until_it_is_stopped(shell: Shell, lines: list[str]) -> No
     (demo,) = lines
     with shell.start(demo) as process:
         assert process.stdout is not None
-        told = "".join(iter(process.stdout.readline, "curl:\n"))
+        output = "".join(iter(process.stdout.readline, "curl:\n"))
         curl = process.stdout.readline().strip()
-        (endpoint,) = re.findall(r"at (http://\S+) until", told)
+        (endpoint,) = re.findall(r"at (http://\S+) until", output)
         wait_for_port(int(endpoint.split(":")[2].split("/")[0]), process)
         items = json.loads(shell.run(curl))["items"]
         process.send_signal(signal.SIGINT)

@@ -24,7 +24,7 @@ def needs_the_native_module() -> None:
 
 
 def changes_of(root: Path, first: int, last: int, *, change_data_feed: bool) -> Iterator[Change]:
-    """Change files where a commit has some and they are asked for, else what changed data."""
+    """Change files if a commit has some and they are requested, else the actions that changed data."""
     for version in range(first, last + 1):
         actions = reference.json_lines(root / "_delta_log" / f"{version:020}.json")
         found = [(kind, fields) for action in actions for kind, fields in action.items()]

@@ -77,7 +77,7 @@ def test_pages_are_right_or_refused_where_the_log_is_cleaned_up(
 def paged(
     log: random_logs.Log, page_size: int, later: list[tuple], replica: Callable[[], Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The files of the latest version at once, and by pages between which a writer goes on."""
+    """The files of the latest version at once, and by pages between which a writer continues."""
     first = replica().snapshot()
     whole, _ = lines(log.root, first, "delta")
     pages: list[Any] = []

@@ -10,7 +10,7 @@ from support.gateway_process import Answer, RunningGateway, running_gateway, sha
 from tables.golden import EVERY_FEATURE
 from tables.random_logs import Log
 
-SECRET = "a-directory-that-nobody-is-told-of"
+SECRET = "a-directory-that-nobody-may-see"
 SPARED = "whole"
 
 

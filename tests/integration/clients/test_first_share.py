@@ -24,8 +24,8 @@ PACKAGE = Path(gateway.__file__).parent.parent
 
 def blocks() -> tuple[str, list[list[str]]]:
     """The YAML, and the commands without their name."""
-    told = section(README, "First share on S3")
-    yaml, console = re.findall(r"```(?:yaml|console)\n(.*?)```", told, re.DOTALL)
+    guide = section(README, "First share on S3")
+    yaml, console = re.findall(r"```(?:yaml|console)\n(.*?)```", guide, re.DOTALL)
     commands = [shlex.split(line.removeprefix("$ ")) for line in console.splitlines()]
     assert all(command[0] == "delta-gateway" for command in commands)
     return yaml, [command[1:] for command in commands]

@@ -120,10 +120,10 @@ async def test_native_work_ends_at_the_deadline_of_its_request(large, tmp_path):
     # One thread, so that all of them together take much longer than their time, on any machine.
     section = {"cache": {"memoryBytes": 0, "threads": 1}, "drainDelaySeconds": 0}
     with running_gateway(tmp_path, [share("s", large)], section) as gateway:
-        begun = time.monotonic()
+        started = time.monotonic()
         assert await statuses(gateway, 1) == [200]
         # A busy machine takes longer for one: its time limit is for some of them, and far from all.
-        limit_seconds = max(2, math.ceil(3 * (time.monotonic() - begun)))
+        limit_seconds = max(2, math.ceil(3 * (time.monotonic() - started)))
     limits = {"requestTimeoutSeconds": limit_seconds}
     with running_gateway(tmp_path, [share("s", large)], section, **limits) as gateway:
         before = processor_seconds(gateway)

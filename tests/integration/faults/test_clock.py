@@ -103,11 +103,11 @@ async def test_urls_are_of_the_clocks_time_and_end_by_it(served: Served):
 
 @pytest.mark.parametrize("step_ms", [YEAR_MS, -YEAR_MS])
 async def test_a_stream_across_a_step_is_whole_and_its_urls_end_together(served: Served, step_ms: int):
-    asked = [asyncio.ensure_future(served.query({})) for _ in range(8)]
+    pending = [asyncio.ensure_future(served.query({})) for _ in range(8)]
     await asyncio.sleep(0)
     served.clock.now_ms += step_ms
     ends: set[int] = set()
-    for status, body in await asyncio.gather(*asked):
+    for status, body in await asyncio.gather(*pending):
         assert status == 200
         assert parse(body, 0, with_end=True).files.count > ADDS * 0.9
         found = {orjson.loads(line)["file"]["expirationTimestamp"] for line in body.splitlines()[2:-1]}

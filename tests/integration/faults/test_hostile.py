@@ -290,9 +290,9 @@ async def attack(
             content = await response.read()
         except aiohttp.ClientPayloadError:
             content = b""
-    told = (str(dict(response.headers)) + content.decode("utf-8", "replace")).replace(path, "")
+    answer_text = (str(dict(response.headers)) + content.decode("utf-8", "replace")).replace(path, "")
     for secret in secrets:
-        assert secret not in told, (seed, secret, told[:500])
+        assert secret not in answer_text, (seed, secret, answer_text[:500])
     assert response.status in GOOD_STATUSES, (
         seed,
         response.status,

@@ -21,7 +21,7 @@ from support.gateway_process import PREFIX, RunningGateway, running_gateway, sha
 from tables.large_logs import make_log
 
 ADDS = 60_000
-ASKED = 40
+REQUESTS = 40
 """More than a storage has threads, and the pool."""
 REQUEST_SECONDS = 6
 OTHER_MOUNT = Path("/dev/shm")
@@ -106,21 +106,21 @@ def two_mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[st
 
 async def hangs(mounts: Mounts, begin: Callable[[], None]) -> None:
     """Ask more of the hanging table than there are threads; meanwhile the other is answered as ever."""
-    begun = time.monotonic()
+    started = time.monotonic()
     assert await mounts.ask("healthy.default.t") == mounts.expected
-    usual_seconds = time.monotonic() - begun
+    usual_seconds = time.monotonic() - started
     begin()
-    asked = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(ASKED)]
+    pending = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(REQUESTS)]
     await asyncio.sleep(1)
     slowest = 0.0
     for _ in range(5):
-        begun = time.monotonic()
+        started = time.monotonic()
         assert await mounts.ask("healthy.default.t") == mounts.expected
-        slowest = max(slowest, time.monotonic() - begun)
-    assert not any(one.done() and one.exception() is None for one in asked)
+        slowest = max(slowest, time.monotonic() - started)
+    assert not any(one.done() and one.exception() is None for one in pending)
     # A table that hangs holds its askers for as long as they may wait.
     assert slowest < usual_seconds + REQUEST_SECONDS / 2
-    ended = await asyncio.gather(*asked, return_exceptions=True)
+    ended = await asyncio.gather(*pending, return_exceptions=True)
     assert all(isinstance(one, Broken) for one in ended), ended
     await mounts.heals()
 
@@ -143,24 +143,24 @@ async def test_falling_back_on_what_is_kept_asks_nothing_of_the_mount_that_hangs
     assert await mounts.ask("healthy.default.t") == mounts.expected
     mounts.whole.touch()
     # Its mount is given up after so many failures; then what needs no reading is answered at once.
-    begun = time.monotonic()
+    started = time.monotonic()
     async with aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{mounts.gateway.port}{PREFIX}{table_path('hanging.default.t')}/query"
         sent = {"json": {}, "headers": HEADERS}
         first = await asyncio.gather(*(statuses(session, url, sent) for _ in range(10)))
-        assert time.monotonic() - begun < 2 * REQUEST_SECONDS
+        assert time.monotonic() - started < 2 * REQUEST_SECONDS
         assert set(first) == {(200, "true")}
         # Versions that are not kept would have to be read: more of them than any pool has threads.
-        begun = time.monotonic()
-        past = [statuses(session, url, sent | {"json": {"version": 1}}) for _ in range(2 * ASKED)]
-        asked = asyncio.ensure_future(asyncio.gather(*past))
+        started = time.monotonic()
+        past = [statuses(session, url, sent | {"json": {"version": 1}}) for _ in range(2 * REQUESTS)]
+        pending = asyncio.ensure_future(asyncio.gather(*past))
         large = sent | {"json": {"predicateHints": ["path = 'x'"] * 2000}}
         healthy = url.replace("hanging", "healthy")
         for _ in range(5):
             assert await statuses(session, healthy, large) == (200, None)
             assert await statuses(session, url, sent) == (200, "true")
-        assert set(await asked) == {(503, None)}
-        assert time.monotonic() - begun < REQUEST_SECONDS
+        assert set(await pending) == {(503, None)}
+        assert time.monotonic() - started < REQUEST_SECONDS
     mounts.whole.unlink()
 
 
@@ -174,8 +174,8 @@ async def statuses(session: aiohttp.ClientSession, url: str, sent: dict[str, Any
 async def test_a_server_ends_though_a_mount_hangs(mounts: Mounts, flag: str):
     assert await mounts.ask("hanging.default.t") == mounts.expected
     getattr(mounts, flag).touch()
-    asked = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(5)]
+    pending = [asyncio.ensure_future(mounts.ask("hanging.default.t")) for _ in range(5)]
     await asyncio.sleep(1)
     mounts.gateway.process.terminate()
     assert await asyncio.to_thread(mounts.gateway.process.wait, 20) == 0
-    assert all(isinstance(one, Broken) for one in await asyncio.gather(*asked, return_exceptions=True))
+    assert all(isinstance(one, Broken) for one in await asyncio.gather(*pending, return_exceptions=True))

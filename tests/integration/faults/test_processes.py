@@ -1,4 +1,4 @@
-"""Workers are killed and servers stopped amid streams; clients leave, cut and crawl."""
+"""Workers are killed and servers stopped during streams; clients leave, cut and crawl."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def whole_or_broken(answers, expected: Files) -> int:
 
 async def test_a_worker_killed_during_streams_breaks_only_its_own(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
-        # Throttled, so that all of them are amid their streams.
+        # Throttled, so that all of them are still streaming.
         with running(gateway.port) as proxy:
             proxy.fault = Fault(bytes_per_second=5_000_000)
             await until(lambda: listeners(gateway.port) == 2)
@@ -132,7 +132,7 @@ QUERY = (
 ).encode()
 
 
-def asked(port: int) -> socket.socket:
+def requesting_client(port: int) -> socket.socket:
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     reader.settimeout(30)
@@ -145,11 +145,11 @@ def test_the_last_bytes_reach_a_slow_reader_before_a_server_ends(table, tmp_path
     section = {"drainDelaySeconds": 0, "drainSeconds": 60}
     end = b"\r\n0\r\n\r\n"
     with running_gateway(tmp_path, shares(table), section) as gateway:
-        with asked(gateway.port) as reader:
+        with requesting_client(gateway.port) as reader:
             answer = b""
             while not answer.endswith(end):
                 answer += reader.recv(1 << 16)
-        with asked(gateway.port) as reader:
+        with requesting_client(gateway.port) as reader:
             received = reader.recv(1024)
             gateway.process.terminate()
             while piece := reader.recv(4096):
@@ -167,10 +167,10 @@ async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tm
         proxy.fault = Fault(bytes_per_second=1_000_000)
         streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
         await until(lambda: proxy.answered == 4)
-        begun = time.monotonic()
+        started = time.monotonic()
         gateway.process.terminate()
         await asyncio.to_thread(gateway.process.wait, 30)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - started < 10
         proxy.fault = Fault()
         assert whole_or_broken(await streams, table[1]) == 0
 

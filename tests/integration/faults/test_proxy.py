@@ -1,4 +1,4 @@
-"""The proxy does what it is told, and nothing else: without that the fault tests prove nothing."""
+"""The fault proxy injects the configured faults only, as the fault tests require."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ async def test_a_status_is_answered_only_where_it_is_meant(proxy):
 
 async def test_delays_and_slow_bytes_take_their_time(proxy):
     proxy.fault = Fault(delay_seconds=0.1)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert (await get(proxy, "/small"))[0] == 200
-    assert time.monotonic() - begun >= 0.1
+    assert time.monotonic() - started >= 0.1
     proxy.fault = Fault(bytes_per_second=1000)
-    begun = time.monotonic()
+    started = time.monotonic()
     assert (await get(proxy, "/small"))[0] == 200
-    assert time.monotonic() - begun >= 0.05
+    assert time.monotonic() - started >= 0.05
 
 
 async def test_refused_and_hanging_connections(proxy):

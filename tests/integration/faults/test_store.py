@@ -124,16 +124,16 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 async def test_a_storage_that_fails_ends_in_an_error_costs_others_nothing_and_heals(faulty: Faulty, fault):
     async def seconds_of_healthy() -> float:
-        begun = time.monotonic()
+        started = time.monotonic()
         assert (await faulty.ask("healthy.default.t")).files == faulty.expected
-        return time.monotonic() - begun
+        return time.monotonic() - started
 
     assert (await faulty.ask()).files == faulty.expected
     usual_seconds = await seconds_of_healthy()
     faulty.proxy.fault = fault
-    asked = [asyncio.ensure_future(faulty.ask(with_end=number % 2 == 0)) for number in range(8)]
+    requested = [asyncio.ensure_future(faulty.ask(with_end=number % 2 == 0)) for number in range(8)]
     slowest = max([await seconds_of_healthy() for _ in range(5)])
-    for answer in await asyncio.gather(*asked, return_exceptions=True):
+    for answer in await asyncio.gather(*requested, return_exceptions=True):
         assert isinstance(answer, Broken), answer
     assert slowest < usual_seconds + 3
     await faulty.heals()
@@ -143,18 +143,18 @@ async def test_a_storage_that_hangs_during_streams_holds_no_thread_of_others(pat
     assert (await patient.ask()).files == patient.expected
     # Listings are answered, so that more streams than there are threads begin to read the checkpoint.
     patient.proxy.fault = Fault(hang=True, only=lambda request: b".checkpoint.parquet" in request)
-    asked = [asyncio.ensure_future(patient.ask()) for _ in range(4 * (os.cpu_count() or 2))]
+    requested = [asyncio.ensure_future(patient.ask()) for _ in range(4 * (os.cpu_count() or 2))]
     try:
         await until(lambda: patient.proxy.hanging >= 4)
         for _ in range(5):
-            begun = time.monotonic()
+            started = time.monotonic()
             assert (await patient.ask("healthy.default.t")).files == patient.expected
-            assert time.monotonic() - begun < PATIENT_SECONDS / 4
-        assert not any(one.done() for one in asked)
+            assert time.monotonic() - started < PATIENT_SECONDS / 4
+        assert not any(one.done() for one in requested)
     finally:
-        for one in asked:
+        for one in requested:
             one.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*requested, return_exceptions=True)
     patient.proxy.fault = HEALTHY
     assert (await patient.ask()).files == patient.expected
 
@@ -173,8 +173,8 @@ async def test_a_storage_that_breaks_streams_is_given_up_for_a_while(faulty: Fau
 async def test_a_storage_that_cuts_its_answers_short_ends_in_errors_and_heals(faulty: Faulty):
     assert (await faulty.ask()).files == faulty.expected
     faulty.proxy.fault = Fault(cut_after_bytes=30_000)
-    asked = (faulty.ask(with_end=number % 2 == 0) for number in range(8))
-    for answer in await asyncio.gather(*asked, return_exceptions=True):
+    requested = (faulty.ask(with_end=number % 2 == 0) for number in range(8))
+    for answer in await asyncio.gather(*requested, return_exceptions=True):
         assert isinstance(answer, Broken), answer
     await faulty.heals()
 
@@ -189,10 +189,10 @@ async def test_a_slow_storage_gives_the_whole_answer(faulty: Faulty, fault):
 
 async def test_a_request_to_a_storage_that_fails_for_a_moment_is_retried(faulty: Faulty):
     faulty.proxy.fault = Fault(status=503)
-    asked = asyncio.ensure_future(faulty.ask())
+    requested = asyncio.ensure_future(faulty.ask())
     await asyncio.sleep(0.4)
     faulty.proxy.fault = HEALTHY
-    assert (await asked).files == faulty.expected
+    assert (await requested).files == faulty.expected
 
 
 @pytest.mark.parametrize("at", [1_000, 10_000, 100_000, 1_000_000])
@@ -223,22 +223,22 @@ async def test_while_the_storage_is_down_a_kept_snapshot_is_served_for_so_long_a
 ):
     async def answers() -> list[Answer]:
         ask = forgiven.gateway.request
-        asked = [("GET", "/version", None), ("GET", "/metadata", None), ("POST", "/query", {})]
-        return [await asyncio.to_thread(ask, method, TABLE + path, body) for method, path, body in asked]
+        requested = [("GET", "/version", None), ("GET", "/metadata", None), ("POST", "/query", {})]
+        return [await asyncio.to_thread(ask, method, TABLE + path, body) for method, path, body in requested]
 
     fresh = await answers()
     assert [(answer.status, answer.headers["delta-sharing-stale"]) for answer in fresh] == [(200, None)] * 3
     forgiven.proxy.fault = Fault(refuse=True)
-    begun = time.monotonic()
+    started = time.monotonic()
     stale = await answers()
-    assert time.monotonic() - begun < STALE_SECONDS
+    assert time.monotonic() - started < STALE_SECONDS
     assert [(answer.status, answer.headers["delta-sharing-stale"]) for answer in stale] == [(200, "true")] * 3
     assert stale[1].body == fresh[1].body
     assert (await forgiven.ask()).files == forgiven.expected
     # A version of one's own choice is no kept snapshot's.
     historic = await asyncio.to_thread(forgiven.gateway.request, "GET", f"{TABLE}/metadata?version=1")
     assert (historic.status, historic.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
-    await asyncio.sleep(STALE_SECONDS - (time.monotonic() - begun))
+    await asyncio.sleep(STALE_SECONDS - (time.monotonic() - started))
     for answer in await answers():
         assert (answer.status, answer.json["errorCode"]) == (503, "TEMPORARILY_UNAVAILABLE")
         assert 1 <= int(answer.headers["Retry-After"]) <= 6

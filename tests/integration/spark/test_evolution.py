@@ -104,7 +104,7 @@ def stream(spark: Any, server: PlainServer, place: Path, **options: Any) -> None
 
 
 def started(spark: Any, server: PlainServer, place: Path) -> Any:
-    """A stream that goes on."""
+    """A stream that continues."""
     reading = spark.readStream.format("delta-sharing").options(profile=server.profile).load("s.d.t")
     writing = reading.writeStream.format("parquet").option("checkpointLocation", f"{place}-checkpoint")
     query = writing.start(str(place))

@@ -116,7 +116,7 @@ def compare(spark: Any, location: str, shared: Callable[[], Any]) -> str:
         return (
             str(found) if found else "equal" if compare_groups(answer, expected, ()).equal else "other rows"
         )
-    except Exception as error:  # noqa: BLE001 - all tables are told of
+    except Exception as error:  # noqa: BLE001 - errors of all tables are reported
         try:
             digest(direct.load(location))
         except Exception:  # noqa: BLE001 - Spark has many reasons

@@ -186,9 +186,9 @@ def test_a_condition_of_one_read_is_not_sent_with_the_next(session: Any, server:
     options = {"profile": server.profile}
     assert read_where(session, "s.d.t", "part = 0", **options).count() == 7
     assert options == {"profile": server.profile}
-    asked = len(server.requests)
+    requested = len(server.requests)
     assert session.read.format("delta-sharing").options(**options).load("s.d.t").count() == 33
-    bodies = [body for _, _, body in server.requests[asked:] if body]
+    bodies = [body for _, _, body in server.requests[requested:] if body]
     assert bodies
     assert not any("predicateHints" in body for body in bodies)
 

@@ -108,7 +108,7 @@ def test_kept_files_hold_every_row_of_the_direct_query(spark: Any, written: Writ
     by_file = defaultdict(list)
     for row in shared.select("_file_name", "id", *columns).collect():
         by_file[row["_file_name"]].append(row)
-    asked, dropped = 0, 0
+    requested, dropped = 0, 0
     for index, (sql, tree) in enumerate(drawn):
         expected = sorted(row["id"] for row in found if row[f"p{index}"])
         for hints in ({"predicateHints": [sql]}, {"jsonPredicateHints": tree}):
@@ -117,11 +117,11 @@ def test_kept_files_hold_every_row_of_the_direct_query(spark: Any, written: Writ
             kept = kept_files(written.gateway, table, hints)
             filtered = sorted(row["id"] for name in kept for row in by_file[name] if row[f"p{index}"])
             assert filtered == expected, (sql, hints)
-            asked += 1
+            requested += 1
             dropped += len(by_file) - len(kept)
     assert len(drawn) == PREDICATES
     # Pruning that keeps everything would be sound, too.
-    assert dropped > 0.25 * asked * len(by_file)
+    assert dropped > 0.25 * requested * len(by_file)
 
 
 def kept_files(gateway: RunningGateway, table: str, hints: dict[str, Any]) -> list[str]:

@@ -108,7 +108,7 @@ def test_a_token_that_is_lent_with_the_keys_is_sent(
     environment.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pass")
     keyless = {key: value for key, value in storage(versitygw, "s3://keys/").items() if key not in KEYLESS}
     with running_gateway(tmp_path, stored, {"storages": [keyless], "drainDelaySeconds": 0}) as gateway:
-        # This store knows no sessions, and says so to whoever brings a token.
+        # This store has no sessions, and refuses every session token.
         assert gateway.query(TABLE).status == 403
         gateway.logged("<Code>InvalidToken</Code>")
         assert "a-session-token" not in gateway.logged('"status":403')

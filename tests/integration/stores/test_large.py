@@ -71,7 +71,7 @@ def clustered_table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int
 
 @dataclass
 class Requests:
-    """What the gateway asked its store for, and when."""
+    """The requests of the gateway to its store, with their times."""
 
     ranges: list[tuple[float, int, int]] = field(default_factory=list)
     """Time, first and last byte."""
@@ -84,7 +84,7 @@ class Requests:
         return False
 
     def bytes_before(self, moment: float) -> int:
-        """How many different bytes had been asked for."""
+        """Return the number of different requested bytes."""
         covered, end = 0, -1
         for first, last in sorted((first, last) for when, first, last in self.ranges if when < moment):
             covered += max(0, last - max(first, end + 1) + 1)

@@ -24,11 +24,13 @@ def test_every_url_opens_its_file(demo_gateway: RunningGateway) -> None:
         assert (status, len(content), content[:4], content[-4:]) == (200, file["size"], b"PAR1", b"PAR1")
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("bytes=0-3", slice(0, 4)), ("bytes=-4", slice(-4, None))])
-def test_ranges_are_answered_by_206(demo_gateway: RunningGateway, asked: str, expected: slice) -> None:
+@pytest.mark.parametrize(
+    ("requested", "expected"), [("bytes=0-3", slice(0, 4)), ("bytes=-4", slice(-4, None))]
+)
+def test_ranges_are_answered_by_206(demo_gateway: RunningGateway, requested: str, expected: slice) -> None:
     (file, *_) = files_of(demo_gateway, "cities")
     _, whole = get(file["url"])
-    assert get(file["url"], headers={"Range": asked}) == (206, whole[expected])
+    assert get(file["url"], headers={"Range": requested}) == (206, whole[expected])
 
 
 def flipped(url: str) -> str:

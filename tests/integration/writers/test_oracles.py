@@ -11,7 +11,7 @@ from tables.golden import location, readable
 NAMES = sorted(readable())
 
 # Their checkpoints hold statistics as typed columns alone. The kernel gives the log's text, which they lack;
-# the gateway writes it anew.
+# the gateway renders it from the columns.
 KERNEL_LOSES_STATISTICS = {name for name in NAMES if "typed-statistics-only" in name} | {
     "delta-rs/delta-1.2.1-only-struct-stats",
     "delta-rs/delta-checkpoint-stats-optional",

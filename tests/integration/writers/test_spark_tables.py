@@ -26,7 +26,7 @@ def few_rows(spark: Any) -> Iterator[None]:
 
 
 def rows(frame: Any) -> list[str]:
-    """All rows as sorted text, values told apart by Spark's own JSON."""
+    """Return all rows as sorted text, in Spark's own JSON."""
     whole = "to_json(struct(*), map('ignoreNullFields', 'false'))"
     return sorted(row[0] for row in frame.selectExpr(whole).collect())
 

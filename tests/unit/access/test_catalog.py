@@ -34,7 +34,7 @@ def catalog() -> Catalog:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
+    ("requested", "found"),
     [
         ("orders", "Orders"),
         ("ORDERS", "Orders"),
@@ -49,15 +49,15 @@ def catalog() -> Catalog:
     ],
 )
 def test_a_name_is_found_without_case_and_with_plus_as_a_blank(
-    catalog: Catalog, asked: str, found: str
+    catalog: Catalog, requested: str, found: str
 ) -> None:
-    assert catalog.table(EVERYONE, "SALES", "Public", asked).name == found
+    assert catalog.table(EVERYONE, "SALES", "Public", requested).name == found
 
 
-@pytest.mark.parametrize("asked", ["x y", "p q r", "p+q r", "big  orders", "bigorders"])
-def test_a_blank_is_no_plus(catalog: Catalog, asked: str) -> None:
+@pytest.mark.parametrize("requested", ["x y", "p q r", "p+q r", "big  orders", "bigorders"])
+def test_a_blank_is_no_plus(catalog: Catalog, requested: str) -> None:
     with pytest.raises(NotFound):
-        catalog.table(EVERYONE, "sales", "public", asked)
+        catalog.table(EVERYONE, "sales", "public", requested)
 
 
 def test_absent_and_not_granted_look_alike(catalog: Catalog) -> None:

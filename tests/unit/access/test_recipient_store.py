@@ -52,9 +52,9 @@ def test_the_plain_token_is_nowhere_in_the_file_nor_in_any_repr(database, tmp_pa
     files = list((tmp_path / "state").iterdir())
     assert files
     assert not any(issued.token.encode() in file.read_bytes() for file in files)
-    told = repr((issued, database.list(), changes, database.history("alice")))
-    assert issued.token not in told
-    assert token_hash(issued.token).hex() not in told
+    text = repr((issued, database.list(), changes, database.history("alice")))
+    assert issued.token not in text
+    assert token_hash(issued.token).hex() not in text
 
 
 def test_the_file_belongs_to_its_owner_alone(database, tmp_path):
@@ -258,9 +258,9 @@ def test_a_database_that_another_program_has_locked_is_opened_without_a_wait_for
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute(f"PRAGMA journal_mode={mode}")
         other.execute("BEGIN IMMEDIATE")
-        begun = time.monotonic()
+        started = time.monotonic()
         with closing(RecipientDatabase(path, now_ms=clock, create=False)) as second:
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - started < 2
             assert [record.name for record in second.list()] == ["alice"]
 
 

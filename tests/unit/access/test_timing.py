@@ -70,10 +70,10 @@ def clocked(connection: socket.socket, table: str) -> float:
     head = (
         f"GET {PREFIX}{table}/version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
     )
-    begun = time.perf_counter_ns()
+    started = time.perf_counter_ns()
     connection.sendall(head)
     answer = connection.recv(1 << 16)
-    taken = time.perf_counter_ns() - begun
+    taken = time.perf_counter_ns() - started
     assert answer.endswith(b"}"), answer
     return taken
 
@@ -99,17 +99,17 @@ def test_a_clock_cannot_tell_what_is_not_granted_from_what_is_not_there(tmp_path
 
 
 def measured(connection: socket.socket, drawn: random.Random) -> dict[str, list[float]]:
-    asked = {
+    requested = {
         "forbidden": "/shares/hidden/schemas/default/tables/t7",
         "absent": "/shares/hiddem/schemas/default/tables/t7",
         # Its log is looked for, so that it is seen that this clock tells such things apart.
         "granted": "/shares/granted/schemas/default/tables/t7",
     }
-    taken: dict[str, list[float]] = {kind: [] for kind in asked}
+    taken: dict[str, list[float]] = {kind: [] for kind in requested}
     for _ in range(ROUNDS):
         # In any order: what else the machine does, and what one leaves behind, falls on all alike.
-        for kind in drawn.sample(sorted(asked), len(asked)):
-            taken[kind].append(clocked(connection, asked[kind]))
+        for kind in drawn.sample(sorted(requested), len(requested)):
+            taken[kind].append(clocked(connection, requested[kind]))
     return {kind: times[ROUNDS // 10 :] for kind, times in taken.items()}
 
 

@@ -24,12 +24,12 @@ def sha256(text):
 
 
 @pytest.fixture
-def told():
+def recorded():
     return []
 
 
 @pytest.fixture
-def open_database(tmp_path, told):
+def open_database(tmp_path, recorded):
     def open_database(actor, *, create=False, read_only=False):
         return RecipientDatabase(
             tmp_path / "recipients.db",
@@ -39,7 +39,7 @@ def open_database(tmp_path, told):
             read_only=read_only,
             known_shares=lambda: ["sales", "logs", "a share", *(f"share{number}" for number in range(30))],
             taken_names=lambda: frozenset({"from-yaml"}),
-            on_change=told.append,
+            on_change=recorded.append,
         )
 
     return open_database
@@ -103,7 +103,7 @@ async def test_a_reload_tells_what_each_worker_did(client):
     }
 
 
-async def test_a_recipient_from_its_profile_to_its_end(client, open_database, told):
+async def test_a_recipient_from_its_profile_to_its_end(client, open_database, recorded):
     added = await answer(
         await client.post("/recipients", json={"name": "alice", "shares": ["sales"], "expiresInSeconds": 60}),
         201,
@@ -137,11 +137,11 @@ async def test_a_recipient_from_its_profile_to_its_end(client, open_database, to
     assert (deleted["name"], deleted["shares"]) == ("alice", ["logs"])
     assert (await answer(await client.get("/recipients")))["recipients"] == []
     await answer(await client.delete("/recipients/alice"), 404)
-    assert [change.actor for change in told] == ["admin:127.0.0.1"] * 7
-    assert told[-1].action == "deleteRecipient"
+    assert [change.actor for change in recorded] == ["admin:127.0.0.1"] * 7
+    assert recorded[-1].action == "deleteRecipient"
 
 
-async def test_no_question_makes_a_database(client, tmp_path, told):
+async def test_no_question_makes_a_database(client, tmp_path, recorded):
     assert await answer(await client.get("/recipients")) == {"recipients": []}
     for method, path in (
         ("GET", "/recipients/alice"),
@@ -153,7 +153,7 @@ async def test_no_question_makes_a_database(client, tmp_path, told):
         await answer(await client.request(method, path), 404)
     await answer(await client.post("/purge", json={"tokensExpiredForSeconds": 0}), 404)
     assert list(tmp_path.iterdir()) == []
-    assert told == []
+    assert recorded == []
 
 
 async def test_shares_that_are_absent_are_granted_where_that_is_said(client):
@@ -167,15 +167,15 @@ async def test_shares_that_are_absent_are_granted_where_that_is_said(client):
     await answer(await client.post("/recipients", json=body), 201)
 
 
-async def test_expired_tokens_and_old_history_are_purged(client, told):
+async def test_expired_tokens_and_old_history_are_purged(client, recorded):
     await answer(await client.post("/recipients", json={"name": "alice"}), 201)
     await answer(await client.post("/recipients/alice/rotate"))
     purged = await answer(await client.post("/purge", json={"tokensExpiredForSeconds": 0}))
     assert purged == {"tokens": 1, "changes": 0}
     purged = await answer(await client.post("/purge", json={"historyOlderThanSeconds": 0}))
     assert purged == {"tokens": 0, "changes": 3}
-    assert [change.action for change in told][-2:] == ["purgeRecipients"] * 2
-    assert dict(told[-1].detail) == {"historyOlderThanSeconds": "0", "tokens": "0", "changes": "3"}
+    assert [change.action for change in recorded][-2:] == ["purgeRecipients"] * 2
+    assert dict(recorded[-1].detail) == {"historyOlderThanSeconds": "0", "tokens": "0", "changes": "3"}
     shown = await answer(await client.get("/recipients/alice"))
     assert len(shown["tokens"]) == 1
     await answer(await client.post("/purge", json={}), 400)
@@ -208,11 +208,13 @@ async def test_expired_tokens_and_old_history_are_purged(client, told):
         ("PATCH", "/recipients", b"", 405),
     ],
 )
-async def test_what_is_not_accepted_is_said_and_changes_nothing(client, told, *, method, path, body, status):
+async def test_what_is_not_accepted_is_said_and_changes_nothing(
+    client, recorded, *, method, path, body, status
+):
     response = await client.request(method, path, data=body)
     said = await answer(response, status)
     assert set(said) == {"errorCode", "message"}
-    assert told == []
+    assert recorded == []
 
 
 @pytest.mark.parametrize(

@@ -37,17 +37,17 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_every_answer_is_one_that_the_document_names(admin: Any) -> None:
     checks = schemathesis.specs.openapi.checks
     named = [checks.status_code_conformance, checks.response_schema_conformance]
-    asked = 0
+    requested = 0
     for found in admin.get_all_operations():
 
         @given(case=found.ok().as_strategy())
         @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
         def ask(case: Any) -> None:
-            nonlocal asked
+            nonlocal requested
             response = case.call(headers={"Authorization": f"Bearer {TOKEN}"})
             assert response.status_code < 500, response.text
             case.validate_response(response, checks=named)
-            asked += 1
+            requested += 1
 
         ask()
-    assert asked > EXAMPLES
+    assert requested > EXAMPLES

@@ -79,13 +79,13 @@ def test_what_it_tells_works(demo_tables: Path, tmp_path: Path, official_client:
     with subprocess.Popen(command, **pipes, env=package_environment(), cwd="/") as process:
         try:
             assert process.stdout is not None
-            told = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()
-            (profile,) = re.findall(r"^Profile: (.*)$", told, re.MULTILINE)
-            (table,) = re.findall(rf"{re.escape(profile)}#([\w.]+)", told)
-            port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", told)[0])
+            output = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()
+            (profile,) = re.findall(r"^Profile: (.*)$", output, re.MULTILINE)
+            (table,) = re.findall(rf"{re.escape(profile)}#([\w.]+)", output)
+            port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", output)[0])
             wait_for_port(port, process)
             assert len(official_client.rows(Path(profile), table)) == len(ROWS["cities"])
-            (curl,) = re.findall(r"^ +(curl .*)$", told, re.MULTILINE)
+            (curl,) = re.findall(r"^ +(curl .*)$", output, re.MULTILINE)
             said = subprocess.run(shlex.split(curl), check=True, capture_output=True, text=True).stdout
             assert [item["name"] for item in json.loads(said)["items"]] == list(ROWS)
         finally:

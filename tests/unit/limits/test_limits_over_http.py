@@ -1,4 +1,4 @@
-"""Limits over HTTP, where the server is full: who does not fit waits, or is told when to come again."""
+"""Limits over HTTP of a full server: a client waits, or gets the time of its next attempt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def served(directory: Path, table: tuple[Path, Files], limits: dict[str, Any]):
 
 @asynccontextmanager
 async def held(session: aiohttp.ClientSession, gateway: RunningGateway) -> AsyncIterator[Any]:
-    """A stream that has begun, and whose client does not read on."""
+    """A stream that has started, and whose client does not continue to read."""
     url = f"http://127.0.0.1:{gateway.port}{PREFIX}{table_path(TABLE)}/query"
     async with session.post(url, json={}, headers=HEADERS) as response:
         assert response.status == 200
@@ -44,10 +44,10 @@ async def held(session: aiohttp.ClientSession, gateway: RunningGateway) -> Async
         response.close()
 
 
-async def settled(asked: Awaitable[Whole]) -> Files | str:
+async def settled(answer: Awaitable[Whole]) -> Files | str:
     """The files of a whole answer, or what was said instead."""
     try:
-        return (await asked).files
+        return (await answer).files
     except Broken as broken:
         return str(broken)
 
@@ -89,10 +89,10 @@ async def test_who_waits_gets_the_place_of_one_that_leaves(table, tmp_path):
     with served(tmp_path, table, limits) as gateway:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             async with held(session, gateway):
-                asked = asyncio.ensure_future(query(session, f"http://127.0.0.1:{gateway.port}", TABLE))
+                answer = asyncio.ensure_future(query(session, f"http://127.0.0.1:{gateway.port}", TABLE))
                 await asyncio.sleep(0.5)
-                assert not asked.done()
-            assert (await asked).files == table[1]
+                assert not answer.done()
+            assert (await answer).files == table[1]
 
 
 async def test_a_process_that_is_larger_than_its_limit_lets_nobody_new_in_and_lives(table, tmp_path):

@@ -20,16 +20,16 @@ async def test_a_query_that_does_not_fit_waits_or_is_refused():
         assert gate.used_bytes == 60
         with pytest.raises(LimitExceeded) as refused:
             async with admitted_stream(gate):
-                pytest.fail("let in")
+                pytest.fail("admitted")
         assert refused.value.limit is LimitKind.MEMORY
     resident[0] = 101
     with pytest.raises(LimitExceeded):
         async with admitted_stream(gate):
-            pytest.fail("let in")
+            pytest.fail("admitted")
     resident[0] = 99
     async with admitted_stream(gate):
         pass
-    # The refused are not counted: what was let in may have left memory behind.
+    # Refused requests are not counted: an admitted one may have left memory allocated.
     assert (gate.used_bytes, gate.admitted) == (0, 2)
 
 

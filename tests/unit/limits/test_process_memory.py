@@ -61,5 +61,7 @@ library.fflush(None)
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc: its heaps are not ours")
 @pytest.mark.parametrize("heaps", [1, 3])
 def test_threads_share_the_configured_number_of_heaps(heaps):
-    told = subprocess.run([sys.executable, "-P", "-c", THREADS, str(heaps)], capture_output=True, check=True)
-    assert told.stdout.count(b"<heap nr=") == heaps
+    output = subprocess.run(
+        [sys.executable, "-P", "-c", THREADS, str(heaps)], capture_output=True, check=True
+    )
+    assert output.stdout.count(b"<heap nr=") == heaps

@@ -107,7 +107,7 @@ async def test_a_stream_that_finds_no_place_in_time_is_refused():
     async with admitted_stream(gate):
         with pytest.raises(LimitExceeded) as refused:
             async with admitted_stream(gate):
-                pytest.fail("let in")
+                pytest.fail("admitted")
     assert refused.value.limit is LimitKind.STREAMS
     async with admitted_stream(gate):
         pass
@@ -120,14 +120,14 @@ async def test_files_are_paid_after_they_were_signed():
         gate.charge_files(63)
     with pytest.raises(LimitExceeded) as refused:
         async with admitted_stream(gate):
-            pytest.fail("let in")
+            pytest.fail("admitted")
     assert (refused.value.limit, refused.value.retry_after_seconds) == (LimitKind.FILES, 3)
     clock.now += 3
     async with admitted_stream(gate):
         gate.charge_files(1_000_000)
     with pytest.raises(LimitExceeded) as refused:
         async with admitted_stream(gate):
-            pytest.fail("let in")
+            pytest.fail("admitted")
     assert refused.value.retry_after_seconds == RETRY_AFTER_CEILING_SECONDS < 7
 
 

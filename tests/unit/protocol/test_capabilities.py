@@ -60,9 +60,9 @@ def test_an_unknown_format_alone_is_refused() -> None:
         Capabilities.parse("responseformat=avro")
 
 
-@pytest.mark.parametrize(("header", "asked"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
-def test_the_end_stream_action_is_requested_by_true(header: str, asked: bool) -> None:
-    assert Capabilities.parse(header).include_end_stream_action is asked
+@pytest.mark.parametrize(("header", "requested"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
+def test_the_end_stream_action_is_requested_by_true(header: str, requested: bool) -> None:
+    assert Capabilities.parse(header).include_end_stream_action is requested
 
 
 @pytest.mark.parametrize(("header", "scheme"), [(None, None), ("Delta", "delta"), (" parquet", "parquet")])

@@ -58,11 +58,11 @@ ROUTER = Router(routes("/delta-sharing"))
 
 
 def cpu_seconds(parse: Parse, text: str, calls: int) -> float:
-    begun = time.thread_time()
+    started = time.thread_time()
     for _ in range(calls):
         with suppress(GatewayError, ValueError, web.HTTPException):
             parse(text)
-    return time.thread_time() - begun
+    return time.thread_time() - started
 
 
 def growth(parse: Parse, make: Callable[[int], str]) -> float:
@@ -100,7 +100,7 @@ def request(header: str, text: str) -> web.Request:
 
 
 def found_route(path: str) -> object:
-    # Past the memory of paths that were asked before.
+    # More paths than the cache of paths holds.
     return ROUTER.find.__wrapped__("GET", URL(path, encoded=True).path_safe)
 
 

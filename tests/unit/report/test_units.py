@@ -1,4 +1,4 @@
-"""Numbers are written with three figures and a unit, and the ticks of an axis can be told apart."""
+"""Numbers are written with three figures and a unit, and the ticks of an axis have different labels."""
 
 import datetime as dt
 import math

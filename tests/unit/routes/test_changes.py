@@ -35,10 +35,10 @@ async def test_what_changed_since_a_version(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "protocols"), [({}, []), ({"includeHistoricalProtocol": True}, [2, VERSIONS])]
+    ("requested", "protocols"), [({}, []), ({"includeHistoricalProtocol": True}, [2, VERSIONS])]
 )
 async def test_metadata_and_protocols_of_later_versions_stand_at_their_version(
-    client: Client, root: Path, asked: dict[str, Any], protocols: list[int]
+    client: Client, root: Path, requested: dict[str, Any], protocols: list[int]
 ) -> None:
     first = [json.loads(line) for line in (root / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
     heads = [action for action in first if "protocol" in action or "metaData" in action]
@@ -46,7 +46,7 @@ async def test_metadata_and_protocols_of_later_versions_stand_at_their_version(
     last = root / "_delta_log" / f"{VERSIONS:020}.json"
     last.write_text("".join(json.dumps(action) + "\n" for action in [info, *heads]))
     capable = {"delta-sharing-capabilities": "responseformat=delta"}
-    response, lines = await query(client, {"startingVersion": 2} | asked, headers=capable)
+    response, lines = await query(client, {"startingVersion": 2} | requested, headers=capable)
     assert response.headers["Delta-Table-Version"] == "2"
     assert [line["metaData"]["version"] for line in lines if "metaData" in line] == [2, VERSIONS]
     assert [*lines[0], *lines[1]] == ["protocol", "metaData"]
@@ -95,13 +95,13 @@ async def test_the_parquet_format_has_no_historical_protocol(
     text = (log / f"{2:020}.json").read_text()
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]}
     (log / f"{2:020}.json").write_text(text + json.dumps({"protocol": protocol}) + "\n")
-    asked = f"startingVersion=1&includeHistoricalMetadata={historical_metadata}"
-    with_protocol = await changes(client, f"{asked}&includeHistoricalProtocol=true")
+    requested = f"startingVersion=1&includeHistoricalMetadata={historical_metadata}"
+    with_protocol = await changes(client, f"{requested}&includeHistoricalProtocol=true")
     _, queried = await query(client, {"startingVersion": 1, "includeHistoricalProtocol": True})
     for lines in (with_protocol, queried):
         assert lines[0] == {"protocol": {"minReaderVersion": 1}}
         assert not [line for line in lines[1:] if "protocol" in line]
-    assert {*with_protocol[1]} == {*(await changes(client, asked))[1]}
+    assert {*with_protocol[1]} == {*(await changes(client, requested))[1]}
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -145,8 +145,8 @@ async def test_a_missing_in_commit_timestamp_fails_only_questions_about_time(
     response = await client.get(f"{TABLE}/metadata?version=3", headers=bearer())
     assert response.status == 200
     assert len(await changes(client, "startingVersion=0&endingVersion=2")) == 2 + 9
-    for asked in ("version?startingTimestamp=2023-11-14T22:13:23Z", "changes?startingVersion=2"):
-        response = await client.get(f"{TABLE}/{asked}", headers=bearer())
+    for requested in ("version?startingTimestamp=2023-11-14T22:13:23Z", "changes?startingVersion=2"):
+        response = await client.get(f"{TABLE}/{requested}", headers=bearer())
         body = await response.read()
         assert (response.status, error_of(body)) == (500, "INTERNAL_ERROR")
         assert "this commit has none; read its version by number" in orjson.loads(body)["message"]
@@ -214,13 +214,13 @@ async def test_versions_and_changes_of_a_recreated_table_are_its_own(client: Cli
         _, lines = await query(client, body)
         return " ".join(line[kind]["url"] for line in lines for kind in ("file", "add") if kind in line)
 
-    asked = [{"version": 1}, {"startingVersion": 0, "endingVersion": 1}]
-    for body in asked:
+    requested = [{"version": 1}, {"startingVersion": 0, "endingVersion": 1}]
+    for body in requested:
         assert "table-id-1-" in await urls(body)
     shutil.rmtree(root)
     for version in range(2):
         commit(root, version, table_id="another-id")
-    for body in [{}, *asked]:
+    for body in [{}, *requested]:
         found = await urls(body)
         assert "another-id-1-" in found
         assert "table-id" not in found

@@ -166,7 +166,7 @@ async def test_the_one_token_is_any_text_that_a_header_carries(token: str) -> No
 
 
 async def status_of(client: Client, authorization: bytes) -> int:
-    """The status of a listing that is asked for with these very bytes."""
+    """Return the status of a listing whose request has exactly these bytes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
     writer.write(f"GET {PREFIX}/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode())
     writer.write(b"Authorization: " + authorization + b"\r\n\r\n")

@@ -80,22 +80,22 @@ HELD_BY = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class Call:
     """A request that is answered well, to be spoiled by a row."""
 
     method: str
     path: str
     headers: dict[str, str]
 
-    def of_table(self, name: str) -> "Asked":
+    def of_table(self, name: str) -> "Call":
         return replace(self, path=self.path.replace("/tables/whole", f"/tables/{name}"))
 
-    def plus(self, parameter: str) -> "Asked":
+    def plus(self, parameter: str) -> "Call":
         return replace(self, path=f"{self.path}{'&' if '?' in self.path else '?'}{parameter}")
 
 
 WELL = {
-    route.path: Asked(
+    route.path: Call(
         route.method,
         route.path.replace(":.+", "").format(share="s", schema="d", table="whole", id="1", root="r", key="k")
         + ("?startingVersion=0" if route.path.endswith("/changes") else ""),
@@ -117,16 +117,16 @@ PAGED = {path for path in OF_TABLES if path.endswith("/changes")} | LISTINGS
 class Row:
     """One thing that is wrong, with the routes that it can be wrong with."""
 
-    told: str
+    title: str
     paths: set[str]
-    spoil: Callable[[Asked], Asked]
+    spoil: Callable[[Call], Call]
     expected: Expected
     header: str | None = None
 
 
-def with_authorization(*value: str) -> Callable[[Asked], Asked]:
+def with_authorization(*value: str) -> Callable[[Call], Call]:
     headers = {"Authorization": value[0]} if value else {}
-    return lambda asked: replace(asked, headers=headers)
+    return lambda call: replace(call, headers=headers)
 
 
 ROWS = [
@@ -175,17 +175,17 @@ async def client(tables: Path) -> AsyncIterator[Client]:
 
 @pytest.mark.parametrize(
     ("row", "path"),
-    [pytest.param(row, path, id=f"{row.told}-{path}") for row in ROWS for path in sorted(row.paths)],
+    [pytest.param(row, path, id=f"{row.title}-{path}") for row in ROWS for path in sorted(row.paths)],
 )
 async def test_every_route_through_every_row(client: Client, row: Row, path: str) -> None:
-    asked = row.spoil(WELL[path])
-    data = orjson.dumps({}) if asked.method == "POST" else None
-    refused = await client.request(asked.method, asked.path, headers=asked.headers, data=data)
+    call = row.spoil(WELL[path])
+    data = orjson.dumps({}) if call.method == "POST" else None
+    refused = await client.request(call.method, call.path, headers=call.headers, data=data)
     body = await refused.read()
     assert row.header is None or row.header in refused.headers
     assert refused.status == row.expected[0], body
     assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
-    if asked.method == "HEAD":
+    if call.method == "HEAD":
         return
     assert error_of(body) == row.expected[1]
     assert SECRET_PLACE.encode() not in body

@@ -118,7 +118,7 @@ async def test_a_path_that_names_nothing_fails_its_answers_with_its_own_error(
     assert (response.status, error_of(body)) == (500, "INTERNAL_ERROR")
     assert "a file by a path that holds NUL" in orjson.loads(body)["message"]
     assert b"secret" not in body
-    for asked in ({"version": 0}, {"predicateHints": ["p = 'x'"]}):
-        _, lines = await query(client, asked)
+    for requested in ({"version": 0}, {"predicateHints": ["p = 'x'"]}):
+        _, lines = await query(client, requested)
         assert len(ids(lines)) == 1
     await client.close()

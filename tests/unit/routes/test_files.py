@@ -1,4 +1,4 @@
-"""The files route: data files of local tables for whoever holds a signed URL, and no way out of the table."""
+"""The files route: data files of local tables by signed URLs, and no path out of the table."""
 
 import asyncio
 import gzip
@@ -85,7 +85,7 @@ async def test_a_signed_url_answers_the_whole_file(served: tuple[Client, Config]
 
 
 @pytest.mark.parametrize(
-    ("asked", "start", "stop"),
+    ("requested", "start", "stop"),
     [
         ("0-0", 0, 1),
         ("5-9", 5, 10),
@@ -96,19 +96,19 @@ async def test_a_signed_url_answers_the_whole_file(served: tuple[Client, Config]
     ],
 )
 async def test_a_range_is_answered_by_206(
-    served: tuple[Client, Config], asked: str, start: int, stop: int
+    served: tuple[Client, Config], requested: str, start: int, stop: int
 ) -> None:
     client, config = served
     url = signed(config, "plain.parquet")
-    async with client.session.get(url, headers={"Range": f"bytes={asked}"}) as answered:
+    async with client.session.get(url, headers={"Range": f"bytes={requested}"}) as answered:
         assert (answered.status, await answered.read()) == (206, CONTENT[start:stop])
         assert answered.headers["Content-Range"] == f"bytes {start}-{stop - 1}/2048"
 
 
-@pytest.mark.parametrize("asked", ["bytes=2048-", "bytes=9-5", "bytes=x-y", "bytes=0-1,4-5"])
-async def test_a_range_that_cannot_be_satisfied(served: tuple[Client, Config], asked: str) -> None:
+@pytest.mark.parametrize("requested", ["bytes=2048-", "bytes=9-5", "bytes=x-y", "bytes=0-1,4-5"])
+async def test_a_range_that_cannot_be_satisfied(served: tuple[Client, Config], requested: str) -> None:
     client, config = served
-    async with client.session.get(signed(config, "plain.parquet"), headers={"Range": asked}) as answered:
+    async with client.session.get(signed(config, "plain.parquet"), headers={"Range": requested}) as answered:
         assert (answered.status, answered.headers["Content-Range"]) == (416, "bytes */2048")
 
 

@@ -1,4 +1,4 @@
-"""What predicates prune is told: in a header where it is known by then, and always in the log."""
+"""The effect of predicates is in a header if it is known in time, and always in the log."""
 
 import json
 from pathlib import Path
@@ -93,7 +93,7 @@ def with_maps(value: Any) -> Any:
     }
 
 
-async def asked(client: Any, body: dict[str, Any]) -> tuple[Any, int]:
+async def queried(client: Any, body: dict[str, Any]) -> tuple[Any, int]:
     """A query's answer, and how many files are in it."""
     response = await client.post(f"{TABLE}/query", json=body, headers=bearer("alice"))
     assert response.status == 200
@@ -110,8 +110,8 @@ async def test_an_answer_that_streams_tells_its_counts_first_when_its_files_are_
     shares = f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\n"
     client, _ = await serve(f"{shares}{recipients(alice='s')}", clock=Clock(0))
     try:
-        response, files = await asked(client, {"predicateHints": ["p = 'part-1'", "x > 1", "x ~ 1"]})
-        whole, all_files = await asked(client, {})
+        response, files = await queried(client, {"predicateHints": ["p = 'part-1'", "x > 1", "x ~ 1"]})
+        whole, all_files = await queried(client, {})
     finally:
         await client.close()
     assert "Content-Length" not in response.headers

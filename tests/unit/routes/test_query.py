@@ -83,13 +83,13 @@ def test_a_count_of_files_ends_at_its_deadline_and_where_nobody_waits_for_it(roo
 async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(root: Path) -> None:
     state = GatewayState.of(loads(f"version: 1\n{configuration(root)}"))
     loop = asyncio.get_running_loop()
-    begun, stopped = asyncio.Event(), asyncio.Event()
+    started, stopped = asyncio.Event(), asyncio.Event()
 
     def count_for_ever(_opened: OpenTable, stop: _native.Stop) -> None:
         try:
             while True:
                 uncounted(root).totals(stop)
-                loop.call_soon_threadsafe(begun.set)
+                loop.call_soon_threadsafe(started.set)
         except _native.Cancelled:
             loop.call_soon_threadsafe(stopped.set)
 
@@ -109,7 +109,7 @@ async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(
     )
     reading = asyncio.create_task(request.read(count_for_ever, stop))
     async with asyncio.timeout(30):
-        await begun.wait()
+        await started.wait()
         reading.cancel()
         await stopped.wait()
     state.tables.close()
@@ -148,8 +148,8 @@ async def test_an_asynchronous_query_is_answered_at_once(client: Client) -> None
     response, lines = await query(client, {"idempotencyKey": "k"}, headers=headers)
     assert response.headers["delta-sharing-capabilities"] == "responseformat=parquet"
     assert len(ids(lines)) == 12
-    asked = await client.post(f"{TABLE}/queries/1", data=b"{}", headers=bearer())
-    assert (asked.status, error_of(await asked.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
+    answer = await client.post(f"{TABLE}/queries/1", data=b"{}", headers=bearer())
+    assert (answer.status, error_of(await answer.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
 async def test_every_request_is_a_line_without_its_query_string(
@@ -160,13 +160,13 @@ async def test_every_request_is_a_line_without_its_query_string(
     url = lines[2]["file"]["url"]
     await client.session.get(url)
     logged = [json.loads(record.message) for record in caplog.records if record.name == "gateway.access"]
-    asked = logged[0]
-    assert (asked["status"], asked["recipient"], asked["table"], asked["version"]) == (
+    line = logged[0]
+    assert (line["status"], line["recipient"], line["table"], line["version"]) == (
         200,
         "alice",
         "s.d.t",
         3,
     )
-    assert (asked["considered"], asked["pruned_by_partition"], asked["returned"]) == (12, 8, 4)
+    assert (line["considered"], line["pruned_by_partition"], line["returned"]) == (12, 8, 4)
     assert "signature" not in caplog.text
     assert "token-of-alice" not in caplog.text

@@ -228,8 +228,8 @@ async def test_historical_metadata_stands_on_the_page_of_its_version(client: Cli
 async def test_a_refresh_takes_its_version_from_the_token_and_its_words_from_the_request(
     client: Client, body: dict[str, Any], headers: dict[str, str]
 ) -> None:
-    begun = await query(client, {"limitHint": 2, "includeRefreshToken": True})
-    token = begun[-1]["endStreamAction"]["refreshToken"]
+    first_answer = await query(client, {"limitHint": 2, "includeRefreshToken": True})
+    token = first_answer[-1]["endStreamAction"]["refreshToken"]
     lines = await query(client, {"refreshToken": token} | body, headers)
     is_delta = "delta" in headers.get(CAPABILITIES, "")
     scheme = headers.get("fileidhash", "delta" if is_delta else "parquet")

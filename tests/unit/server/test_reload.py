@@ -1,4 +1,4 @@
-"""Reading the configuration anew: whole or not at all."""
+"""Reloads of the configuration: complete or without effect."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ async def test_a_copy_of_the_same_length_and_time_is_seen(watched):
 
 
 async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
-    hangs, asked = threading.Event(), threading.Event()
+    hangs, requested = threading.Event(), threading.Event()
 
     class OnAHangingMount:
         def stat(self):
-            asked.set()
+            requested.set()
             hangs.wait(20)
             raise FileNotFoundError
 
@@ -125,7 +125,7 @@ async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
     reloader = Reloader(lambda: paths, lambda: 1, None, poll_seconds=0.01)
     async with reloader.watching():
         paths.append(OnAHangingMount())
-        await until(asked.is_set)
+        await until(requested.is_set)
         assert not hangs.is_set()
         hangs.set()
 

@@ -535,12 +535,12 @@ def test_the_page_says_when_each_key_takes_effect() -> None:
         .split("| changed key | takes effect |\n")[1]
         .split("\n\n")[0]
     )
-    told = {
+    documented = {
         key: effect
         for cells, effect in re.findall(r"^\| (`.*?) \| (.*) \|$", table, re.MULTILINE)
         for key in re.findall(r"`([^`]+)`", cells)
     }
-    assert told == {row: str(effect) for row, effect in EFFECTS.items() if effect is not Effect.AT_ONCE}
+    assert documented == {row: str(effect) for row, effect in EFFECTS.items() if effect is not Effect.AT_ONCE}
     assert f"| every other key | {Effect.AT_ONCE} |" in table
 
 

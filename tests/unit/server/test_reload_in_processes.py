@@ -23,11 +23,11 @@ def test_idle_connections_end_as_the_reloaded_file_says(tmp_path):
     with gateway.running():
         reload(gateway, limits={"idleConnectionSeconds": 1})
         with socket.create_connection(("127.0.0.1", gateway.port), 30) as connection:
-            begun = time.monotonic()
+            started = time.monotonic()
             connection.sendall((HEAD + "\r\n").encode())
             while connection.recv(4096):
                 pass
-            assert 0.5 < time.monotonic() - begun < 30
+            assert 0.5 < time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -37,10 +37,10 @@ def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers
         gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log())
         reload(gateway, drainDelaySeconds=4)
         gateway.process.terminate()
-        begun = time.monotonic()
+        started = time.monotonic()
         gateway.until(lambda: gateway.get("/readyz")[0] == 503)
         assert gateway.process.wait(30) == 0
-        assert time.monotonic() - begun > 3
+        assert time.monotonic() - started > 3
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -54,10 +54,10 @@ def test_a_drain_takes_as_long_as_the_reloaded_file_says(tmp_path, workers):
             sent = HEAD.replace("GET /delta-sharing/shares", "GET /delta-sharing/shares/sales")
             connection.sendall((sent + "Content-Length: 9\r\n\r\n{").encode())
             time.sleep(0.5)
-            begun = time.monotonic()
+            started = time.monotonic()
             gateway.process.terminate()
             with suppress(OSError):
                 while connection.recv(4096):
                     pass
             assert gateway.process.wait(40) == 0
-            assert time.monotonic() - begun < 30
+            assert time.monotonic() - started < 30

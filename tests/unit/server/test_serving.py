@@ -55,9 +55,9 @@ def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place)
         "rotateRecipientToken",
         "revokeRecipientTokens",
     ]
-    told = (gateway.directory / "audit.jsonl").read_text() + gateway.log()
-    assert first not in told
-    assert second not in told
+    output = (gateway.directory / "audit.jsonl").read_text() + gateway.log()
+    assert first not in output
+    assert second not in output
 
 
 def test_an_added_recipient_is_enough_to_serve(gateway):
@@ -155,13 +155,13 @@ SLOW = {
 def test_a_stalled_client_is_disconnected_and_costs_others_nothing(tmp_path, sent, answered):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 1, "bodySeconds": 1})
     with gateway.running(), socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
-        begun = time.monotonic()
+        start = time.monotonic()
         connection.sendall(sent.encode())
         assert gateway.shares()[0] == 200
         content = b""
         while piece := connection.recv(4096):
             content += piece
-        assert 0.5 < time.monotonic() - begun < 10
+        assert 0.5 < time.monotonic() - start < 10
         assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", content)] == answered
         assert gateway.shares()[0] == 200
 
@@ -279,10 +279,10 @@ def test_it_starts_in_under_a_second(gateway):
     # From the command to the first answer that it is ready, without the time that others had the processor.
     taken = []
     for _ in range(3):
-        begun = time.monotonic()
+        start = time.monotonic()
         with gateway.running():
             waited_seconds = processor_wait_seconds(gateway.process.pid)
-            taken.append(time.monotonic() - begun - waited_seconds)
+            taken.append(time.monotonic() - start - waited_seconds)
     assert min(taken) < 1, taken
 
 
@@ -318,14 +318,14 @@ async def serve(path, *, workers):
 __main__.serve = serve
 sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
 """
-    told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
-    assert told.stdout == b"went on\n"
+    output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
+    assert output.stdout == b"went on\n"
 
 
 def test_a_server_does_not_load_what_only_other_commands_need():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
-    told = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
-    assert not told.stdout.split()
+    output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
+    assert not output.stdout.split()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")

@@ -15,7 +15,7 @@ COMMANDS = re.findall(r"^\$ delta-gateway (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
 
 
 def test_every_option_of_a_read_is_documented() -> None:
-    told = {
+    listed = {
         name
         for row in re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
@@ -23,7 +23,7 @@ def test_every_option_of_a_read_is_documented() -> None:
     documented = set(re.findall(r"^ {4}([a-z]\w+) {2,}", ReadOptions.__doc__ or "", re.MULTILINE))
     documented |= {f"{end}{kind}" for end in ("starting", "ending") for kind in ("Version", "Timestamp")}
     documented.add("timestampAsOf")
-    assert told == documented - {"path"}
+    assert listed == documented - {"path"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,13 +12,13 @@ def test_a_ranged_file_reads_parquet_piece_by_piece() -> None:
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": list(range(1000)), "b": ["x" * 100] * 1000}), sink, compression="none")
     data = sink.getvalue()
-    asked = 0
+    requested = 0
 
     def read_range(start: int, length: int) -> bytes:
-        nonlocal asked
-        asked += length
+        nonlocal requested
+        requested += length
         return data[start : start + length]
 
     file = pq.ParquetFile(pa.PythonFile(RangedFile(read_range, len(data)), mode="r"), pre_buffer=True)
     assert file.read(columns=["a"]).column("a").to_pylist() == list(range(1000))
-    assert asked < 2 * len(data)
+    assert requested < 2 * len(data)

@@ -64,7 +64,7 @@ def test_a_storage_that_answers_calls_and_breaks_streams_is_given_up_too():
     assert one.refused_for(10) == 0
     one.succeeded()
     one.stream_ended(10, whole=False)
-    assert one.state is State.CLOSED, "after a probe the streams are counted anew"
+    assert one.state is State.CLOSED, "after a probe the count of streams restarts"
 
 
 def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
@@ -122,9 +122,9 @@ async def test_a_storage_that_hangs_refuses_its_own_callers_and_no_others():
 
 async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
     release = threading.Event()
-    told = []
+    outcomes = []
     hanging = calls(failures=2, open_seconds=60, concurrent_calls=2, call_seconds=0.05)
-    hanging.observe = lambda _name, outcome, _seconds: told.append(outcome)
+    hanging.observe = lambda _name, outcome, _seconds: outcomes.append(outcome)
     stuck = await asyncio.gather(*(hanging.run(release.wait, 20) for _ in range(2)), return_exceptions=True)
     assert all(isinstance(error, StorageDown) for error in stuck)
     with pytest.raises(StorageDown) as refused:
@@ -133,7 +133,7 @@ async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
     release.set()
     await asyncio.sleep(0.2)
     # What comes when nobody waits any more speaks for nothing.
-    assert told == ["failed", "failed", "refused"]
+    assert outcomes == ["failed", "failed", "refused"]
     assert hanging.breaker.state is State.OPEN
     hanging.close()
 

@@ -1,4 +1,4 @@
-"""Mounts: told from the system's list, without touching what hangs."""
+"""Mounts are found in the system's list, without access to a mount that hangs."""
 
 from __future__ import annotations
 

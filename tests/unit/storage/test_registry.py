@@ -43,7 +43,7 @@ def test_keys_of_the_shared_file_are_read_again_and_stay_the_same_object_where_i
     assert second.access_key_id == Secret("second")
     now_seconds += FILE_SECONDS
     assert keys.get() is second
-    # Amid a rewriting the file is empty: no role takes the place of its keys.
+    # While the file is rewritten it is empty: no role replaces its keys.
     file.write_text("")
     now_seconds += FILE_SECONDS
     assert keys.get() is second

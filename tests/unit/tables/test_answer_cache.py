@@ -89,7 +89,7 @@ async def ask(
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows with every answer that is made anew."""
+    """Grows with every answer that is not from the cache."""
     calls: list[int] = []
     make = query.start_snapshot
 
@@ -189,12 +189,12 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     for _ in range(2):
         await ask(client)
     lines = [orjson.loads(line) for record in caplog.records for line in record.message.splitlines()]
-    told = [
+    logged = [
         {k: v for k, v in line.items() if k not in ("time_ms", "request", "duration_ms")} for line in lines
     ]
-    assert len(told) == 2
-    assert told[0] == told[1]
-    assert told[0]["returned"] == ADDS
+    assert len(logged) == 2
+    assert logged[0] == logged[1]
+    assert logged[0]["returned"] == ADDS
 
 
 async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
@@ -204,14 +204,14 @@ async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
         """The processor's time of this thread alone, which other work of the machine does not lengthen."""
         nonlocal longest_seconds
         while True:
-            begun = time.thread_time()
+            start = time.thread_time()
             await asyncio.sleep(0)
-            longest_seconds = max(longest_seconds, time.thread_time() - begun)
+            longest_seconds = max(longest_seconds, time.thread_time() - start)
 
     body = {"predicateHints": ["value = 1"] * 60_000}
     measuring = asyncio.ensure_future(measure_steps())
-    begun, begun_here = time.process_time(), time.thread_time()
+    start, start_here = time.process_time(), time.thread_time()
     await ask(client, body)
-    seconds_of_threads = time.process_time() - begun - (time.thread_time() - begun_here)
+    seconds_of_threads = time.process_time() - start - (time.thread_time() - start_here)
     measuring.cancel()
     assert longest_seconds < seconds_of_threads

@@ -62,17 +62,17 @@ def test_lines_that_do_not_fit_the_queue_are_counted_and_the_next_line_says_so()
     lines = received.lstrip(b"-").splitlines()
     assert lines.count(line[:-1]) == 10
     assert lines[-1] == b"last"
-    told = [json.loads(line)["message"] for line in lines if line.startswith(b"{")]
-    assert told == ["5 log lines were lost: their reader was too slow"]
+    messages = [json.loads(line)["message"] for line in lines if line.startswith(b"{")]
+    assert messages == ["5 log lines were lost: their reader was too slow"]
 
 
 def test_closing_does_not_wait_for_a_reader_that_stalls():
     with full_pipe() as (reader, descriptor):
         writer = LogWriter(descriptor)
         writer.put(b"never read\n")
-        begun = time.monotonic()
+        started = time.monotonic()
         writer.close(timeout_seconds=0.2)
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - started < 5
         assert not writer.put(b"too late\n")
         # Before the descriptor is another test's.
         while writer._thread.is_alive():

@@ -166,9 +166,9 @@ def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
             tally.count += 1
         page = samples(settled.page())
     name = "delta_gateway_request_seconds"
-    told = {key: value for key, value in samples(one_by_one.page()).items() if key[0].startswith(name)}
+    reported = {key: value for key, value in samples(one_by_one.page()).items() if key[0].startswith(name)}
     if any(batches):
-        for key, value in told.items():
+        for key, value in reported.items():
             assert key[0].endswith("_created") or page[key] == pytest.approx(value)
         assert page["delta_gateway_requests_total", (("route", "query"), ("status", "200"))] == sum(
             map(len, batches)
