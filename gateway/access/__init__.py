@@ -1,1 +1,1 @@
-"""Who may read what: the catalog of shares, bearer tokens, sealed tokens, stored recipients."""
+"""Access control: the catalog of shares, bearer tokens, sealed tokens, stored recipients."""

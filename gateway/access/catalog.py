@@ -48,7 +48,7 @@ class Recipient:
     networks: tuple[Network, ...] = ()
 
     def may_read(self, share: Share) -> bool:
-        """Whether a share is granted."""
+        """Return whether a share is granted."""
         return EVERY_SHARE in self.shares or share.name.casefold() in self.shares
 
 

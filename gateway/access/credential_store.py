@@ -75,7 +75,7 @@ class CredentialStore:
 
     @property
     def had_database(self) -> bool:
-        """Whether the database has ever existed."""
+        """Return whether the database has ever existed."""
         return self._has_existed
 
     def table(self, config: Config) -> CredentialTable:

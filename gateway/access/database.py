@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.serving")
 
 AUDIT_SECONDS = 2.0
-"""How long a change waits for its audit record at most."""
+"""Maximum time that a change waits for its audit record."""
 
 
 def open_audit(config: Config) -> AuditLog | None:

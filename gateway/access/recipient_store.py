@@ -33,7 +33,7 @@ TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 255
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
 BUSY_SECONDS = 5.0
-"""How long a change waits for the lock of another program."""
+"""Maximum time that a change waits for the lock of another program."""
 EVERY_SHARE = "*"
 NOBODY = ""
 """The recipient of a change that concerns no single recipient."""

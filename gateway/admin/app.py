@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WorkerReload:
-    """What one worker did with a reload; `refused` None: it took the configuration."""
+    """The result of a reload in one worker; `refused` is None if it applied the configuration."""
 
     index: int
     process_id: int | None
@@ -69,14 +69,14 @@ class WorkerReload:
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """What became of a reload: why the configuration was refused as a whole, else what each worker did."""
+    """The result of a reload: the reason of a refusal as a whole, else the result of each worker."""
 
     refused: str | None
     workers: Sequence[WorkerReload] = ()
 
     @property
     def is_whole(self) -> bool:
-        """Whether every process took the configuration."""
+        """Return whether every process applied the configuration."""
         return self.refused is None and all(worker.refused is None for worker in self.workers)
 
 
@@ -89,7 +89,7 @@ class OpenDatabase(Protocol):
 
 @dataclass(frozen=True)
 class Administration:
-    """What the admin API works on."""
+    """The state and operations behind the admin API."""
 
     open_database: OpenDatabase
     endpoint: Callable[[], str]

@@ -137,7 +137,7 @@ def nested(hint: Any) -> type | None:
 
 
 def is_list(hint: Any) -> bool:
-    """Whether a type is a list in the file."""
+    """Return whether a type is a list in the file."""
     return typing.get_origin(hint) is tuple
 
 

@@ -54,7 +54,7 @@ class Cors:
         return Cors(frozenset(origin.lower() for origin in origins)) if origins else None
 
     def allows(self, origin: str | None) -> bool:
-        """Whether pages of an origin may read answers."""
+        """Return whether pages of an origin may read answers."""
         return origin is not None and (ANY_ORIGIN in self.origins or origin.lower() in self.origins)
 
     def headers(self, origin: str | None) -> FieldLines:

@@ -135,11 +135,11 @@ class TableQuery:
 
     @property
     def refreshes(self) -> bool:
-        """Whether the request or its answer has a refresh token."""
+        """Return whether the request or its answer has a refresh token."""
         return self.include_refresh_token or self.refresh_token is not None
 
     def wants_end_stream_action(self, capabilities: Capabilities) -> bool:
-        """Whether the answer ends in an endStreamAction."""
+        """Return whether the answer ends in an endStreamAction."""
         return bool(self.paging) or self.refreshes or capabilities.include_end_stream_action
 
     def parameters(self) -> list[Any]:
@@ -205,7 +205,7 @@ class ChangesQuery:
         return query
 
     def wants_end_stream_action(self, capabilities: Capabilities) -> bool:
-        """Whether the answer ends in an endStreamAction."""
+        """Return whether the answer ends in an endStreamAction."""
         return bool(self.paging) or capabilities.include_end_stream_action
 
     def parameters(self) -> list[Any]:

@@ -60,7 +60,7 @@ class Table:
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows are left out."""
+        """Return whether rows are left out."""
         return self.total_rows is not None and self.total_rows > len(self.rows)
 
     @property
@@ -146,7 +146,7 @@ class Section:
 
 
 def is_failure(row: Sequence[Cell]) -> bool:
-    """Whether a row has a bad verdict."""
+    """Return whether a row has a bad verdict."""
     return any(isinstance(cell, Verdict) and not cell.good for cell in row)
 
 
@@ -178,7 +178,7 @@ def _column_class(column: Column, cells: Sequence[Cell]) -> str:
 
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:
-    """Whether there are numbers, and beside them at most missing values and verdicts."""
+    """Return whether the column has numbers, and otherwise only missing values and verdicts."""
     numbers = [isinstance(cell, int | float | Quantity) and not isinstance(cell, bool) for cell in cells]
     others = [cell for cell, is_number in zip(cells, numbers, strict=True) if not is_number]
     return any(numbers) and all(cell is None or isinstance(cell, Verdict) for cell in others)

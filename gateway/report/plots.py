@@ -63,7 +63,7 @@ class BarPlot:
 
     @property
     def note(self) -> str:
-        """What the plot leaves out."""
+        """Return a note on the values that the plot leaves out."""
         hidden = len(_finite(self.values)) - len(self.shown)
         return f"The largest {len(self.shown)} of {len(self.shown) + hidden:,}." if hidden else ""
 

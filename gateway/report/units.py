@@ -29,14 +29,14 @@ class Scale:
     least: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Whether a value, once rounded, is large enough for this scale."""
+        """Return whether a value, once rounded, is large enough for this scale."""
         least = self.factor if self.least is None else self.least
         return rounded(abs(value)) >= least * (1 - 1e-9)
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How the numbers of a column or an axis are written. `scales` ascend; the first also holds zero.
+    """The format of the numbers of a column or an axis. `scales` ascend; the first also holds zero.
 
     `is_exact`: whole numbers keep all digits in text; only an axis shortens them.
     """

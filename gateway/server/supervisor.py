@@ -204,7 +204,7 @@ class _Worker:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a process of this slot serves for the first time."""
     serves: bool = False
-    """Whether the current process serves."""
+    """Return whether the current process serves."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSecrets:
-    """What all workers of a server share. `certificate` is a self-signed PEM pair."""
+    """The secrets that all workers of a server share. `certificate` is a self-signed PEM pair."""
 
     token_secret: bytes = field(repr=False)
     certificate: bytes | None = field(default=None, repr=False)

@@ -42,7 +42,7 @@ class RefreshingCredentials:
 
     @property
     def is_valid(self) -> bool:
-        """Whether `get` returns at once."""
+        """Return whether `get` returns at once."""
         return self._current is not None and self._now_seconds() < self._renew_at_seconds
 
     def get(self) -> S3Credentials:

@@ -19,7 +19,7 @@ class TableSigners:
 
     @property
     def is_valid(self) -> bool:
-        """Whether `renew` and `signers` return at once."""
+        """Return whether `renew` and `signers` return at once."""
         stores = (store for _, _, store in self._roots)
         return self._signers is not None and all(
             store.keys is None or store.keys.is_valid for store in stores

@@ -38,7 +38,7 @@ ACCESS_LOG = "gateway.access"
 
 @dataclass(slots=True)
 class LogCounts:
-    """What became of the lines so far."""
+    """The numbers of log lines by outcome."""
 
     written: int = 0
     lost: int = 0
@@ -162,7 +162,7 @@ def line_of(record: logging.LogRecord) -> bytes:
 
 
 def log_counts() -> LogCounts | None:
-    """What became of this process's lines; None where they do not go through a queue."""
+    """Return the line counts of this process; None if it has no queue."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, QueuedHandler):
             return handler.writer.counts

@@ -15,7 +15,7 @@ MAX_FORWARDED_HOPS = 32
 def client_address(
     peer: str | None, forwarded_for: Sequence[str], trusted: Sequence[Network]
 ) -> Address | None:
-    """Who really asks: the last hop that is not one of our own proxies.
+    """Return the client's address: the last hop that is not a trusted proxy.
 
     `forwarded_for` holds the header's values in order of arrival. Each hop appends the address that it saw,
     so the list is believed from its right end, and only as long as the hop that wrote it is trusted.

@@ -36,7 +36,7 @@ class WholeResponse(web.StreamResponse):
         self.body = body
         self.field_lines = headers if isinstance(headers, str) else _field_lines(headers)
         self.write_seconds: float | None = WRITE_SECONDS
-        """How long the write may take; None for ever."""
+        """Return the time limit of the write; None without a limit."""
 
     @property
     def body_length(self) -> int:
