@@ -61,7 +61,7 @@ class FileDecoder:
     """Reads the `columns` of files of one table.
 
     `constants` are columns of the answer that no file holds, such as `_commit_version`: name to Arrow scalar.
-    `zone`: the session's time zone, for what names none.
+    `zone`: the session's time zone, for values without a zone.
     """
 
     def __init__(self, shape: TableShape, columns: t.StructType, *, zone: str = "UTC") -> None:

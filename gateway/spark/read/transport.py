@@ -231,7 +231,7 @@ def _redirected(parts: SplitResult, location: str) -> SplitResult:
     """Return the target of a redirect. Raises HttpError if it must not be followed."""
     target = _parts(urljoin(parts.geturl(), location))
     if target.scheme not in _DEFAULT_PORTS or not target.hostname:
-        raise HttpError(f"{_shown(parts)}: a redirect to what is neither http nor https", 0)
+        raise HttpError(f"{_shown(parts)}: a redirect to a scheme other than http or https", 0)
     if parts.scheme == "https" and target.scheme != "https":
         raise HttpError(f"{_shown(parts)}: a redirect from https to http is not followed", 0)
     return target

@@ -70,7 +70,7 @@ class VerifyOptions:
 class Check:
     """One comparison. `skipped` is the reason why it was not made; `differences` is empty if it passed.
 
-    `remark`: what else was seen, such as that delta-spark itself reads other rows with data skipping on.
+    `remark`: a further observation, such as that delta-spark itself reads other rows with data skipping on.
     """
 
     name: str
