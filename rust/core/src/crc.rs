@@ -6,7 +6,7 @@
 use crate::actions::{Metadata, Protocol, Totals};
 use crate::commit::{MetadataJson, lenient_i64, lenient_optional_i64};
 
-/// What a checksum file says of its version.
+/// The content of a checksum file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checksum {
     pub(crate) totals: Totals,
@@ -61,7 +61,7 @@ impl Checksum {
         agrees.then(|| (own_protocol.clone(), own_metadata.clone()))
     }
 
-    /// Whether it speaks of the version that has this protocol and metadata.
+    /// Returns whether the file describes the version with this protocol and metadata.
     pub(crate) fn agrees(&self, protocol: &Protocol, metadata: &Metadata) -> bool {
         self.protocol.as_ref().is_none_or(|own| own == protocol)
             && self.metadata.as_ref().is_none_or(|own| own.id == metadata.id)

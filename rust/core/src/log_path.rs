@@ -167,7 +167,7 @@ impl<'a> DataPath<'a> {
     }
 }
 
-/// Two actions speak of one file if their normal paths are equal.
+/// Returns the normal form of a path. Actions with equal normal forms refer to one file.
 #[must_use]
 #[inline]
 pub fn normal_path(path: &str) -> &str {

@@ -15,7 +15,7 @@ use crate::partition::PartitionInterner;
 use crate::storage::{Storage, StoredFile};
 use crate::{Error, Result};
 
-/// What is read at once, where lines are shorter.
+/// The number of bytes per read, if lines are shorter.
 const PIECE_BYTES: usize = 1 << 20;
 /// A line that is longer is no action.
 const MAX_LINE_BYTES: usize = 256 << 20;

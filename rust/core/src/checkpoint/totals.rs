@@ -16,7 +16,7 @@ use crate::stop::Stop;
 use crate::storage::StoredFile;
 use crate::{Error, Result};
 
-/// What is wrong with a file whose sizes are more than any table has.
+/// The reason for an error on a file whose sizes exceed those of any table.
 pub(crate) fn sizes_overflow(name: &str) -> Error {
     Error::corrupt(name, "the sum of the files' sizes overflows")
 }

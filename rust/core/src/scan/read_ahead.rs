@@ -407,7 +407,7 @@ mod tests {
             taken += 1;
             std::thread::sleep(Duration::from_millis(1));
             assert!(decoded.load(Ordering::Relaxed) <= taken + 3, "after {taken}");
-            // What the part that is asked for holds by itself is beside it.
+            // The memory of the requested part itself is not included.
             let held = ahead.bytes.held.load(Ordering::Relaxed);
             assert!(held <= DECODED_BYTES_AHEAD * 4 / 3, "{held} after {taken}");
         }

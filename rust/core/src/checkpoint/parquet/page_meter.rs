@@ -56,7 +56,7 @@ pub(crate) struct MeteredPages<P> {
     batch: usize,
 }
 
-/// What a batch may have.
+/// The limits of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimit {
     pub(crate) rows: usize,

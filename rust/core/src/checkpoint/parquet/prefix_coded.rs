@@ -83,9 +83,9 @@ struct Lengths<'a> {
     is_first: bool,
     last: i32,
     min_delta: i32,
-    /// Bit widths of the miniblocks of this block that were not begun yet.
+    /// The bit widths of the block's next miniblocks.
     widths: &'a [u8],
-    /// The miniblock at hand, its bit width and the place of the next number in it.
+    /// The current miniblock, its bit width and the position of the next number in it.
     miniblock: &'a [u8],
     width: usize,
     position: usize,

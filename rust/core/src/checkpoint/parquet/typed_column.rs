@@ -115,7 +115,7 @@ impl<'a> TypedColumn<'a> {
         }
     }
 
-    /// What is the same in both. Writing to a String cannot fail.
+    /// The formats common to both. Writing to a String cannot fail.
     fn push_plain(&self, out: &mut String, row: usize) {
         match self {
             Self::Boolean(values) => out.push_str(if values.value(row) { "true" } else { "false" }),
