@@ -313,8 +313,11 @@ async def test_head_answers_as_get_without_a_body(
     whole = await client.get(f"{TABLE}/whole/{route}", headers=sent)
     head = await client.head(f"{TABLE}/whole/{route}", headers=sent)
     assert (head.status, await head.read()) == (whole.status, b"")
-    for name in ("Content-Type", "Delta-Table-Version", CAPABILITIES_HEADER, "Content-Length"):
+    for name in ("Content-Type", "Delta-Table-Version", CAPABILITIES_HEADER):
         assert head.headers.get(name) == whole.headers.get(name), name
+    # A small answer that is read from the log is sent in chunks, without a length, where its end is late.
+    lengths = {one.headers["Content-Length"] for one in (head, whole) if "Content-Length" in one.headers}
+    assert len(lengths) <= 1
 
 
 @pytest.mark.parametrize(
