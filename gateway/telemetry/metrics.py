@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 import threading
+import time
 from bisect import bisect_left
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,8 @@ log = logging.getLogger("gateway.metrics")
 PREFIX = "delta_gateway"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
+PAGE_ATTEMPTS = 10
+PAGE_RETRY_SECONDS = 0.02
 EXCESSES = ("requests", "streams", "files", "memory")
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
 
@@ -262,9 +266,23 @@ class SupervisorMetrics:
 
 def workers_page(directory: Path, supervisor: SupervisorMetrics) -> bytes:
     """Return the sum over all workers, and the metrics of the supervisor. Blocks on file reads."""
+    return _sum_of_workers(directory) + generate_latest(supervisor.registry)
+
+
+def _sum_of_workers(directory: Path) -> bytes:
+    for _ in range(PAGE_ATTEMPTS - 1):
+        # The library reads the workers' files without a lock: one that a worker is creating or appending to
+        # can be empty, torn or gone.
+        with suppress(struct.error, ValueError, RuntimeError, FileNotFoundError):
+            return _read_workers(directory)
+        time.sleep(PAGE_RETRY_SECONDS)
+    return _read_workers(directory)
+
+
+def _read_workers(directory: Path) -> bytes:
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
-    return generate_latest(registry) + generate_latest(supervisor.registry)
+    return generate_latest(registry)
 
 
 def forget_worker(directory: Path, process_id: int) -> None:

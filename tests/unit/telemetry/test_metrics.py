@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import threading
 
 import pytest
 import yaml
@@ -151,6 +153,26 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum(tmp_path):
         for worker in workers:
             worker.kill()
             worker.communicate()
+
+
+@pytest.mark.parametrize(
+    "torn", [b"", struct.pack("iii", 30, 0, 200), struct.pack("iii", 40, 0, 2).ljust(40)]
+)
+def test_a_page_waits_for_a_file_that_a_worker_is_writing(tmp_path, torn):
+    file = tmp_path / "counter_1.db"
+    file.write_bytes(torn)
+    writer = threading.Timer(0.05, lambda: file.write_bytes(struct.pack("ii", 8, 0)))
+    writer.start()
+    try:
+        assert samples(workers_page(tmp_path, SupervisorMetrics()))["delta_gateway_workers", ()] == 0
+    finally:
+        writer.join()
+
+
+def test_a_file_of_a_worker_that_stays_unreadable_is_an_error(tmp_path):
+    (tmp_path / "counter_1.db").write_bytes(b"")
+    with pytest.raises(struct.error):
+        workers_page(tmp_path, SupervisorMetrics())
 
 
 @settings(deadline=None)
