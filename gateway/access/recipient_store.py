@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from gateway.access.authentication import token_hash
 from gateway.config.networks import parse_network
-from gateway.protocol.profile import profile
+from gateway.protocol.profile import Profile, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,7 +142,7 @@ class Purged:
     changes: int
 
 
-def profile_of(endpoint: str, issued: IssuedToken) -> dict[str, str | int]:
+def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
     """Return the profile of a new token."""
     if issued.expires_ms is None:
         return profile(endpoint, issued.token)

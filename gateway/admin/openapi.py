@@ -1,234 +1,108 @@
-"""The OpenAPI document of the admin API. A test compares it with the routes."""
+"""Generates the OpenAPI document of the admin API from its operations and their types."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from gateway.access.recipient_store import MAX_LIFE_SECONDS
+import msgspec
+from aiohttp import web
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gateway.admin.messages import Error, Name
+from gateway.admin.operation import Operation
 
-MAX_LIST_LENGTH = 1000
+DOCUMENT = web.AppKey("document", bytes)
+"""The document of an application, as JSON."""
 
-Body = dict[str, Any]
+ERRORS: Mapping[int, str] = {
+    400: "A value is not accepted",
+    401: "The admin token is missing or wrong",
+    404: "The recipient does not exist, or no database is configured",
+    409: "The name is taken",
+    413: "The body is larger than 64 KiB",
+    503: "The database cannot be written",
+}
+
+Json = dict[str, Any]
 
 
-def _object(required: list[str], **properties: Body) -> Body:
+def document(operations: Iterable[Operation]) -> Json:
+    """Return the OpenAPI document of operations."""
+    operations = tuple(operations)
+    bodies = [one.types[part] for one in operations for part in ("body", "return") if part in one.types]
+    kinds = [Error, *filter(is_schema, bodies)]
+    schemas, components = msgspec.json.schema_components(
+        [Name, *kinds], ref_template="#/components/schemas/{name}"
+    )
+    references = dict(zip(["name", *kinds], schemas, strict=True))
+    paths: dict[str, Json] = {}
+    for operation in operations:
+        item = paths.setdefault(operation.path, path_item(operation.path, references["name"]))
+        item[operation.method.lower()] = describe(operation, references)
     return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Delta Sharing gateway, administration",
+            "version": "1",
+            "description": "Recipients at run time. Changes reach running servers within a second.",
+        },
+        "security": [{"admin": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}},
+            "schemas": components,
+        },
     }
 
 
-def _list_of(items: Body, **limits: int) -> Body:
-    return {"type": "array", "items": items, **limits}
+def is_schema(kind: Any) -> bool:
+    """Return whether the document has a schema of a type: not of pages that are no JSON."""
+    return kind is not web.Response
 
 
-_NAME: Body = {"type": "string", "minLength": 1, "maxLength": 255}
-_TIME: Body = {"type": "integer", "description": "milliseconds since the epoch"}
-_LIFE: Body = {"type": "integer", "minimum": 1, "maximum": MAX_LIFE_SECONDS}
-_REFUSAL: Body = {"type": ["string", "null"], "description": "reason why the configuration was refused"}
-_NAMES = _list_of(_NAME, maxItems=MAX_LIST_LENGTH)
-_NETWORKS = _list_of(
-    {"type": "string", "description": "an address or a network, IPv4 or IPv6"}, maxItems=MAX_LIST_LENGTH
-)
+def path_item(path: str, name: Json) -> Json:
+    """Return the description of a path: its parameters, which are names."""
+    names = re.findall(r"{(\w+)}", path)
+    parameters = [{"name": one, "in": "path", "required": True, "schema": name} for one in names]
+    return {"parameters": parameters} if parameters else {}
 
 
-def _schema(name: str) -> Body:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _answer(description: str, schema: Body | None = None) -> Body:
-    return {"description": description} | (
-        {"content": {"application/json": {"schema": schema}}} if schema else {}
-    )
-
-
-_REFUSALS: Mapping[str, str] = {
-    "400": "A value that is not accepted",
-    "401": "The admin token is missing or wrong",
-    "404": "No such recipient, or no database is configured",
-    "409": "The name is taken",
-    "413": "A body over 64 KiB",
-    "503": "The database cannot be written",
-}
-
-
-def _operation(
-    summary: str, status: str, answer: Body, *, body: str | None = None, refusals: str = "400 401 404 413 503"
-) -> Body:
-    answers = {status: answer}
-    answers |= {code: _answer(_REFUSALS[code], _schema("Error")) for code in refusals.split()}
-    operation: Body = {"summary": summary, "responses": answers}
+def describe(operation: Operation, references: Mapping[Any, Json]) -> Json:
+    """Return the description of an operation."""
+    body, query, answer = (operation.types.get(part) for part in ("body", "query", "return"))
+    summary, *_ = (inspect.getdoc(operation.handler) or "").splitlines()
+    described: Json = {"summary": summary}
+    if not operation.errors:
+        described["security"] = []
+    if query is not None:
+        described["parameters"] = query_parameters(query)
     if body is not None:
-        content = {"application/json": {"schema": _schema(body)}}
-        operation["requestBody"] = {"required": body != "Rotation", "content": content}
-    return operation
+        required = any(field.required for field in msgspec.structs.fields(body))
+        described["requestBody"] = {"required": required, "content": json_of(references[body])}
+    done: Json = {"description": "Done"}
+    if is_schema(answer):
+        done["content"] = json_of(references[answer])
+    statuses = sorted({*operation.errors, *([413] if body else [])})
+    described["responses"] = {str(operation.status): done} | {
+        str(status): {"description": ERRORS[status], "content": json_of(references[Error])}
+        for status in statuses
+    }
+    return described
 
 
-def _named(name: str) -> Body:
-    return {"name": name, "in": "path", "required": True, "schema": _NAME}
+def query_parameters(kind: type[msgspec.Struct]) -> list[Json]:
+    """Return the parameters of a query string."""
+    _, components = msgspec.json.schema_components([kind])
+    (component,) = components.values()
+    required = component.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": schema}
+        for name, schema in component["properties"].items()
+    ]
 
 
-_ALLOW_ABSENT: Body = {
-    "name": "allowAbsent",
-    "in": "query",
-    "description": "the share may come into the configuration later",
-    "schema": {"type": "boolean"},
-}
-_RECIPIENT = _answer("The recipient", _schema("Recipient"))
-
-DOCUMENT: Mapping[str, Any] = {
-    "openapi": "3.1.0",
-    "info": {
-        "title": "Delta Sharing gateway, administration",
-        "version": "1",
-        "description": "Recipients at run time. Changes reach running servers within a second.",
-    },
-    "security": [{"admin": []}],
-    "paths": {
-        "/healthz": {
-            "get": _operation("Is it alive", "200", _answer("It is"), refusals="") | {"security": []}
-        },
-        "/openapi.json": {"get": _operation("This document", "200", _answer("It"), refusals="401")},
-        "/metrics": {"get": _operation("Metrics for Prometheus", "200", _answer("Text"), refusals="401")},
-        "/reload": {
-            "post": _operation(
-                "Read the configuration again",
-                "200",
-                _answer("Whether every process took it; else what refused it, and why", _schema("Reloaded")),
-                refusals="401",
-            )
-        },
-        "/recipients": {
-            "get": _operation(
-                "All recipients", "200", _answer("They", _schema("Recipients")), refusals="401 404 503"
-            ),
-            "post": _operation(
-                "Add a recipient",
-                "201",
-                _answer("Its profile, shown once", _schema("Issued")),
-                body="Addition",
-                refusals="400 401 404 409 413 503",
-            ),
-        },
-        "/recipients/{name}": {
-            "parameters": [_named("name")],
-            "get": _operation(
-                "One recipient, with its history", "200", _answer("It", _schema("RecipientHistory"))
-            ),
-            "delete": _operation(
-                "Delete a recipient with its tokens and grants",
-                "200",
-                _answer("What it was", _schema("Recipient")),
-            ),
-        },
-        "/purge": {
-            "post": _operation(
-                "Delete expired tokens and old history",
-                "200",
-                _answer("How much was deleted", _schema("Purged")),
-                body="Purge",
-            ),
-        },
-        "/recipients/{name}/rotate": {
-            "parameters": [_named("name")],
-            "post": _operation(
-                "Give a new token",
-                "200",
-                _answer("Its profile, shown once", _schema("Issued")),
-                body="Rotation",
-            ),
-        },
-        "/recipients/{name}/revoke": {
-            "parameters": [_named("name")],
-            "post": _operation("End all tokens at once", "200", _RECIPIENT),
-        },
-        "/recipients/{name}/networks": {
-            "parameters": [_named("name")],
-            "put": _operation("Replace the networks", "200", _RECIPIENT, body="Networks"),
-        },
-        "/recipients/{name}/shares/{share}": {
-            "parameters": [_named("name"), _named("share")],
-            "put": _operation("Grant a share", "200", _RECIPIENT) | {"parameters": [_ALLOW_ABSENT]},
-            "delete": _operation("Take a share back", "200", _RECIPIENT),
-        },
-    },
-    "components": {
-        "securitySchemes": {"admin": {"type": "http", "scheme": "bearer"}},
-        "schemas": {
-            "Error": _object(
-                ["errorCode", "message"], errorCode={"type": "string"}, message={"type": "string"}
-            ),
-            "Reloaded": _object(
-                ["reloaded", "refused", "workers"],
-                reloaded={"type": "boolean"},
-                refused=_REFUSAL,
-                workers=_list_of(_schema("WorkerReload")),
-            ),
-            "WorkerReload": _object(
-                ["worker", "processId", "reloaded", "refused"],
-                worker={"type": "integer"},
-                processId={"type": ["integer", "null"]},
-                reloaded={"type": "boolean"},
-                refused=_REFUSAL,
-            ),
-            "Addition": _object(
-                ["name"],
-                name=_NAME,
-                comment={"type": "string"},
-                shares=_NAMES,
-                networks=_NETWORKS,
-                expiresInSeconds=_LIFE,
-                allowAbsent={
-                    "type": "boolean",
-                    "description": "shares may come into the configuration later",
-                },
-            ),
-            "Purge": _object(
-                [],
-                tokensExpiredForSeconds=_LIFE | {"minimum": 0},
-                historyOlderThanSeconds=_LIFE | {"minimum": 0},
-            ),
-            "Purged": _object(["tokens", "changes"], tokens={"type": "integer"}, changes={"type": "integer"}),
-            "Rotation": _object([], oldExpiresInSeconds=_LIFE | {"minimum": 0}, expiresInSeconds=_LIFE),
-            "Networks": _object(["networks"], networks=_NETWORKS),
-            "Token": _object(
-                ["createdMs", "expiresMs"], createdMs=_TIME, expiresMs={"type": ["integer", "null"]}
-            ),
-            "Recipient": _object(
-                ["name", "comment", "createdMs", "tokens", "shares", "networks"],
-                name=_NAME,
-                comment={"type": "string"},
-                createdMs=_TIME,
-                tokens=_list_of(_schema("Token")),
-                shares=_NAMES,
-                networks=_NETWORKS,
-            ),
-            "Recipients": _object(["recipients"], recipients=_list_of(_schema("Recipient"))),
-            "Change": _object(
-                ["atMs", "actor", "action", "detail"],
-                atMs=_TIME,
-                actor={"type": "string"},
-                action={"type": "string"},
-                detail={"type": "object"},
-            ),
-            "RecipientHistory": {
-                "type": "object",
-                "required": ["name", "history"],
-                "properties": {"name": _NAME, "history": _list_of(_schema("Change"))},
-            },
-            "Profile": _object(
-                ["shareCredentialsVersion", "endpoint", "bearerToken"],
-                shareCredentialsVersion={"type": "integer"},
-                endpoint={"type": "string"},
-                bearerToken={"type": "string"},
-                expirationTime={"type": "string"},
-            ),
-            "Issued": _object(["recipient", "profile"], recipient=_NAME, profile=_schema("Profile")),
-        },
-    },
-}
+def json_of(schema: Json) -> Json:
+    """Return the content of a JSON body."""
+    return {"application/json": {"schema": schema}}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access.database import endpoint, open_database
 from gateway.access.recipient_store import RecipientDatabase
-from gateway.admin.app import Administration, ReloadResult
+from gateway.admin.administration import Administration, ReloadResult
 from gateway.telemetry.audit import AuditLog
 
 if TYPE_CHECKING:

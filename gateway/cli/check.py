@@ -69,9 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     findings = list(check(config))
     rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
-    sys.stdout.write(
-        text_table(rows, integers=("version", "files", "bytes")) if rows else "No table is shared.\n"
-    )
+    sys.stdout.write(text_table(rows) if rows else "No table is shared.\n")
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")

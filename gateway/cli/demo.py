@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from gateway import demo
 from gateway.cli.serve import serve_file
+from gateway.server.extras import check_demo_extra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    check_demo_extra()
+    # Of an extra, and slow to import.
+    from gateway import demo  # noqa: PLC0415
 
     def serve(path: Path) -> int:
         serve_file(path)

@@ -7,7 +7,6 @@ moment the file has its name until it is kept or taken back, so that file and da
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -16,12 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import orjson
-
 from gateway.cli.deferred_signals import DeferredSignals
+from gateway.protocol.profile import Profile, profile_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
 
@@ -84,9 +81,9 @@ class ProfileFile:
         for leftover in filter(None, (self._half, self._earlier)):
             leftover.unlink(missing_ok=True)
 
-    def write(self, profile: Mapping[str, str | int]) -> None:
+    def write(self, profile: Profile) -> None:
         """Write the complete profile to the disk, once. Raises OSError."""
-        text = orjson.dumps(profile, option=orjson.OPT_INDENT_2) + b"\n"
+        text = profile_text(profile).encode()
         try:
             with self._file as file:
                 file.write(text)
@@ -134,9 +131,9 @@ class PrintedProfile:
     ) -> None:
         self._signals.release()
 
-    def write(self, profile: Mapping[str, str | int]) -> None:
+    def write(self, profile: Profile) -> None:
         """Print the profile. Raises OSError for a closed pipe."""
-        sys.stdout.write(json.dumps(profile, indent=2) + "\n")
+        sys.stdout.write(profile_text(profile))
         # SIGINT ends a blocked write; after the write the reader has the token.
         sys.stdout.flush()
         self._signals.hold()

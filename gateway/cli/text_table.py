@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+MAX_CELL_LENGTH = 120
 
 
-def text_table(rows: Sequence[Mapping[str, object]], *, integers: Sequence[str] = ()) -> str:
-    """Return a table with all columns of the rows. `integers` are number columns with missing values."""
-    # Imported only here: the library takes longer to load than a command may.
-    import polars as pl  # noqa: PLC0415
+def text_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return a table of rows with the same keys, which are its header. None is shown as `null`."""
+    header = list(rows[0])
+    cells = [header, *([_cell(row[name]) for name in header] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    first, *others = (
+        _line("│┆│", (_padded(*cell) for cell in zip(line, widths, strict=True))) for line in cells
+    )
+    top, middle, bottom = (
+        _line(corners, (rule * (width + 2) for width in widths))
+        for corners, rule in (("┌┬┐", "─"), ("╞╪╡", "═"), ("└┴┘", "─"))
+    )
+    return "".join(f"{line}\n" for line in [top, first, middle, *others, bottom])
 
-    overrides = dict.fromkeys(integers, pl.Int64)
-    with pl.Config(
-        tbl_rows=-1,
-        tbl_cols=-1,
-        fmt_str_lengths=120,
-        tbl_hide_dataframe_shape=True,
-        tbl_hide_column_data_types=True,
-    ):
-        return f"{pl.DataFrame(rows, schema_overrides=overrides)}\n"
+
+def _cell(value: object) -> str:
+    """Return the text of a value on one line, cut where it is long."""
+    text = "null" if value is None else " ".join(str(value).split())
+    return text if len(text) <= MAX_CELL_LENGTH else f"{text[:MAX_CELL_LENGTH]}…"
+
+
+def _width(text: str) -> int:
+    """Return the number of a terminal's columns: wide characters take two, and combining ones none."""
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in {"F", "W"})
+        for char in text
+    )
+
+
+def _padded(text: str, width: int) -> str:
+    return f" {text}{' ' * (width - _width(text))} "
+
+
+def _line(borders: str, parts: Iterable[str]) -> str:
+    """Return the parts with borders: to the left, between them, and to the right."""
+    return f"{borders[0]}{borders[1].join(parts)}{borders[2]}"

@@ -3,7 +3,6 @@
 The gateway runs as in production, by `delta-gateway serve` with the written configuration.
 """
 
-import json
 import secrets
 import signal
 import socket
@@ -21,7 +20,7 @@ import yaml
 from gateway.access.authentication import token_hash
 from gateway.demo.reader import read_profile
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
-from gateway.protocol.profile import profile
+from gateway.protocol.profile import profile, profile_text
 
 HOST = "127.0.0.1"
 PREFIX = "/delta-sharing"
@@ -72,9 +71,8 @@ def prepare(directory: Path, port: int) -> Demo:
     token = secrets.token_urlsafe(32)
     demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
     demo.configuration.write_text(configuration(demo, directory), encoding="utf-8")
-    credentials = profile(demo.endpoint, token)
     demo.profile.touch(mode=0o600)
-    demo.profile.write_text(json.dumps(credentials, indent=2) + "\n", encoding="utf-8")
+    demo.profile.write_text(profile_text(profile(demo.endpoint, token)), encoding="utf-8")
     return demo
 
 

@@ -1,6 +1,6 @@
-"""The optional packages that a configuration needs.
+"""The optional packages that a configuration or a command needs.
 
-In: a configuration. Out: nothing, or the error that names the extra to install. Imports no optional package.
+Out: nothing, or the error that names the extra to install. Imports no optional package.
 """
 
 from __future__ import annotations
@@ -15,16 +15,25 @@ TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto
 
 
 class ExtraMissing(OSError):
-    """Raised when the configuration needs an extra that is not installed."""
+    """Raised when an extra is not installed."""
+
+    def __init__(self, user: str, extra: str) -> None:
+        super().__init__(
+            f"{user} needs the extra `{extra}`, which is not installed: "
+            f"pip install 'delta-sharing-gateway[{extra}]'"
+        )
 
 
 def check_extras(config: Config) -> None:
     """Check that the packages of the configured sections are installed. Raises ExtraMissing."""
     if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
-        raise ExtraMissing(
-            "gateway.tracing needs the extra `tracing`, which is not installed: "
-            "pip install 'delta-sharing-gateway[tracing]'"
-        )
+        raise ExtraMissing("gateway.tracing", "tracing")
+
+
+def check_demo_extra() -> None:
+    """Check that the packages of the demo are installed. Raises ExtraMissing."""
+    if not _is_installed("polars"):
+        raise ExtraMissing("the demo", "demo")
 
 
 def _is_installed(module: str) -> bool:

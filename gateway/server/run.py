@@ -27,7 +27,8 @@ from aiohttp import web
 
 from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.access.database import make_database, open_audit
-from gateway.admin.app import ReloadResult, create_admin_app
+from gateway.admin.administration import ReloadResult
+from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp

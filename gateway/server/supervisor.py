@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from gateway.admin.app import WorkerReload
+from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
 
 if TYPE_CHECKING:

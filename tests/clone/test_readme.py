@@ -164,7 +164,7 @@ def test_nothing_lies_beside_the_clone() -> None:
 
 @needs_clone
 @pytest.mark.timeout(INSTALL_SECONDS)
-@runs("pip install .")
+@runs("pip install '.[demo]'")
 def test_the_package_installs(shell: Shell, lines: list[str]) -> None:
     (install,) = lines
     shell.run(install)

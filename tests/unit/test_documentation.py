@@ -15,7 +15,7 @@ from unit.test_layers import LAYERS
 from unit.test_rust_layers import CORE_LAYERS as RUST_LAYERS
 
 from gateway.__main__ import parser
-from gateway.admin.openapi import DOCUMENT
+from gateway.admin.app import OPERATIONS
 from gateway.app import routes
 from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
 from gateway.demo.command import Demo, introduction
@@ -34,7 +34,9 @@ TABLES = f"{PREFIX}/shares/{{share}}/schemas/{{schema}}/tables"
 def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
     assert len(README.encode()) <= README_BYTES
     first_screen = "\n".join(README.splitlines()[:FIRST_SCREEN_LINES])
-    assert {"pip install .", "delta-gateway demo", "python3 tests/run.py"} <= {*console_lines(first_screen)}
+    assert {"pip install '.[demo]'", "delta-gateway demo", "python3 tests/run.py"} <= {
+        *console_lines(first_screen)
+    }
 
 
 def test_the_readme_shows_the_demos_output() -> None:
@@ -88,12 +90,7 @@ def test_the_protocol_page_lists_every_error() -> None:
 
 def test_the_recipients_page_lists_every_route_of_the_admin_api() -> None:
     listed = {route for row in rows(section(page("recipients"), "HTTP API")) for route in codes(row[0])}
-    assert listed == {
-        f"{method.upper()} {path}"
-        for path, operations in DOCUMENT["paths"].items()
-        for method in operations
-        if method != "parameters"
-    }
+    assert listed == {f"{operation.method} {operation.path}" for operation in OPERATIONS}
 
 
 def test_the_observability_page_lists_every_metric_with_its_type_and_labels() -> None:

@@ -1,4 +1,4 @@
-"""Schemathesis draws requests from the admin API's own document; every answer is one that it names."""
+"""Schemathesis draws requests from the admin API's OpenAPI document, valid and invalid ones."""
 
 from __future__ import annotations
 
@@ -37,17 +37,31 @@ def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_every_answer_is_one_that_the_document_names(admin: Any) -> None:
     checks = schemathesis.specs.openapi.checks
     named = [checks.status_code_conformance, checks.response_schema_conformance]
+    assert send_all(admin, schemathesis.GenerationMode.POSITIVE, named) > EXAMPLES
+
+
+def test_a_body_that_the_document_does_not_allow_is_refused(admin: Any) -> None:
+    checks = schemathesis.specs.openapi.checks
+    refused = [checks.negative_data_rejection, checks.response_schema_conformance]
+    assert send_all(admin, schemathesis.GenerationMode.NEGATIVE, refused) > EXAMPLES
+
+
+def send_all(admin: Any, mode: Any, checks: list[Any]) -> int:
+    """Sends requests of every operation that can have them, and returns their number."""
     requested = 0
     for found in admin.get_all_operations():
+        operation = found.ok()
+        if mode == schemathesis.GenerationMode.NEGATIVE and not operation.body:
+            continue
 
-        @given(case=found.ok().as_strategy())
+        @given(case=operation.as_strategy(generation_mode=mode))
         @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-        def ask(case: Any) -> None:
+        def send(case: Any) -> None:
             nonlocal requested
             response = case.call(headers={"Authorization": f"Bearer {TOKEN}"})
             assert response.status_code < 500, response.text
-            case.validate_response(response, checks=named)
+            case.validate_response(response, checks=checks)
             requested += 1
 
-        ask()
-    assert requested > EXAMPLES
+        send()
+    return requested

@@ -180,3 +180,14 @@ def test_explain_refuses_a_table_that_is_not_shared(
 ) -> None:
     assert main(["explain", "demo.default.nothing", "-c", str(configuration)]) == 1
     assert "no such table" in capsys.readouterr().err
+
+
+def test_the_demo_without_its_extra_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    assert main(["demo", "--once"]) == 1
+    assert capsys.readouterr().err.strip() == (
+        "delta-gateway: the demo needs the extra `demo`, which is not installed: "
+        "pip install 'delta-sharing-gateway[demo]'"
+    )

@@ -9,6 +9,7 @@ NEVER = {
     "aiohttp",
     "matplotlib",
     "opentelemetry",
+    "msgspec",
     "polars",
     "prometheus_client",
     "pyarrow",

@@ -1,0 +1,61 @@
+"""The state and the operations of the server that the admin API works on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.access.recipient_store import RecipientDatabase
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReload:
+    """The result of a reload in one worker; `refused` is None if it applied the configuration."""
+
+    index: int
+    process_id: int | None
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadResult:
+    """The result of a reload: the reason of a refusal as a whole, else the result of each worker."""
+
+    refused: str | None
+    workers: Sequence[WorkerReload] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every process applied the configuration."""
+        return self.refused is None and all(worker.refused is None for worker in self.workers)
+
+
+class OpenDatabase(Protocol):
+    """Opens the recipients' database."""
+
+    def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
+        """Return a new connection for the calling thread, whose changes are recorded with `actor`.
+
+        `create`: create the file where there is none. `read_only`: do not change the file.
+        """
+
+
+@dataclass(frozen=True)
+class Administration:
+    """The state and operations behind the admin API."""
+
+    open_database: OpenDatabase
+    endpoint: Callable[[], str]
+    """Returns the URL for profiles."""
+    metrics_page: Callable[[], bytes]
+    reload: Callable[[], Awaitable[ReloadResult]]
+    token_sha256: str = field(repr=False)
+    count_refused: Callable[[], None] = lambda: None
+    """Called for each request without a valid token."""
+    metrics_token_sha256: str | None = field(default=None, repr=False)
+
+
+ADMINISTRATION = web.AppKey("administration", Administration)

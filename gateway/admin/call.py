@@ -1,0 +1,51 @@
+"""One request of the admin API, as its handler sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiohttp import web
+
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.admin.administration import ADMINISTRATION, Administration
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request with a valid token."""
+
+    request: web.Request
+
+    @property
+    def administration(self) -> Administration:
+        """Return the state and operations of the server."""
+        return self.request.app[ADMINISTRATION]
+
+    @property
+    def name(self) -> str:
+        """Return the recipient's name in the path."""
+        return self.request.match_info["name"]
+
+    @property
+    def share(self) -> str:
+        """Return the share's name in the path."""
+        return self.request.match_info["share"]
+
+    async def with_database(
+        self, work: Callable[[RecipientDatabase], T], *, create: bool = False, read_only: bool = False
+    ) -> T:
+        """Return the result of `work` on a new connection to the database, in a thread."""
+        open_database = self.administration.open_database
+
+        def run() -> T:
+            opened = open_database(f"admin:{self.request.remote}", create=create, read_only=read_only)
+            with closing(opened) as database:
+                return work(database)
+
+        return await asyncio.to_thread(run)

@@ -1,0 +1,169 @@
+"""The operations of the admin API, one function each.
+
+The type of a parameter `body` or `query` is what the request must hold, and the type of the result is the
+answer: `operation` reads these types. The first line of a docstring is the summary in the OpenAPI document.
+Blocking calls (the database, the workers' metrics) run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from gateway.access import recipient_store
+from gateway.access.recipient_store import DatabaseMissing, IssuedToken, RecipientDatabase, profile_of
+from gateway.admin.call import Call
+from gateway.admin.messages import (
+    Addition,
+    Change,
+    GrantOptions,
+    Issued,
+    NetworkList,
+    Purge,
+    Purged,
+    Recipient,
+    RecipientHistory,
+    Recipients,
+    Reloaded,
+    ReloadedWorker,
+    Rotation,
+    Token,
+)
+from gateway.admin.openapi import DOCUMENT
+from gateway.errors import InvalidParameter
+from gateway.telemetry.metrics import CONTENT_TYPE
+from gateway.web.error_response import JSON_CONTENT_TYPE
+
+
+async def alive(_call: Call) -> web.Response:
+    """Answer that the listener is alive."""
+    return web.Response(text="ok\n")
+
+
+async def openapi(call: Call) -> web.Response:
+    """Return this document."""
+    headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
+    return web.Response(body=call.request.app[DOCUMENT], headers=headers)
+
+
+async def metrics(call: Call) -> web.Response:
+    """Return the metrics of all workers, for Prometheus."""
+    page = await asyncio.to_thread(call.administration.metrics_page)
+    return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+
+
+async def reload(call: Call) -> Reloaded:
+    """Read the configuration again, in every process that serves."""
+    result = await call.administration.reload()
+    workers = tuple(
+        ReloadedWorker(worker.index, worker.process_id, worker.refused is None, worker.refused)
+        for worker in result.workers
+    )
+    return Reloaded(result.is_whole, result.refused, workers)
+
+
+async def list_recipients(call: Call) -> Recipients:
+    """List the recipients."""
+    try:
+        records = await call.with_database(RecipientDatabase.list, read_only=True)
+    except DatabaseMissing:
+        records = ()
+    return Recipients(tuple(_recipient(record) for record in records))
+
+
+async def show_recipient(call: Call) -> RecipientHistory:
+    """Return a recipient with its history."""
+    record, changes = await call.with_database(
+        lambda database: (database.show(call.name), database.history(call.name)), read_only=True
+    )
+    found = _recipient(record)
+    return RecipientHistory(
+        found.name,
+        found.comment,
+        found.created_ms,
+        found.tokens,
+        found.shares,
+        found.networks,
+        tuple(Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes),
+    )
+
+
+async def add_recipient(call: Call, body: Addition) -> Issued:
+    """Add a recipient, and return the profile of its first token."""
+    issued = await call.with_database(
+        lambda database: database.add(
+            body.name,
+            shares=body.shares,
+            networks=body.networks,
+            comment=body.comment,
+            expires_in_seconds=body.expires_in_seconds,
+            allow_absent=body.allow_absent,
+        ),
+        create=True,
+    )
+    return _issued(call, issued)
+
+
+async def rotate_token(call: Call, body: Rotation) -> Issued:
+    """Issue a new token; the youngest old one may stay valid for a while."""
+    issued = await call.with_database(
+        lambda database: database.rotate(
+            call.name,
+            old_expires_in_seconds=body.old_expires_in_seconds or 0,
+            expires_in_seconds=body.expires_in_seconds,
+        ),
+    )
+    return _issued(call, issued)
+
+
+async def revoke_tokens(call: Call) -> Recipient:
+    """End all tokens of a recipient."""
+    return _recipient(await call.with_database(lambda database: database.revoke(call.name)))
+
+
+async def allow_networks(call: Call, body: NetworkList) -> Recipient:
+    """Replace a recipient's networks."""
+    networks = body.networks
+    return _recipient(await call.with_database(lambda database: database.allow(call.name, networks)))
+
+
+async def grant_share(call: Call, query: GrantOptions) -> Recipient:
+    """Grant a share."""
+    record = await call.with_database(
+        lambda database: database.grant(call.name, [call.share], allow_absent=query.allow_absent),
+    )
+    return _recipient(record)
+
+
+async def revoke_share(call: Call) -> Recipient:
+    """Revoke the grant of a share."""
+    record = await call.with_database(lambda database: database.revoke(call.name, shares=[call.share]))
+    return _recipient(record)
+
+
+async def delete_recipient(call: Call) -> Recipient:
+    """Delete a recipient with its tokens and grants, and return its last state."""
+    return _recipient(await call.with_database(lambda database: database.delete(call.name)))
+
+
+async def purge(call: Call, body: Purge) -> Purged:
+    """Delete expired tokens and old history."""
+    tokens, history = body.tokens_expired_for_seconds, body.history_older_than_seconds
+    if tokens is None and history is None:
+        raise InvalidParameter("give tokensExpiredForSeconds, historyOlderThanSeconds or both")
+    purged = await call.with_database(
+        lambda database: database.purge(
+            tokens_expired_for_seconds=tokens, history_older_than_seconds=history
+        ),
+    )
+    return Purged(purged.tokens, purged.changes)
+
+
+def _issued(call: Call, issued: IssuedToken) -> Issued:
+    return Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
+
+
+def _recipient(record: recipient_store.RecipientRecord) -> Recipient:
+    tokens = tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens)
+    return Recipient(record.name, record.comment, record.created_ms, tokens, record.shares, record.networks)

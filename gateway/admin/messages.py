@@ -1,0 +1,149 @@
+"""Requests and answers of the admin API.
+
+Requests are validated by these types, and the OpenAPI document is generated from them: their docstrings and
+limits are part of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.access.recipient_store import MAX_LIFE_SECONDS, MAX_NAME_LENGTH
+from gateway.protocol.profile import Profile
+from gateway.web.error_response import ErrorCode
+
+MAX_LIST_LENGTH = 1000
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_LIST_LENGTH)]
+Network = Annotated[str, Meta(description="an address or a network, IPv4 or IPv6")]
+Networks = Annotated[tuple[Network, ...], Meta(max_length=MAX_LIST_LENGTH)]
+Life = Annotated[int, Meta(ge=1, le=MAX_LIFE_SECONDS)]
+Age = Annotated[int, Meta(ge=0, le=MAX_LIFE_SECONDS)]
+TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
+Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
+AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
+
+
+class Request(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Base of request bodies."""
+
+
+class Answer(Struct, frozen=True, rename="camel"):
+    """Base of answers."""
+
+
+class Addition(Request, frozen=True):
+    """A new recipient. Without `expiresInSeconds` its token does not expire; no networks allow any."""
+
+    name: Name
+    comment: str = ""
+    shares: Names = ()
+    networks: Networks = ()
+    expires_in_seconds: Life | None = None
+    allow_absent: AllowAbsent = False
+
+
+class Rotation(Request, frozen=True):
+    """The lives of the youngest old token and of the new one. Without them: 0, and no end."""
+
+    old_expires_in_seconds: Age | None = None
+    expires_in_seconds: Life | None = None
+
+
+class NetworkList(Request, frozen=True):
+    """The networks that replace those of a recipient."""
+
+    networks: Networks
+
+
+class Purge(Request, frozen=True):
+    """The least ages of deleted rows. At least one is required."""
+
+    tokens_expired_for_seconds: Age | None = None
+    history_older_than_seconds: Age | None = None
+
+
+class GrantOptions(Struct, frozen=True, rename="camel"):
+    """The query parameters of a grant."""
+
+    allow_absent: AllowAbsent = False
+
+
+class Token(Answer, frozen=True):
+    """A token of a recipient. Its plain text is not stored."""
+
+    created_ms: TimeMs
+    expires_ms: TimeMs | None
+
+
+class Recipient(Answer, frozen=True):
+    """A recipient of the database."""
+
+    name: str
+    comment: str
+    created_ms: TimeMs
+    tokens: tuple[Token, ...]
+    shares: tuple[str, ...]
+    networks: tuple[str, ...]
+
+
+class Change(Answer, frozen=True):
+    """An entry of a recipient's history."""
+
+    at_ms: TimeMs
+    actor: str
+    action: str
+    detail: dict[str, str]
+
+
+class RecipientHistory(Recipient, frozen=True):
+    """A recipient of the database with the history of its changes."""
+
+    history: tuple[Change, ...]
+
+
+class Recipients(Answer, frozen=True):
+    """All recipients of the database."""
+
+    recipients: tuple[Recipient, ...]
+
+
+class Issued(Answer, frozen=True):
+    """A new token, as a profile that is shown once."""
+
+    recipient: str
+    profile: Profile
+
+
+class Purged(Answer, frozen=True):
+    """The counts of deleted tokens and changes."""
+
+    tokens: int
+    changes: int
+
+
+class ReloadedWorker(Answer, frozen=True):
+    """The result of a reload in one worker."""
+
+    worker: int
+    process_id: int | None
+    reloaded: bool
+    refused: Refusal
+
+
+class Reloaded(Answer, frozen=True):
+    """Whether every process applied the configuration, and the result of each worker."""
+
+    reloaded: bool
+    refused: Refusal
+    workers: tuple[ReloadedWorker, ...]
+
+
+class Error(Answer, frozen=True):
+    """The answer to a request that failed."""
+
+    error_code: ErrorCode
+    message: str

@@ -1,0 +1,69 @@
+"""Middlewares of the admin listener: errors as JSON, and the bearer token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import sqlite3
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gateway.access.recipient_store import (
+    DatabaseMissing,
+    RecipientError,
+    RecipientExists,
+    RecipientNotFound,
+)
+from gateway.admin.administration import ADMINISTRATION
+from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
+from gateway.web.context import next_id
+from gateway.web.error_response import ErrorAnswer, error_answer
+
+log = logging.getLogger("gateway.admin")
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer any exception by the table of errors."""
+    try:
+        return await handler(request)
+    except Exception as error:  # noqa: BLE001 - each exception has an answer
+        return error_answer(error, next_id()).response()
+
+
+@web.middleware
+async def answer_database_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer the errors of the recipients' database."""
+    try:
+        return await handler(request)
+    except (RecipientNotFound, DatabaseMissing) as error:
+        raise NotFound(str(error)) from None
+    except RecipientExists as error:
+        return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
+    except RecipientError as error:
+        raise InvalidParameter(str(error)) from None
+    except (sqlite3.Error, OSError) as error:
+        log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all
+        raise Unavailable("the recipients' database is busy or cannot be written") from None
+
+
+@web.middleware
+async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Require the admin's token; the metrics token gives access to `/metrics`, and `/healthz` is public."""
+    if request.path == "/healthz":
+        return await handler(request)
+    administration = request.app[ADMINISTRATION]
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    sent = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+    known = [administration.token_sha256]
+    if request.path == "/metrics" and administration.metrics_token_sha256:
+        known.append(administration.metrics_token_sha256)
+    matches = [hmac.compare_digest(sent, one.lower()) for one in known]
+    if scheme.lower() != "bearer" or not any(matches):
+        administration.count_refused()
+        log.warning("a request of the admin listener without a valid token: from %s", request.remote)
+        message = "the admin's bearer token is needed: Authorization: Bearer <token>"
+        raise Unauthenticated(message, token_sent=scheme.lower() == "bearer" and bool(token.strip()))
+    return await handler(request)

@@ -1,0 +1,49 @@
+"""One operation of the admin API: its route, and the types that its handler reads and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, get_type_hints
+
+from aiohttp import web
+from msgspec import Struct
+
+from gateway.admin.call import Call
+from gateway.admin.codec import decode_body, decode_query, encode
+from gateway.web.error_response import JSON_CONTENT_TYPE
+
+Handler = Callable[..., Awaitable[Struct | web.Response]]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A route of the admin API."""
+
+    method: str
+    path: str
+    handler: Handler
+    status: int = 200
+    """The status of an answer without an error."""
+    errors: tuple[int, ...] = (400, 401, 404, 503)
+    """The statuses of errors, beside 413 for an operation with a body."""
+
+    @cached_property
+    def types(self) -> dict[str, Any]:
+        """Return the types of the handler's `body` and `query`, if any, and of its answer (`return`)."""
+        hints = get_type_hints(self.handler, include_extras=True)
+        return {name: kind for name, kind in hints.items() if name in {"body", "query", "return"}}
+
+    async def respond(self, request: web.Request) -> web.Response:
+        """Decode the request, run the handler and encode its answer."""
+        arguments = {}
+        if "body" in self.types:
+            arguments["body"] = decode_body(await request.read(), self.types["body"])
+        if "query" in self.types:
+            arguments["query"] = decode_query(request.query, self.types["query"])
+        answer = await self.handler(Call(request), **arguments)
+        if isinstance(answer, web.Response):
+            return answer
+        headers = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
+        return web.Response(body=encode(answer), status=self.status, headers=headers)
