@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.access.database import endpoint, open_database
+from gateway.access.audited_database import open_database
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import Administration, ReloadResult
 from gateway.telemetry.audit import AuditLog
@@ -41,7 +41,7 @@ def administer(
 
     return Administration(
         open_database=opened,
-        endpoint=lambda: endpoint(config()),
+        endpoint=lambda: config().endpoint_url,
         metrics_page=metrics_page,
         reload=reload,
         token_sha256=settings.token_sha256,

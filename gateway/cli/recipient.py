@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.access.database import endpoint, open_audit, open_database
+from gateway.access.audited_database import open_database
 from gateway.access.recipient_store import (
     Change,
     DatabaseMissing,
@@ -31,7 +31,7 @@ from gateway.access.recipient_store import (
 from gateway.cli.durations import life, seconds
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
-from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
@@ -242,7 +242,7 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
             comment=arguments.comment,
             expires_in_seconds=arguments.expires,
             allow_absent=arguments.allow_absent,
-            deliver=lambda issued: file.write(profile_of(endpoint(config), issued)),
+            deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
             committed=file.keep,
         )
     _warn_of_host(config, arguments)
@@ -255,7 +255,7 @@ def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Nam
             arguments.name,
             old_expires_in_seconds=arguments.old_expires,
             expires_in_seconds=arguments.expires,
-            deliver=lambda issued: file.write(profile_of(endpoint(config), issued)),
+            deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
             committed=file.keep,
         )
     _warn_of_host(config, arguments)

@@ -77,8 +77,7 @@ def endpoint_of(arguments: argparse.Namespace) -> str:
         return str(arguments.endpoint)
     if arguments.config is None:
         raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")
-    config = load(arguments.config, needs_readers=False)
-    return config.public_url + config.prefix
+    return load(arguments.config, needs_readers=False).endpoint_url
 
 
 def _iso(time: datetime) -> str:

@@ -442,6 +442,11 @@ class Config:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.ssl is None else 'https'}://{host}:{self.port}"
 
+    @property
+    def endpoint_url(self) -> str:
+        """Return the URL of the sharing endpoint for clients, as profiles have it."""
+        return f"{self.public_url}{self.prefix}"
+
     def _check_ids(self) -> None:
         """Check that no two tables have the same id; a table in several shares may repeat its own."""
         locations: dict[str, Location] = {}

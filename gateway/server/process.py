@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import CredentialStore
-from gateway.access.database import open_audit
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
@@ -27,6 +26,7 @@ from gateway.state import GatewayState
 from gateway.storage.registry import Storages
 from gateway.storage.registry import renew as renew_keys
 from gateway.tables.runtime import cache_bytes, configure, release_memory
+from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
 from gateway.web.recorder import audit_counter, log_counter

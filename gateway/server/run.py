@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from gateway.access.audited_database import create_database
 from gateway.access.credential_store import THREAD as RECIPIENTS
-from gateway.access.database import make_database, open_audit
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
@@ -41,6 +41,7 @@ from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS
+from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (
     AdminMetrics,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from gateway.config import Ssl
-    from gateway.telemetry.audit import AuditLog
 
 log = logging.getLogger("gateway.serving")
 
@@ -114,7 +114,7 @@ def _exit_past_hanging_threads() -> None:
 
 async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
-    make_database(config, epoch_ms)
+    create_database(config, epoch_ms)
     process = ServerProcess(path, config, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms, read=read)
     stop = _stop_signals()
 
@@ -156,7 +156,7 @@ async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: 
 
 async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> None:
     listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
-    make_database(config, epoch_ms)
+    create_database(config, epoch_ms)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     latest = [config]
 

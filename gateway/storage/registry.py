@@ -121,7 +121,7 @@ class Storages:
 
     def _make(self, location: Location, entry: StorageEntry | None) -> Store:
         if location.kind == "file":
-            base_url = f"{self._config.public_url}{self._config.prefix}/files"
+            base_url = f"{self._config.endpoint_url}/files"
             return LocalStore(self._native(location, None), base_url, self._url_key)
         keys = RefreshingCredentials(lambda: self._credentials(entry, keys.current))
         return S3Store(self._native(location, entry), entry, self._region(entry), keys)

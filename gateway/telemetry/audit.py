@@ -1,82 +1,31 @@
-"""The audit log: recipient, request and outcome, as JSON lines.
+"""The audit log: a file of JSON lines, and the thread that writes to it.
 
-In: one record per request of a recipient or change by an administrator. Out: complete lines, appended to a
-file by its own thread, so that a slow or full disk never blocks the event loop. `put` never waits: records
-that do not fit the bounded queue are dropped and counted. `written` waits until the record is in the file,
-where the configuration requires it. Records hold names and numbers, never a token, a URL or a storage path.
+In: lines of `audit_record`. Out: complete lines, appended to the file by a thread, so that a slow or full
+disk never blocks the event loop. `put` never waits: records that do not fit the bounded queue are dropped
+and counted. `written` waits until the record is in the file, where the configuration requires it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-RECORD_VERSION = "1.0"
+    from gateway.config import Config
+
+log = logging.getLogger("gateway.serving")
+
 RETRY_SECONDS = 1.0
 BATCH_RECORDS = 512
-
-
-class Action(StrEnum):
-    """The action of a recipient, by names that audit logs of Delta Sharing providers use."""
-
-    LIST_SHARES = "deltaSharingListShares"
-    GET_SHARE = "deltaSharingGetShare"
-    LIST_SCHEMAS = "deltaSharingListSchemas"
-    LIST_TABLES = "deltaSharingListTables"
-    LIST_ALL_TABLES = "deltaSharingListAllTables"
-    GET_TABLE_VERSION = "deltaSharingGetTableVersion"
-    GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
-    GET_QUERY_INFO = "deltaSharingGetQueryInfo"
-    QUERY_TABLE = "deltaSharingQueryTable"
-    QUERIED_TABLE = "deltaSharingQueriedTable"
-    QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"
-    QUERIED_TABLE_CHANGES = "deltaSharingQueriedTableChanges"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
-    """One line of the log."""
-
-    at_ms: int
-    action: str
-    request_id: str
-    recipient: str | None
-    source_address: str | None
-    user_agent: str | None
-    status: int | None
-    """None for an accepted request whose answer has not started."""
-    error_code: str | None
-    details: Mapping[str, str | int | bool | None]
-    result: Mapping[str, str | int | bool | None]
-
-    def line(self) -> bytes:
-        """Return the record as JSON with a line break."""
-        response = {"statusCode": self.status, "errorCode": self.error_code, "result": dict(self.result)}
-        record: dict[str, Any] = {
-            "version": RECORD_VERSION,
-            "timestamp": self.at_ms,
-            "serviceName": "deltaSharingGateway",
-            "actionName": self.action,
-            "requestId": self.request_id,
-            "recipientName": self.recipient,
-            "sourceIPAddress": self.source_address,
-            "userAgent": self.user_agent,
-            "requestParams": dict(self.details),
-            "response": None if self.status is None else response,
-        }
-        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 @dataclass(slots=True)
@@ -254,3 +203,11 @@ class AuditLog:
             return os.path.samestat(self._path.stat(), os.fstat(descriptor))
         except FileNotFoundError:
             return False
+
+
+def open_audit(config: Config) -> AuditLog | None:
+    """Open the audit log, if one is configured. Raises OSError."""
+    settings = config.gateway.audit
+    if settings is None:
+        return None
+    return AuditLog(settings.file, queue_records=settings.queue_records, on_trouble=log.error)

@@ -10,7 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.errors import Unavailable
-from gateway.telemetry.audit import Action, AuditLog, AuditRecord
+from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import Action, AuditRecord
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from gateway.spark import cli
 from gateway.spark.operations.usage import read_audit, upsert_usage, usage
 from gateway.spark.operations.usage_page import html
-from gateway.telemetry.audit import Action, AuditRecord
+from gateway.telemetry.audit_record import Action, AuditRecord
 
 DAY_MS = 86_400_000
 FIRST_DAY_MS = 20_000 * DAY_MS

@@ -146,7 +146,7 @@ def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkey
         raise failure
 
     with monkeypatch.context() as patched:
-        patched.setattr("gateway.access.database.change_record", fail)
+        patched.setattr("gateway.access.audited_database.change_record", fail)
         if failure is KeyboardInterrupt:
             assert run(*operation, "--profile", profile)[0] == 130
         else:

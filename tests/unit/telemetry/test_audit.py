@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support.waiting import wait_until
 
-from gateway.telemetry.audit import Action, AuditLog, AuditRecord
+from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import Action, AuditRecord
 
 
 def record(**changes):

@@ -1,7 +1,4 @@
-"""Opens the recipients' database and the audit log of a configuration.
-
-Every change of the database is a record of the audit log.
-"""
+"""Opens the recipients' database of a configuration; each change is a record of the audit log."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import TYPE_CHECKING
 from gateway.access.credential_store import configured_names
 from gateway.access.recipient_store import Change, RecipientDatabase
 from gateway.errors import Unavailable
-from gateway.telemetry.audit import AuditLog, AuditRecord
+from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.audit_record import AuditRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,14 +20,6 @@ log = logging.getLogger("gateway.serving")
 
 AUDIT_SECONDS = 2.0
 """Maximum time that a change waits for its audit record."""
-
-
-def open_audit(config: Config) -> AuditLog | None:
-    """Open the audit log, if one is configured. Raises OSError."""
-    settings = config.gateway.audit
-    if settings is None:
-        return None
-    return AuditLog(settings.file, queue_records=settings.queue_records, on_trouble=log.error)
 
 
 def open_database(
@@ -71,7 +61,7 @@ def open_database(
     )
 
 
-def make_database(config: Config, now_ms: Callable[[], int]) -> None:
+def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     """Create the recipients' database of a configuration, where it does not exist.
 
     Call it once for a server, before its workers start: a worker that restarts while the file is missing
@@ -95,8 +85,3 @@ def change_record(change: Change) -> AuditRecord:
         details={"actor": change.actor, **change.detail},
         result={},
     )
-
-
-def endpoint(config: Config) -> str:
-    """Return the endpoint that profiles name."""
-    return f"{config.public_url}{config.prefix}"

@@ -1,0 +1,68 @@
+"""Records of the audit log: one per request of a recipient or change by an administrator.
+
+A record holds names and numbers, never a token, a URL or a storage path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECORD_VERSION = "1.0"
+
+
+class Action(StrEnum):
+    """The action of a recipient, by names that audit logs of Delta Sharing providers use."""
+
+    LIST_SHARES = "deltaSharingListShares"
+    GET_SHARE = "deltaSharingGetShare"
+    LIST_SCHEMAS = "deltaSharingListSchemas"
+    LIST_TABLES = "deltaSharingListTables"
+    LIST_ALL_TABLES = "deltaSharingListAllTables"
+    GET_TABLE_VERSION = "deltaSharingGetTableVersion"
+    GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
+    GET_QUERY_INFO = "deltaSharingGetQueryInfo"
+    QUERY_TABLE = "deltaSharingQueryTable"
+    QUERIED_TABLE = "deltaSharingQueriedTable"
+    QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"
+    QUERIED_TABLE_CHANGES = "deltaSharingQueriedTableChanges"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """One line of the log."""
+
+    at_ms: int
+    action: str
+    request_id: str
+    recipient: str | None
+    source_address: str | None
+    user_agent: str | None
+    status: int | None
+    """None for an accepted request whose answer has not started."""
+    error_code: str | None
+    details: Mapping[str, str | int | bool | None]
+    result: Mapping[str, str | int | bool | None]
+
+    def line(self) -> bytes:
+        """Return the record as JSON with a line break."""
+        response = {"statusCode": self.status, "errorCode": self.error_code, "result": dict(self.result)}
+        record: dict[str, Any] = {
+            "version": RECORD_VERSION,
+            "timestamp": self.at_ms,
+            "serviceName": "deltaSharingGateway",
+            "actionName": self.action,
+            "requestId": self.request_id,
+            "recipientName": self.recipient,
+            "sourceIPAddress": self.source_address,
+            "userAgent": self.user_agent,
+            "requestParams": dict(self.details),
+            "response": None if self.status is None else response,
+        }
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
