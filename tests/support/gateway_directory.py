@@ -55,7 +55,7 @@ class Gateway:
         self.write()
 
     def write(self):
-        # Swapped in one step: the server never reads half a file of ours.
+        # Replaced in one step: the server never reads a partial file.
         half = self.path.with_suffix(".half")
         half.write_text(json.dumps(self.settings))
         half.replace(self.path)

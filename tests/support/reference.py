@@ -120,7 +120,7 @@ def apply(state: State, actions: list[Action], source: int) -> None:
 
 
 def key(action: Action) -> tuple[str, str]:
-    """What tells logical files apart: the path and the deletion vector's unique id."""
+    """Returns the key of a logical file: the path and the deletion vector's unique id."""
     path = re.sub(r"^file:/+", "/", action["path"])
     return path, deletion_vector_id(action.get("deletionVector"))
 

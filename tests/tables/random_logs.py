@@ -177,7 +177,7 @@ class Log:
             self.removed[key(action["remove"])] = action["remove"]
 
     def checkpoint(self, kind: CheckpointKind, *, hint: str) -> None:
-        """Checkpoints the latest version. `hint` says what `_last_checkpoint` tells of it."""
+        """Checkpoints the latest version. `hint` selects the content of `_last_checkpoint`."""
         version = self.next_version - 1
         head = [{"protocol": self.protocol}, {"metaData": self.metadata}]
         head.append({"txn": {"appId": "app", "version": 1, "lastUpdated": START_MS}})

@@ -105,7 +105,7 @@ class ShareStreamReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """List the files after `start`, up to `end`."""
         first, last = Offset.of(start), Offset.of(end)
-        # Spark also tells a stream that starts again by this call where it is.
+        # Spark calls this with the position of a restarted stream as well.
         self._reached = last
         found: list[InputPartition] = []
         if first == last:

@@ -45,8 +45,8 @@ fn commit() -> Bytes {
 
 /// CPU time of this thread: other work on the machine does not count.
 fn cpu_seconds() -> f64 {
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    told.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    statistics.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
 }
 
 fn median_seconds(mut run: impl FnMut()) -> f64 {

@@ -148,7 +148,7 @@ fn main() {
         let caches: Vec<StatsCache> = batches.iter().map(|_| StatsCache::cached()).collect();
         let expected = (0..FILES).filter(|file| (case.left)(*file)).count();
         let first = run(&predicate, &batches, &caches, expected);
-        // The least: what else goes on in the machine can only add to it.
+        // The minimum: other work on the machine only adds time.
         let warm = (0..RUNS).map(|_| run(&predicate, &batches, &caches, expected)).fold(f64::MAX, f64::min);
         println!("{:<12} {first:>10.2} {warm:>10.2} {:>9.1} {expected:>9}", case.name, case.bar);
         record_miss |= warm > case.bar;

@@ -64,7 +64,7 @@ fn one_day(checkpoint: &Checkpoint, needs: Needs) {
     report(&format!("one partition ({} files)", found.files), cpu, all.files);
 }
 
-/// What a page token costs that goes on near the end of the last part.
+/// Measures a page token that continues near the end of the last part.
 fn last_page(checkpoint: &Checkpoint, needs: Needs) {
     let rows = checkpoint.totals(None, 1, &Stop::default()).unwrap().files / u64::from(checkpoint.parts());
     let start = Position { part: checkpoint.parts() - 1, row: u32::try_from(rows).unwrap() - 1000 };

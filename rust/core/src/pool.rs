@@ -281,7 +281,7 @@ mod tests {
         assert!(order.chunks(2).all(|pair| pair == [1, 2]), "{order:?}");
     }
 
-    /// Says that it has begun, and ends its step when it is told to.
+    /// Reports the start of its step, and ends it on a signal.
     struct Stuck {
         begun: Mutex<mpsc::Sender<()>>,
         go_on: Mutex<mpsc::Receiver<()>>,
@@ -396,7 +396,7 @@ mod tests {
         impl Task for Reported {
             fn step(self: Arc<Self>, _: &Pool) {
                 let own = rustix::process::getpriority_process(None).unwrap();
-                // While this one waits another thread is begun by it.
+                // While this step waits, it starts another thread.
                 block_in_place(|| self.0.lock().unwrap().send(own).unwrap());
             }
         }

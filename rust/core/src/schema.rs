@@ -155,7 +155,7 @@ pub struct StructField {
     pub nullable: bool,
     /// Whether strings compare as their bytes do: false with a collation or blank-padded `char(n)`.
     pub binary_order: bool,
-    /// Whether type widening made it out of `float`: statistics of older files are floats' spellings.
+    /// Whether the type was widened from `float`: statistics of older files are printed as floats.
     pub widened_from_float: bool,
 }
 
@@ -184,20 +184,20 @@ pub struct Column {
 /// The reason why a name resolves to no column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unresolved {
-    /// Nothing has this name.
+    /// No column has this name.
     Missing,
-    /// Several columns may be meant.
+    /// Several columns match the name.
     Ambiguous,
 }
 
 impl StructType {
-    /// The schema in the metaData.
+    /// Parses the schema of a metaData action.
     pub fn of(metadata: &Metadata) -> Result<Self> {
         let schema = metadata.schema_string.as_deref().ok_or(Error::MissingSchema)?;
         Self::parse(schema, ColumnMapping::of(metadata))
     }
 
-    /// The schema of a `schemaString`.
+    /// Parses a `schemaString`.
     pub fn parse(schema_string: &str, mapping: ColumnMapping) -> Result<Self> {
         let raw: &RawValue = serde_json::from_str(schema_string).map_err(|_| malformed())?;
         match parse_type(raw, mapping, MAX_DEPTH)? {
@@ -206,8 +206,8 @@ impl StructType {
         }
     }
 
-    /// The column that `parts` lead to, each the exact name of a field or else the only one that differs from
-    /// it in case.
+    /// Returns the column at a path. Each part is the exact name of a field, or matches only one field when
+    /// case is ignored.
     pub fn resolve(&self, parts: &[impl AsRef<str>]) -> Result<Column, Unresolved> {
         let mut fields = &self.fields;
         let mut column: Option<Column> = None;
@@ -232,7 +232,7 @@ impl StructType {
         column.ok_or(Unresolved::Missing)
     }
 
-    /// The column that one string means: a field with this very name (which may hold dots), or a path of fields.
+    /// Returns the column of a name: a field with exactly this name (which may contain dots), or a path of fields.
     pub fn resolve_dotted(&self, name: &str) -> Result<Column, Unresolved> {
         let whole = self.resolve(&[name]);
         if !name.contains('.') {
@@ -249,8 +249,8 @@ impl StructType {
     }
 }
 
-/// What `partitionValues` are keyed by, in the order of `partitionColumns`: the columns' physical names. A schema that
-/// cannot be read leaves the logical ones, so that files can be listed.
+/// Returns the keys of `partitionValues`, in the order of `partitionColumns`: the columns' physical names. If the schema
+/// cannot be parsed, returns the logical names, so that files can still be listed.
 pub(crate) fn partition_names(metadata: &Metadata) -> Box<[Box<str>]> {
     let is_mapped =
         ColumnMapping::of(metadata) != ColumnMapping::None && !metadata.partition_columns.is_empty();
@@ -281,7 +281,7 @@ fn differs_in_case(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }
 
-/// Splits at dots outside of back quotes; a doubled back quote inside of a pair stands for one.
+/// Splits at dots outside of back quotes. Inside, a doubled back quote is an escaped one.
 fn split_dotted(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;

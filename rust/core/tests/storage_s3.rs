@@ -26,7 +26,7 @@ struct Server {
 }
 
 impl Server {
-    /// `None`, with the reason told, where there is no such server on this machine.
+    /// Starts the server. Prints the reason and returns `None` if this machine has none.
     fn start() -> Option<Self> {
         let Some(binary) = binary() else {
             eprintln!("skipped: DELTA_GATEWAY_VERSITYGW names no S3 server");
@@ -235,7 +235,7 @@ fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_fo
     let open =
         |entry: &LogFileEntry| storage.open(&path, Some(1000), entry.listed()).unwrap().read_range(0, 1000);
     server.upload(&path, vec![1; 1000]);
-    // By their times the two are told apart where a store lists other tags than it sends.
+    // Modification times distinguish the two if a store lists other tags than it sends.
     let stored = std::fs::File::open(server.directory.path().join(BUCKET).join(&path)).unwrap();
     stored.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     let first = listed();

@@ -14,8 +14,8 @@ const Z85: &[u8; 85] =
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
 fuzz_target!(|data: &[u8]| {
-    let told = data.get(1..5).and_then(|size| size.try_into().ok()).map_or(0, u32::from_be_bytes);
-    checked(decode_file(data, 1, told as usize));
+    let size = data.get(1..5).and_then(|size| size.try_into().ok()).map_or(0, u32::from_be_bytes);
+    checked(decode_file(data, 1, size as usize));
     if let Ok(text) = std::str::from_utf8(data) {
         checked(decode_inline(text));
         checked(append_relative_path(text, &mut String::new()));

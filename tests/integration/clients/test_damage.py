@@ -139,7 +139,7 @@ def write_small_log(root: Path) -> None:
 
 
 def refused(answer: Answer, expected: tuple[int, str]) -> None:
-    """An error of the protocol that tells no path."""
+    """Checks for an error of the protocol whose message has no path."""
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
     assert set(answer.json) == {"errorCode", "message"}
     assert (answer.status, answer.json["errorCode"]) == expected, answer.body

@@ -1,4 +1,4 @@
-"""The digest tells apart what is different and nothing else."""
+"""Digests are equal for equal rows only."""
 
 import datetime as dt
 import time

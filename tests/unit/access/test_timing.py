@@ -102,7 +102,7 @@ def measured(connection: socket.socket, drawn: random.Random) -> dict[str, list[
     requested = {
         "forbidden": "/shares/hidden/schemas/default/tables/t7",
         "absent": "/shares/hiddem/schemas/default/tables/t7",
-        # Its log is looked for, so that it is seen that this clock tells such things apart.
+        # The server looks for its log, which shows that this clock detects such a difference.
         "granted": "/shares/granted/schemas/default/tables/t7",
     }
     taken: dict[str, list[float]] = {kind: [] for kind in requested}
@@ -114,6 +114,6 @@ def measured(connection: socket.socket, drawn: random.Random) -> dict[str, list[
 
 
 def alike(taken: dict[str, list[float]]) -> bool:
-    """Whether a clock that tells what is granted from the rest cannot tell forbidden from absent."""
+    """Returns whether a clock that detects a granted table cannot distinguish forbidden from absent."""
     is_sharp = ahead(taken["forbidden"], taken["granted"]) > 0.75
     return is_sharp and abs(ahead(taken["forbidden"], taken["absent"]) - 0.5) < 0.1

@@ -94,7 +94,7 @@ async def test_a_request_without_a_valid_token_is_counted_and_logged_without_it(
     assert len(refused) == 1
 
 
-async def test_a_reload_tells_what_each_worker_did(client):
+async def test_a_reload_answers_with_the_result_of_each_worker(client):
     assert await answer(await client.post("/reload")) == {
         "reloaded": False,
         "refused": None,
@@ -143,7 +143,7 @@ async def test_a_recipient_from_its_profile_to_its_end(client, open_database, re
     assert recorded[-1].action == "deleteRecipient"
 
 
-async def test_no_question_makes_a_database(client, tmp_path, recorded):
+async def test_no_read_and_no_change_of_an_absent_recipient_creates_a_database(client, tmp_path, recorded):
     assert await answer(await client.get("/recipients")) == {"recipients": []}
     for method, path in (
         ("GET", "/recipients/alice"),
@@ -158,7 +158,7 @@ async def test_no_question_makes_a_database(client, tmp_path, recorded):
     assert recorded == []
 
 
-async def test_shares_that_are_absent_are_granted_where_that_is_said(client):
+async def test_absent_shares_are_granted_with_allow_absent(client):
     await answer(await client.post("/recipients", json={"name": "alice", "shares": ["a share"]}), 201)
     refused = await answer(await client.put("/recipients/alice/shares/news"), 400)
     assert "share 'news' is not in the configuration" in refused["message"]
@@ -280,7 +280,7 @@ async def test_a_body_of_other_types_is_refused_with_the_field(
         {"Authorization": "Bearer \udcff"},
     ],
 )
-async def test_nobody_else_comes_in(aiohttp_client, open_database, headers):
+async def test_other_tokens_are_refused(aiohttp_client, open_database, headers):
     client = await aiohttp_client(create_admin_app(administration(open_database)))
     for path in ("/recipients", "/recipients/alice", "/openapi.json"):
         assert (await answer(await client.get(path, headers=headers), 401))["errorCode"] == "UNAUTHENTICATED"

@@ -74,7 +74,7 @@ def test_without_the_network_one_line_names_the_option_for_jars(tmp_path: Path) 
             f"-Dmaven.repo.local={tmp_path}",
         ]
     )
-    # Java tells of this variable itself.
+    # Java prints this variable.
     done = run("generate", tmp_path / "t", JDK_JAVA_OPTIONS=away)
     assert done.returncode == 1
     lines = [line for line in done.stderr.splitlines() if "JDK_JAVA_OPTIONS" not in line]

@@ -175,7 +175,7 @@ fn later_metadata_and_protocols_stand_at_their_version_and_those_of_the_first_he
     }
 }
 
-/// Metadata of `kib` KiB, which `name` tells apart.
+/// Returns metadata of `kib` KiB with a distinct `name`.
 fn large_metadata(name: &str, kib: usize) -> String {
     metadata(true).replace(
         r#""schemaString":"{}""#,

@@ -37,7 +37,7 @@ pub(crate) fn metadata_row(partition_columns: &[&str]) -> Value {
     }})
 }
 
-/// An add with all fields, told apart by its number.
+/// Returns an add with all fields; its number makes it distinct.
 pub(crate) fn add_row(number: usize) -> Value {
     json!({"add": {
         "path": format!("day=2024-01-0{}/part-{number}.parquet", number % 3),

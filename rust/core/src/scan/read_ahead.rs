@@ -310,7 +310,7 @@ mod tests {
 
     type Numbers = Box<dyn Iterator<Item = Result<u32>> + Send>;
 
-    /// Counts up, which takes some time.
+    /// Returns the numbers, each after a short pause.
     fn numbers(numbers: std::ops::Range<u32>) -> Numbers {
         Box::new(numbers.map(|number| {
             std::thread::sleep(Duration::from_micros(50));
@@ -318,7 +318,7 @@ mod tests {
         }))
     }
 
-    /// Batches of one byte, in files of so many.
+    /// Returns measures for batches of one byte and files of a given size.
     fn in_files_of(file: fn(&Numbers) -> u64) -> Measures<Numbers, u32> {
         Measures { file, reader_held: |_| 0, batch: |_| 1 }
     }
@@ -327,7 +327,7 @@ mod tests {
         [None, Some(Pool::new(1).unwrap()), Some(Pool::new(3).unwrap())]
     }
 
-    /// All batches up to the first error.
+    /// Returns all batches up to the first error.
     fn taken<P: Iterator<Item = Numbers>>(ahead: &mut ReadAhead<P, Numbers, u32>) -> Vec<u32> {
         std::iter::from_fn(|| ahead.next()?.ok()).collect()
     }
@@ -364,7 +364,7 @@ mod tests {
             while decoded.load(Ordering::Relaxed) < enough {
                 std::thread::yield_now();
             }
-            // Long enough for one more.
+            // Long enough to decode one more batch.
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(decoded.load(Ordering::Relaxed), enough);
         }

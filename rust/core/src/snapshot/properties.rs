@@ -1,4 +1,4 @@
-//! Logs drawn at random, held against a forward replay that keeps everything in one map.
+//! Compares random logs with a forward replay that keeps all actions in one map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::*;
 use crate::actions::DeletionVectorDescriptor;
 use crate::checkpoint::ReadOptions;
 
-/// (is an add, path, deletion vector; 0 is none)
+/// Whether the action is an add, its path, and its deletion vector (0: none).
 type Action = (bool, u8, u8);
 type Key = (u8, u8);
 
@@ -18,7 +18,7 @@ type Key = (u8, u8);
 struct Step {
     actions: Vec<Action>,
     has_checkpoint: bool,
-    /// A compaction of this commit and so many before it.
+    /// A compaction of this commit and of this number of earlier ones.
     compacts: Option<u8>,
 }
 
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn line(is_add: bool, (path, vector): Key) -> String {
     let kind = if is_add { "add" } else { "remove" };
-    // Spellings of one file alternate.
+    // The same file has two spellings.
     let path = if is_add { format!("file:///t/p{path}") } else { format!("file:/t/p{path}") };
     let mut line = format!(
         r#"{{"{kind}":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"modificationTime":1,"dataChange":true"#
@@ -43,7 +43,7 @@ fn line(is_add: bool, (path, vector): Key) -> String {
     line + "}}"
 }
 
-/// What is known of each key after a version: true is an add.
+/// The last action of each key up to a version: true for an add.
 type State = BTreeMap<Key, bool>;
 
 fn states(steps: &[Step]) -> Vec<State> {
@@ -79,7 +79,7 @@ fn write(table: &Table, steps: &[Step], states: &[State]) {
     }
 }
 
-/// All live files in order: (path, vector, place).
+/// All live files in order: path, deletion vector, position.
 fn files(snapshot: &Snapshot) -> Vec<(String, SourceId, u32)> {
     let mut found = Vec::new();
     let mut take = |batch: &FileBatch, rows: &[u32]| {

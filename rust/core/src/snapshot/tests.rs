@@ -320,9 +320,9 @@ fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
     );
     assert!(Arc::ptr_eq(&table.advance(&snapshot), &snapshot), "nothing was committed");
     table.commit(81, &[&add("f81")]);
-    let anew = table.advance(&snapshot);
-    assert_eq!(anew.segment().base_version(), 70);
-    assert_eq!(anew.totals().unwrap().files, 12);
+    let advanced = table.advance(&snapshot);
+    assert_eq!(advanced.segment().base_version(), 70);
+    assert_eq!(advanced.totals().unwrap().files, 12);
 }
 
 #[test]

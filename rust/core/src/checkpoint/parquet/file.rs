@@ -25,7 +25,7 @@ use super::prefix_coded::Levels;
 use crate::checkpoint::{BATCH_BYTES, BATCH_ROWS};
 use crate::{Error, Result};
 
-/// A Parquet file whose footer is read.
+/// A Parquet file with its decoded footer.
 pub(crate) struct ParquetFile<R> {
     name: Arc<str>,
     source: Arc<R>,
@@ -45,13 +45,13 @@ impl<R> Clone for ParquetFile<R> {
     }
 }
 
-/// Leaf columns to read, by their places in the file's schema.
+/// The leaf columns to read, by their index in the file's schema.
 pub(crate) struct Projection {
     levels: FieldLevels,
     leaves: usize,
 }
 
-/// What all columns of a row group read at once.
+/// The size of the reads of all columns of a row group.
 const WINDOWS_BYTES: usize = 16 << 20;
 
 impl<R: ChunkReader + 'static> ParquetFile<R> {
@@ -78,7 +78,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self.metadata.row_groups()
     }
 
-    /// The places of the leaf columns whose paths `wanted` accepts.
+    /// Returns the indices of the leaf columns whose paths `wanted` accepts.
     pub(crate) fn leaves(&self, wanted: impl Fn(&[String]) -> bool) -> Vec<usize> {
         let columns = self.schema().columns();
         let is_wanted = |position: &usize| wanted(columns[*position].path().parts());
@@ -89,7 +89,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self.schema().columns()[leaf].path().parts()
     }
 
-    /// The Arrow field of a leaf that is reached through structs alone.
+    /// Returns the Arrow field of a leaf whose parents are all structs.
     pub(crate) fn struct_leaf(&self, leaf: usize) -> Option<&Field> {
         let (last, parents) = self.leaf_path(leaf).split_last()?;
         let mut fields = &self.fields;
@@ -121,7 +121,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         rows.clamp(1, BATCH_ROWS as u64) as usize
     }
 
-    /// The rows of a row group, or those that `selection` chooses, as batches of at most `batch_rows`.
+    /// Reads the rows of a row group, or those in `selection`, as batches of at most `batch_rows`.
     pub(crate) fn read(
         &self,
         row_group: usize,
@@ -132,7 +132,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self.read_within(row_group, projection, batch_rows, selection, None)
     }
 
-    /// The same. A batch that holds far more than [`BATCH_BYTES`] fails, unless it is of one row: see
+    /// As [`Self::read`], but a batch of several rows that is far larger than [`BATCH_BYTES`] fails: see
     /// [`RowGroupReader::is_too_large`].
     pub(crate) fn read_bounded(
         &self,
@@ -186,12 +186,12 @@ pub(crate) struct RowGroupReader {
 }
 
 impl RowGroupReader {
-    /// Whether the reader ended since a batch of so many rows holds too much.
+    /// Whether the reader ended because a batch of this many rows is too large.
     pub(crate) fn is_too_large(&self) -> bool {
         self.meter.has_exceeded()
     }
 
-    /// What it holds between two batches, in bytes.
+    /// The bytes that the reader holds between two batches.
     pub(crate) fn held_bytes(&self) -> usize {
         self.meter.held_bytes()
     }
@@ -212,7 +212,7 @@ impl Iterator for RowGroupReader {
     }
 }
 
-/// Hands the column chunks of one row group to the Arrow reader.
+/// Gives the column chunks of one row group to the Arrow reader.
 struct RowGroupPages<'a, R> {
     source: &'a Arc<R>,
     metadata: &'a ParquetMetaData,
@@ -220,7 +220,7 @@ struct RowGroupPages<'a, R> {
     first_error: &'a FirstError,
     meter: &'a Arc<PageMeter>,
     limit: Option<BatchLimit>,
-    /// What a column reads at once.
+    /// The size of one read of a column.
     window_bytes: usize,
 }
 
@@ -266,9 +266,9 @@ impl Iterator for OnePageReader {
 
 impl PageIterator for OnePageReader {}
 
-/// The Parquet reader asserts what its format promises (offsets that are not negative, levels that fit their
-/// bit width), so a damaged file can make it panic. It only ever sees its own buffers: nothing of ours is
-/// left half changed.
+/// Runs a call of the Parquet reader, and returns an error if it panics. The reader asserts the rules of the format
+/// (offsets are not negative, levels fit their bit width), so a damaged file can make it panic. It changes only its own
+/// buffers, so no other state is left inconsistent.
 pub(crate) fn without_panic<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|_| Err(ParquetError::General("it breaks the Parquet format".to_owned())))
@@ -278,7 +278,7 @@ fn from_parquet(name: &str, error: &ParquetError) -> Error {
     store_error(error).unwrap_or_else(|| Error::corrupt(name, error.to_string()))
 }
 
-/// A place in a file is a `u32`.
+/// Converts an index in a file to `u32`.
 fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
     let rows = metadata
         .row_groups()
@@ -290,20 +290,20 @@ fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
     }
 }
 
-/// Whether a column chunk may hold a value, as far as its statistics tell.
+/// Returns whether a column chunk may contain a value, by its statistics.
 pub(crate) fn has_values(row_group: &RowGroupMetaData, leaf: usize) -> bool {
     null_count(row_group, leaf).is_none_or(|nulls| nulls < row_group.column(leaf).num_values())
 }
 
-/// How many values of a column chunk are null, if its statistics tell.
+/// Returns the number of nulls in a column chunk, if its statistics have it.
 pub(crate) fn null_count(row_group: &RowGroupMetaData, leaf: usize) -> Option<i64> {
     let statistics = row_group.column(leaf).statistics()?;
     i64::try_from(statistics.null_count_opt()?).ok()
 }
 
-/// The Arrow types to read a file's columns as.
+/// The Arrow types of a file's columns.
 struct WantedTypes<'a> {
-    /// The leaves behind the fields, in the same order.
+    /// The leaves of the fields, in the same order.
     leaves: std::slice::Iter<'a, ColumnDescPtr>,
 }
 
@@ -312,8 +312,8 @@ impl WantedTypes<'_> {
         fields.iter().map(|field| self.field(field, typed)).collect()
     }
 
-    /// Strings as views. Old writers leave out that a column of bytes is a string; outside of the typed
-    /// columns every one is.
+    /// Returns strings as views. Old writers do not annotate a column of bytes as a string; outside of the typed
+    /// columns each such column is one.
     fn field(&mut self, field: &FieldRef, typed: bool) -> FieldRef {
         let typed = typed || matches!(field.name().as_str(), "stats_parsed" | "partitionValues_parsed");
         let data_type = match field.data_type() {
@@ -330,7 +330,7 @@ impl WantedTypes<'_> {
         match inferred {
             DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
             DataType::Binary | DataType::LargeBinary if !typed => DataType::Utf8View,
-            // Spark's timestamps: instants, and as nanoseconds they would end in 2262.
+            // Spark's timestamps are instants. As nanoseconds they would overflow in 2262.
             _ if physical_type == Some(PhysicalType::INT96) => {
                 DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
             }

@@ -1,7 +1,7 @@
 //! The footer of a Parquet file, validated before it is decoded.
 //!
 //! Readers build the schema recursively, so a footer with unbounded nesting overflows the stack, which no error handling
-//! catches. An honest checkpoint nests as deep as the statistics of the table's schema.
+//! catches. A valid checkpoint nests as deep as the statistics of the table's schema.
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
@@ -10,7 +10,7 @@ use parquet::file::reader::ChunkReader;
 
 use super::thrift::Thrift;
 
-/// Spark stops at far fewer levels.
+/// The maximum nesting. Spark supports far fewer levels.
 const MAX_SCHEMA_DEPTH: usize = 200;
 
 /// Reads and decodes the footer.
@@ -23,7 +23,7 @@ pub(crate) fn read<R: ChunkReader>(source: &R) -> Result<ParquetMetaData, Parque
     }
 }
 
-/// The footer is followed by its length and a magic number.
+/// Returns the footer's bytes. Its length and a magic number follow it.
 fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
     const TAIL_BYTES: u64 = 8;
     let cut = || ParquetError::General("it does not end as a Parquet file does".to_owned());
@@ -35,7 +35,7 @@ fn bytes<R: ChunkReader>(source: &R) -> Result<Bytes, ParquetError> {
     source.get_bytes(start, length as usize)
 }
 
-/// How deep `FileMetaData.schema` nests (parquet.thrift): a list of elements in depth-first order, each with the
+/// Returns the depth of `FileMetaData.schema` (parquet.thrift): a list of elements in depth-first order, each with the
 /// number of its children.
 fn schema_depth(footer: &[u8]) -> Option<usize> {
     const SCHEMA: i64 = 2;
@@ -83,7 +83,7 @@ fn schema_depth(footer: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A footer with groups in groups: `version`, then `schema` with a name and one child each.
+    /// Returns a footer with nested groups: `version`, then `schema` with a name and one child each.
     fn nested(depth: usize) -> Bytes {
         let mut footer = vec![0x15, 0x02, 0x19, 0xfc];
         let mut length = depth + 1;

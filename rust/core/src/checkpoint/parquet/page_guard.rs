@@ -9,15 +9,15 @@ use parquet::basic::Compression;
 
 use super::thrift::Thrift;
 
-/// What a page may decompress to. Writers close a page at 1 MiB or 20,000 rows, but look only every 100 rows:
-/// a wide table's statistics of 1 MiB a file make honest pages of 100 MiB.
+/// The maximum decompressed size of a page. Writers close a page at 1 MiB or 20,000 rows, but check only every 100 rows:
+/// a wide table with 1 MiB of statistics per file has valid pages of 100 MiB.
 const MAX_PAGE_BYTES: usize = 256 << 20;
 pub(crate) const TOO_LARGE: &str = "a page is too large";
 
-/// Checks a header (parquet.thrift, `PageHeader`): how many bytes of levels precede what is compressed.
+/// Checks a header (parquet.thrift, `PageHeader`) and returns the number of bytes of levels before the compressed data.
 ///
-/// It begins with three required i32: its type and the sizes of the body, uncompressed and compressed. Every
-/// writer's thrift puts the fields in order.
+/// The header begins with three required i32: the page's type, and the uncompressed and compressed sizes of its body.
+/// All writers write the fields in order.
 pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
     let (mut thrift, mut id) = (Thrift::new(header), 0);
     let mut next_i32 = || thrift.next_i32(&mut id);
@@ -31,7 +31,7 @@ pub(crate) fn check_page_header(header: &[u8]) -> Result<usize, &'static str> {
     Ok(levels_of_v2(&mut thrift, id).and_then(|levels| usize::try_from(levels).ok()).unwrap_or(0))
 }
 
-/// The lengths of both kinds of levels, if the next field but for a checksum is `data_page_header_v2`.
+/// Returns the lengths of both kinds of levels, if the next field is `data_page_header_v2` (a checksum may precede it).
 fn levels_of_v2(thrift: &mut Thrift<'_>, mut id: i64) -> Option<i64> {
     const CHECKSUM: (i64, u8) = (4, Thrift::I32);
     const DATA_PAGE_HEADER_V2: (i64, u8) = (8, Thrift::STRUCT);
@@ -49,9 +49,9 @@ fn levels_of_v2(thrift: &mut Thrift<'_>, mut id: i64) -> Option<i64> {
     next_i32()?.checked_add(next_i32()?)
 }
 
-/// Whether a page's compressed bytes stay under the ceiling. Bytes that are none of the codec's do.
+/// Returns whether a page decompresses to less than the maximum. Invalid compressed bytes do.
 pub(crate) fn inflates_to_a_page(codec: Compression, body: &[u8]) -> bool {
-    /// What one byte of deflate or of LZ4 can become at most.
+    /// Maximum decompressed bytes per byte of deflate; the next one is that of LZ4.
     const MAX_DEFLATE_RATIO: usize = 1032;
     const MAX_LZ4_RATIO: usize = 255;
     match codec {
@@ -59,7 +59,7 @@ pub(crate) fn inflates_to_a_page(codec: Compression, body: &[u8]) -> bool {
             stays_under_the_ceiling(flate2::read::MultiGzDecoder::new(body))
         }
         Compression::BROTLI(_) => stays_under_the_ceiling(brotli::Decompressor::new(body, 4096)),
-        // The reader's last guess at this ambiguous codec are frames, which alone are not bounded.
+        // This codec is ambiguous. The reader tries frames last, and only frames have no bound.
         Compression::LZ4 if body.len() > MAX_PAGE_BYTES / MAX_LZ4_RATIO => !is_lz4_frame(body),
         _ => true,
     }

@@ -14,24 +14,24 @@ use super::file::{ParquetFile, null_count, without_panic};
 use super::typed_column::TypedColumn;
 use crate::escape::push_string;
 
-/// Bounds that hold for every file of a row group.
+/// Bounds of all files of a row group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RowGroupBounds {
-    /// For each partition column, in the order of `metaData.partitionColumns`; `None` where nothing is known.
+    /// The bounds of each partition column, in the order of `metaData.partitionColumns`; `None` if unknown.
     pub partition_values: Vec<Option<ValueBounds>>,
-    /// A `stats` object with `minValues`, `maxValues` and `nullCount` that hold for all files, keyed by physical
-    /// names; leaves of which nothing is known are absent.
+    /// A `stats` object with the `minValues`, `maxValues` and `nullCount` of all files, keyed by physical names.
+    /// Leaves without known bounds are absent.
     pub stats: Option<String>,
 }
 
-/// The values of one partition column.
+/// The bounds of one partition column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueBounds {
-    /// No value is less, in the order of the column's type; serialized as a partition value.
+    /// The lower bound in the order of the column's type, serialized as a partition value.
     pub min: String,
-    /// No value is greater.
+    /// The upper bound.
     pub max: String,
-    /// Whether some may be null.
+    /// Whether values may be null.
     pub has_nulls: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct TypedLeaves {
     path: Option<usize>,
     /// In the order of the partition columns.
     partition_values: Vec<Option<Leaf>>,
-    /// With their paths below `stats_parsed`.
+    /// The statistics' leaves, with their paths below `stats_parsed`.
     stats: Vec<(Vec<String>, Leaf)>,
 }
 
@@ -58,7 +58,7 @@ impl TypedLeaves {
     ) -> Self {
         let leaf = |index: usize| {
             let field = file.struct_leaf(index)?.clone();
-            // NaN is in no bound.
+            // Bounds ignore NaN.
             let is_ordered =
                 !matches!(field.data_type(), DataType::Float32 | DataType::Float64 | DataType::Binary);
             is_ordered.then_some(Leaf { index, field })
@@ -77,7 +77,7 @@ impl TypedLeaves {
         for index in file.leaves(is_typed) {
             match file.leaf_path(index) {
                 [_, typed, column] if typed == "partitionValues_parsed" => {
-                    // A partition value may be of any time zone; the typed instant has taken one for it.
+                    // A partition value has no time zone; the typed instant was computed with one.
                     let is_certain =
                         |leaf: &Leaf| !matches!(leaf.field.data_type(), DataType::Timestamp(_, Some(_)));
                     if let Some(position) = partition_columns.iter().position(|name| **name == *column) {
@@ -93,13 +93,13 @@ impl TypedLeaves {
         leaves
     }
 
-    /// `None` where the footer bounds nothing.
+    /// Returns the bounds; `None` if the footer has none.
     pub(crate) fn bounds<R: ChunkReader + 'static>(
         &self,
         file: &ParquetFile<R>,
         row_group: usize,
     ) -> Option<RowGroupBounds> {
-        // Bounds in a footer are unvalidated bytes.
+        // The footer's bounds are unvalidated bytes.
         without_panic(|| Ok(self.unchecked_bounds(file, row_group))).ok()?
     }
 
@@ -143,7 +143,7 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         Some(ValueBounds { min, max, has_nulls })
     }
 
-    /// What to say in the stats of all files, as JSON. A file without the value has no bound.
+    /// Returns the statistics of all files as JSON. A file without a value has no bound.
     fn stats_leaf(&self, path: &[String], leaf: &Leaf) -> Option<String> {
         if self.adds_without(leaf)? > 0 {
             return None;
@@ -157,22 +157,22 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
         match path.first()?.as_str() {
             "minValues" => json(&min),
             "maxValues" => json(&max),
-            // A sum of the files' counts is unknown, except for zero.
+            // The sum of the files' null counts is unknown, except for zero.
             "nullCount" => json(&max).filter(|count| count == "0"),
             _ => None,
         }
     }
 
-    /// How many adds have no value in the leaf.
+    /// Returns the number of adds without a value in the leaf.
     fn adds_without(&self, leaf: &Leaf) -> Option<i64> {
         Some(null_count(self.metadata, leaf.index)? - null_count(self.metadata, self.path)?)
     }
 
-    /// Arrays of one value that is not null.
+    /// Returns the minimum and the maximum, each as an array of one value that is not null.
     fn min_max(&self, leaf: &Leaf) -> Option<(ArrayRef, ArrayRef)> {
         let statistics = self.metadata.column(leaf.index).statistics()?;
         if statistics.is_min_max_deprecated() {
-            // Strings and decimals were compared as signed bytes.
+            // Old writers compared strings and decimals as signed bytes.
             return None;
         }
         let schema = self.file.schema();
@@ -183,7 +183,7 @@ impl<R: ChunkReader + 'static> RowGroup<'_, R> {
     }
 }
 
-/// A JSON object in the making.
+/// A builder of a JSON object.
 #[derive(Default)]
 struct Tree {
     members: Vec<(String, Member)>,
@@ -201,7 +201,7 @@ impl Tree {
             self.members.push((name.clone(), Member::Value(json)));
             return;
         }
-        // Leaves come in the order of the schema: an object is still the last member, or new.
+        // Leaves are in the order of the schema, so their object is the last member or a new one.
         match self.members.last_mut() {
             Some((last, Member::Object(object))) if last == name => object.insert(rest, json),
             _ => {

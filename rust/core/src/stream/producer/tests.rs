@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::scan::{Outcome, Precount};
 
-/// Numbers `0..count`, a line each; fails or panics where told.
+/// Writes the numbers `0..count`, one per line; fails or panics at a given number.
 struct Numbers {
     next: u64,
     count: u64,
