@@ -1,10 +1,10 @@
-//! What commits cost: bytes a second while parsing, nanoseconds a file for batches and for the replay set.
+//! Measures commits: bytes per second of parsing, and nanoseconds per file of batches and of the replay set.
 //!
 //! `cargo bench -p deltalog --bench commits`. Every figure is the median of many runs in CPU time of one
 //! thread, and every run's answer is checked.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
-// It is constant for the compiler, not for who runs it.
+// `debug_assertions` is a constant of the build; the assertion stops a debug build.
 #![allow(clippy::assertions_on_constants)]
 
 use std::fmt::Write as _;

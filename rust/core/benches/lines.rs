@@ -1,7 +1,7 @@
-//! What a line costs: URL, id, escaping and the rest, in nanoseconds of one thread per file.
+//! Measures a line (URL, id, escaping and the rest) in nanoseconds of one thread per file.
 //!
 //! `cargo bench -p deltalog --bench lines`. Every figure is the median of many runs over one batch of files,
-//! and every way to the same lines is held against the portable one before it is timed.
+//! and the lines of every implementation are compared with those of the portable one before it is timed.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
 

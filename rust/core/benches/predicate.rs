@@ -1,7 +1,7 @@
-//! What a predicate costs over a million files in memory, in milliseconds of one thread.
+//! Measures predicates over a million files in memory, in milliseconds of one thread.
 //!
-//! `cargo bench -p deltalog --bench predicate [name ..]`. Every answer is held against a plain count over the
-//! numbers that the files were made from. Exits with 1 where a bar is missed.
+//! `cargo bench -p deltalog --bench predicate [name ..]`. Every answer is compared with a plain count over the
+//! numbers that the files were made from. Exits with 1 if a bar is missed.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use deltalog::predicate::{Hints, PartitionVerdicts, Predicate, PruneCounts, Stat
 use deltalog::schema::{ColumnMapping, StructType};
 
 const FILES: u32 = 1_000_000;
-/// As the checkpoint's reader cuts them.
+/// The size of a batch of the checkpoint's reader.
 const BATCH_FILES: u32 = 8192;
 const DAYS: u32 = 365;
 const RUNS: usize = 11;

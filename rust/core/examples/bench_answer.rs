@@ -1,11 +1,11 @@
-//! What a whole signed answer costs in process: CPU a file, for a log made by `make_log.py`.
+//! Measures a whole signed answer in process: CPU per file, for a log made by `make_log.py`.
 //!
 //!     cargo run --release -p deltalog --example bench_answer -- TABLE_DIRECTORY [hot|cold] [wide|portable] [parquet|delta]
 //!
 //! One native thread decodes, signs and writes, nothing is sent. Every run checks that it made the bytes of the one
 //! before.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
-// It is constant for the compiler, not for who runs it.
+// `debug_assertions` is a constant of the build; the assertion stops a debug build.
 #![allow(clippy::assertions_on_constants)]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let root = arguments.next().unwrap();
     let words: Vec<String> = arguments.collect();
-    // Of each pair of words both are run unless one is named.
+    // Both variants of a pair of words run, unless one is given.
     let is_wanted = |word: &str, other: &str| {
         words.iter().any(|given| given == word) || words.iter().all(|given| given != other)
     };

@@ -1,11 +1,11 @@
-//! What reading a checkpoint costs: CPU a file and peak memory, for a log made by `make_log.py`.
+//! Measures reading a checkpoint: CPU per file and peak memory, for a log made by `make_log.py`.
 //!
 //!     cargo run --release -p deltalog --example bench_checkpoint -- TABLE_DIRECTORY
 //!
 //! The table needs a classic or multi-part checkpoint. Every run checks that it found the files and bytes of
 //! the others.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::cast_precision_loss)]
-// It is constant for the compiler, not for who runs it.
+// `debug_assertions` is a constant of the build; the assertion stops a debug build.
 #![allow(clippy::assertions_on_constants)]
 
 use std::sync::Arc;

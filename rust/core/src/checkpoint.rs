@@ -135,10 +135,10 @@ pub struct Checkpoint {
 struct Part {
     /// Without its directory.
     name: Arc<str>,
-    /// As [`Storage::open`] takes it.
+    /// The path for [`Storage::open`].
     path: String,
     size: u64,
-    /// As the log's listing has it, which has no sidecars: their names never come again.
+    /// From the log's listing. Sidecars are not listed, but their names are never reused.
     entity_tag: Option<Box<str>>,
     modified_ms: i64,
     is_json: bool,

@@ -68,7 +68,7 @@ impl Text<'_> {
         }
     }
 
-    /// A number of so many digits.
+    /// Parses a number of `least` to `most` digits.
     fn digits(&mut self, least: usize, most: usize) -> Option<i64> {
         let count = self.0.iter().take(most).take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at_checked(count)?;

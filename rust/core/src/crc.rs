@@ -50,7 +50,7 @@ impl Checksum {
         })
     }
 
-    /// Protocol and metadata, if it has both and does not contradict what the commits say.
+    /// Returns the protocol and the metadata, if it has both and does not contradict the commits.
     pub(crate) fn heads_beside(
         &self,
         protocol: Option<&Protocol>,

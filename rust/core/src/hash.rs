@@ -157,7 +157,7 @@ pub(crate) fn hex<const BYTES: usize>(bytes: &[u8; BYTES]) -> [[u8; 2]; BYTES] {
     text
 }
 
-// Arithmetic on both digits at once and not a table, so that the loop above becomes vector code on every CPU.
+// Arithmetic on both digits instead of a table, so that the loop above is vectorized on every CPU.
 fn hex_pair(byte: u8) -> [u8; 2] {
     let wide = u16::from(byte);
     let digits = (wide >> 4 | wide << 8) & 0x0f0f;
@@ -165,7 +165,7 @@ fn hex_pair(byte: u8) -> [u8; 2] {
     (digits + 0x3030 + is_letter * u16::from(b'a' - b'0' - 10)).to_le_bytes()
 }
 
-/// Slow and honest: what [`hex`] gives, digit by digit.
+/// A slow reference for [`hex`], digit by digit.
 #[cfg(test)]
 pub(crate) fn slow_hex(bytes: &[u8]) -> String {
     bytes

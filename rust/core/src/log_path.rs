@@ -17,7 +17,7 @@ pub const LAST_CHECKPOINT: &str = "_last_checkpoint";
 const VERSION_DIGITS: usize = 20;
 const PART_DIGITS: usize = 10;
 
-/// What the name of a file in `_delta_log/` says (PROTOCOL, section File Types).
+/// The parsed name of a file in `_delta_log/` (PROTOCOL, section File Types).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogFileName {
     /// `<version>.json`
@@ -37,16 +37,16 @@ pub enum LogFileName {
     MultiPartCheckpoint {
         /// The version that it rebuilds.
         version: i64,
-        /// Which part, from 1.
+        /// The number of the part, from 1.
         part: u32,
-        /// How many parts make it whole.
+        /// The number of all parts.
         of: u32,
     },
     /// `<version>.checkpoint.<uuid>.json` or `.parquet`
     UuidCheckpoint {
         /// The version that it rebuilds.
         version: i64,
-        /// What makes the name unique.
+        /// The unique part of the name.
         uuid: String,
         /// Whether the top file is JSON; otherwise it is Parquet.
         json: bool,
@@ -106,8 +106,8 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Where an action's `path` points: of adds, removes, change data files, deletion vectors and sidecars, and of locations
-/// in the configuration. Every part is as it was written, percent-encoded or not.
+/// The parsed `path` of an action (add, remove, change data file, deletion vector, sidecar) or location of the
+/// configuration. Its parts are not decoded.
 ///
 /// By RFC 3986 a path with a scheme and without `/` after the colon (`a-b:c/d`) would be absolute. No store has such
 /// locations, and writers that do not escape a colon in a partition's directory make such paths, so it is relative.
@@ -120,11 +120,11 @@ pub enum DataPath<'a> {
     Local(&'a str),
     /// Anywhere else.
     Uri {
-        /// Such as `s3`, in the case that it was written in. Empty where a path begins with `//`.
+        /// The scheme, such as `s3`, in its original case. Empty if a path begins with `//`.
         scheme: &'a str,
         /// The bucket or host.
         authority: &'a str,
-        /// What follows the authority's slash.
+        /// The path after the authority's slash.
         key: &'a str,
     },
 }
@@ -178,7 +178,7 @@ pub fn normal_path(path: &str) -> &str {
     if let DataPath::Local(local) = DataPath::parse(path) { local } else { path }
 }
 
-/// Percent-decodes exactly once; `None` where that is not UTF-8. A `%` that begins no escape stands for itself.
+/// Percent-decodes exactly once; `None` if the result is not UTF-8. A `%` that begins no escape is kept.
 #[must_use]
 pub fn percent_decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {

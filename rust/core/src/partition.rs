@@ -106,7 +106,7 @@ impl PartitionInterner {
     fn hash(&self, values: &[Option<&str>], logged_json: Option<&str>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         for value in values {
-            // The length keeps ("ab","c") from ("a","bc"), and null from nothing.
+            // The length distinguishes ("ab","c") from ("a","bc"), and null from an empty string.
             hasher.write_usize(value.map_or(usize::MAX, str::len));
             hasher.write(value.unwrap_or_default().as_bytes());
         }
@@ -158,8 +158,8 @@ impl PartitionColumnBuilder<'_> {
         self.finish_row(key, values);
     }
 
-    /// As [`Self::push_entries`]. Keeps the map as the log has it where the interner does so
-    /// ([`PartitionInterner::keeping_logged`]) and its keys are not the partition columns.
+    /// Adds a file as [`Self::push_entries`] does. Also keeps the map of the log if the interner does
+    /// ([`PartitionInterner::keeping_logged`]) and the keys are not the partition columns.
     pub fn push_logged<'v>(&mut self, entries: impl Iterator<Item = (&'v str, Option<&'v str>)> + Clone) {
         let mut values = self.take_scratch();
         let has_all = place_entries(&self.interner.log_names, entries.clone(), &mut values);

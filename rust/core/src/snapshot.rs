@@ -214,8 +214,8 @@ impl Snapshot {
         }
     }
 
-    /// Replaces the error of a missing file by one with the available versions, for callers that need this very
-    /// snapshot.
+    /// Replaces the error of a missing file by one with the available versions, for callers that need exactly
+    /// this snapshot.
     #[must_use]
     pub fn explain_missing(&self, error: Error) -> Error {
         if !matches!(error, Error::FileNotFound { .. }) {

@@ -554,7 +554,7 @@ mod tests {
         assert!(!held.is_empty());
     }
 
-    /// Makes the table's log again: as many versions, another table id.
+    /// Replaces the table's log by one with another table id.
     fn made_again(log: &Log, id: &str, versions: i64) {
         for version in 0..versions {
             let mut metadata = metadata_row(&[]);

@@ -15,7 +15,7 @@ use deltalog::snapshot::{Base, CHECKPOINT_SOURCE, Snapshot, TimeTravel};
 use deltalog::storage::Storage;
 use serde_json::Value;
 
-/// The totals from the files themselves, whatever the checksum file says.
+/// Returns the totals from the files, without the checksum file.
 fn counted(snapshot: &Snapshot) -> Totals {
     let mut totals = Totals::default();
     for (batch, rows) in snapshot.commit_batches() {
@@ -79,7 +79,7 @@ fn every_table_has_its_known_answer() {
     }
 }
 
-/// Reading a table version by version, each from the one before, gives what reading each from nothing gives.
+/// A snapshot that is advanced version by version equals one that is loaded directly.
 #[test]
 fn every_table_advances_to_what_a_fresh_load_gives() {
     let storage = Storage::local();

@@ -67,7 +67,7 @@ impl Server {
         std::fs::write(path, content).unwrap();
     }
 
-    /// By way of the server, which gives the object an entity tag.
+    /// Uploads through the server, which gives the object an entity tag.
     fn upload(&self, key: &str, content: Vec<u8>) {
         let store = AmazonS3Builder::new()
             .with_endpoint(format!("http://127.0.0.1:{}", self.port))

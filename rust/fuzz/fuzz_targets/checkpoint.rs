@@ -16,7 +16,7 @@ use deltalog::storage::{LogFileEntry, Storage};
 use deltalog::{Error, Result};
 use libfuzzer_sys::fuzz_target;
 
-/// What the last panic said.
+/// The message of the last panic.
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
 fuzz_target!(init: remember_panics(), |data: &[u8]| {
@@ -69,7 +69,7 @@ fn checkpoint_of(data: &[u8]) -> CheckpointFiles {
     CheckpointFiles { version: 7, kind, files: vec![file] }
 }
 
-/// In the place of libFuzzer's hook, which would end the process before the reader catches anything.
+/// Replaces libFuzzer's panic hook, which would end the process before the reader catches the panic.
 fn remember_panics() {
     std::panic::set_hook(Box::new(|panic| {
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = panic.to_string();

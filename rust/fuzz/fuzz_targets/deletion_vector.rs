@@ -1,6 +1,6 @@
 //! Any bytes as a deletion vector: as a whole file, inside of a file whose checksum is right, as inline text.
 //!
-//! What decodes has the same rows from a file and from text, and is found again in what we encode.
+//! A vector that decodes has the same rows from a file and from text, and after encoding again.
 
 #![no_main]
 

@@ -21,7 +21,7 @@ const SCHEMA: &str = r#"{"type":"struct","fields":[
 const LENGTH: usize = 1 << 14;
 const RUNS: usize = 6;
 const SAME_REST: usize = 12;
-/// What takes less is not measured well enough.
+/// Shorter times are too noisy to compare.
 const WORTH_A_LOOK: Duration = Duration::from_millis(4);
 
 static TABLE: LazyLock<StructType> =
@@ -71,7 +71,7 @@ fn clocked(hints: &Hints) -> Duration {
 
 fn thread_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the clock is known and the place to write to is ours.
+    // SAFETY: the clock exists, and `time` is a local variable.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     assert_eq!(failed, 0, "this system has no clock of a thread");
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

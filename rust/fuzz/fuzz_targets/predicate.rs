@@ -62,7 +62,7 @@ fuzz_target!(|data: &[u8]| {
     for (row, is_certain) in rows.iter().zip(certain) {
         assert!(!is_certain || kept.contains(row), "file {row} is sure to match and dropped");
     }
-    // Of too many conditions the last prune nothing, but each prunes alone.
+    // Beyond the maximum number of conditions the last ones prune nothing together, but each prunes alone.
     let all_count = problems.is_empty();
     for conjunct in predicate.conjuncts().iter().filter(|_| all_count) {
         let verdicts = &mut PartitionVerdicts::default();

@@ -32,7 +32,7 @@ impl Changes {
     }
 }
 
-/// `heading` as Python says it.
+/// The Python argument `heading`.
 #[derive(FromPyObject)]
 pub(crate) enum HeadingArgument {
     Version(i64),

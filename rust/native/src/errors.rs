@@ -49,7 +49,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The exception that stands for an error.
+/// Converts an error to its Python exception.
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     let mapped = match error {

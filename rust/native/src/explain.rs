@@ -4,7 +4,7 @@ use deltalog::explain::{ExplainedConjunct, Explanation as Explained};
 use deltalog::predicate::Scope;
 use pyo3::prelude::*;
 
-/// What becomes of the files of a version.
+/// The numbers of a version's files that a predicate keeps and prunes.
 #[pyclass(frozen, get_all, module = "gateway._native")]
 pub(crate) struct Explanation {
     considered: u64,

@@ -383,7 +383,7 @@ fn a_remove_of_a_path_that_is_added_again_is_completed_from_the_add_before_it() 
     }
 }
 
-/// One version of a table of few paths: those that it changes, and whether one that it removes is added again at once.
+/// The paths that a version changes, each with whether a removed path is added again in the same version.
 type Touched = Vec<(usize, bool)>;
 
 proptest::proptest! {

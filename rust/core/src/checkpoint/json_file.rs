@@ -136,7 +136,7 @@ pub(super) fn file_batch(
     Ok(if wanted.len() == batch.len() { batch } else { batch.only(&wanted) })
 }
 
-/// What a JSON top file says once.
+/// Reads the protocol, the metadata and the sidecars of a JSON top file.
 pub(super) fn top_file(pieces: JsonPieces) -> Result<TopFile> {
     let mut top = TopFile::default();
     for piece in pieces {

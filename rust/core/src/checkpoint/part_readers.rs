@@ -64,7 +64,7 @@ pub struct PartReader {
     storage: Storage,
     part: Part,
     source: SourceId,
-    /// Of the part, those that are wanted.
+    /// The requested rows of the part.
     rows: Range<u32>,
     interner: SharedInterner,
     options: ReadOptions,
@@ -85,13 +85,13 @@ impl std::fmt::Debug for PartReader {
 }
 
 impl PartReader {
-    /// Of the part's file, in bytes.
+    /// Returns the size of the part's file in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.part.size
     }
 
-    /// What it holds between two batches, in bytes: the pages that the next rows are in.
+    /// Returns the bytes that it holds between two batches: the pages of the next rows.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         match &self.state {

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(super) struct TopFile {
     pub(super) protocol: Option<Protocol>,
     pub(super) metadata: Option<Metadata>,
-    /// In the top file's order.
+    /// The sidecars, in the order of the top file.
     pub(super) sidecars: Vec<Sidecar>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Sidecar {
 }
 
 impl TopFile {
-    /// Adds what `file` says to what the parts before it said.
+    /// Adds the actions of `file` to those of the parts before it.
     ///
     /// Only the columns of these actions are read, and only from row groups that hold one of them.
     pub(super) fn read<R: ChunkReader + 'static>(&mut self, file: &ParquetFile<R>) -> Result<()> {

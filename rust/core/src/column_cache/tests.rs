@@ -18,7 +18,7 @@ fn batch(files: usize) -> Arc<CachedBatch> {
     Arc::new(CachedBatch::cached(Arc::new(files_named(&paths))))
 }
 
-/// What columns of a thousand files take.
+/// Returns the size of the columns of a thousand files.
 fn thousand_bytes() -> usize {
     let cache = Arc::new(ColumnCache::new(1 << 30));
     fill(&cache, 1, 1000);
@@ -46,7 +46,7 @@ fn each_version_sees_its_own_dead_files_whatever_version_asked_before() {
         assert_eq!(batch.live_rows(set), set.live(&batch.files));
     }
     for dead in 0..50 {
-        // Each set is gone when the next one comes, perhaps to its place in memory.
+        // Each set is freed before the next one is made, perhaps at the same address.
         let set = seen(&[dead]);
         assert_eq!(batch.live_rows(&set), set.live(&batch.files));
     }

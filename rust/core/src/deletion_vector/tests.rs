@@ -73,7 +73,7 @@ fn vectors_of_other_writers_delete_as_many_rows_as_the_log_says() {
     }
 }
 
-/// Where the file of a vector is: below its table, or where its URI says.
+/// Returns the path of a vector's file: below its table, or that of its URI.
 fn stored(table: &Path, storage_type: &str, place: &str) -> std::path::PathBuf {
     if storage_type == "p" {
         return place.strip_prefix("file://").unwrap().into();
@@ -103,7 +103,7 @@ fn the_rows_of_a_known_inline_vector() {
     assert_eq!(rows(&vector, 100).unwrap(), [3, 4, 7, 11, 18, 29]);
 }
 
-/// PROTOCOL's own example has the magic number of a format that no reader knows.
+/// The example in PROTOCOL has the magic number of a format that no reader supports.
 #[test]
 fn a_vector_of_another_format_is_refused() {
     assert!(is_corrupt(&decode_inline("wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L")));

@@ -3,7 +3,7 @@
 
 use crate::hash_block::{Block, SHA256_K, Schedule};
 
-/// Whole blocks that follow the own blocks of each message.
+/// The whole blocks of the suffix, which follow the blocks of each message.
 #[derive(Clone, Default)]
 pub(crate) struct SharedSuffix {
     blocks: Vec<Block>,

@@ -121,7 +121,7 @@ impl LineWriter {
         self.names.ids.scheme()
     }
 
-    /// As [`Self::write`], with the batch's ids if they exist in the same scheme.
+    /// Writes a line as [`Self::write`] does, with the batch's ids if they exist in the same scheme.
     pub fn write_with_ids(
         &mut self,
         batch: &FileBatch,

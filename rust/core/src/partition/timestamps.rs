@@ -14,7 +14,7 @@ use crate::schema::{DataType, PrimitiveType, StructType, partition_names};
 /// Which partition columns of a table are timestamps.
 #[derive(Debug)]
 pub(crate) struct PartitionTimestamps {
-    /// What `partitionValues` are keyed by.
+    /// The keys of `partitionValues`.
     names: Arc<[Box<str>]>,
     is_timestamp: Box<[bool]>,
 }

@@ -65,12 +65,12 @@ impl Comparison {
     }
 }
 
-/// How a client wrote a column.
+/// The name of a column in a predicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ColumnName {
     /// SQL: a path of names, quoted parts already plain.
     Path(Vec<String>),
-    /// JSON: one string, which may be a name with dots in it or a path; and the type the client declared.
+    /// JSON: one string, either a name with dots or a path, and the type that the client declared.
     Dotted(String, Option<PrimitiveType>),
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Literal {
     Null,
     Boolean(bool),
     Number(String, NumberKind),
-    /// `other` is what a second dialect of SQL would read where the two differ.
+    /// `other` is the value in a second dialect of SQL, if it differs.
     Text {
         text: String,
         other: Option<String>,
@@ -101,7 +101,7 @@ pub(crate) enum NumberKind {
 /// A LIKE pattern, as much of it as bounds can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// What a match begins with.
+    /// The prefix of every match.
     pub(crate) prefix: String,
     pub(crate) rest: PatternRest,
 }

@@ -1,4 +1,4 @@
-//! `limitHint`: as many files as are needed for a number of records.
+//! `limitHint`: selects enough files for a number of records.
 
 use super::Predicate;
 use super::eval::PartitionVerdicts;
@@ -45,7 +45,7 @@ impl Limit {
     ) -> RowIndices {
         let Some(mut left) = self.records_left else { return rows };
         let mut needed = 0;
-        // In pieces: the limit is mostly reached by the first few files of a large batch.
+        // Split into pieces, because the first few files of a large batch usually reach the limit.
         for piece in rows.chunks(1024) {
             if left == 0 {
                 break;

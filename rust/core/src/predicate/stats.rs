@@ -297,7 +297,7 @@ impl TextBounds {
         self.arena.get(start..start.checked_add(slice.length as usize)?)
     }
 
-    /// Stores the bounds of one more file; the flag says of which kind the maximum is.
+    /// Stores the bounds of one more file; the flag is the kind of the maximum.
     fn push(&mut self, stats: ColumnStats<'_>) -> u8 {
         let min = stats.min.and_then(Scalar::unescaped);
         let max = stats.max.and_then(Scalar::unescaped);
@@ -332,8 +332,8 @@ enum StoredMax<'a> {
     Unknown,
 }
 
-/// What a written maximum says. Long ones may be prefixes of the true maximum, with a tie-breaker behind them
-/// that not every writer chose great enough, or with half a surrogate pair that became a question mark.
+/// Interprets a logged maximum. A long one may be a prefix of the true maximum, followed by a tie-breaker that some
+/// writers chose too small, or by half a surrogate pair that became a question mark.
 fn text_max(max: &str) -> StoredMax<'_> {
     let is_tie_breaker = |character| matches!(character, '\u{7f}' | '\u{fffd}'..='\u{ffff}' | '\u{10ffff}');
     let prefix = max.trim_end_matches(is_tie_breaker);

@@ -21,7 +21,7 @@ use crate::storage::Storage;
 use crate::stream::{Buffers, NdjsonStream, Next, StreamOptions};
 
 const STREAMS: usize = 5;
-/// What a process holds beside its streams: threads, the heap's own rounding.
+/// Memory of a process beside its streams: threads and the heap's rounding.
 const OVERHEAD_BYTES: usize = 48 << 20;
 const ROOT_VARIABLE: &str = "DELTALOG_MEMORY_TEST_ROOT";
 const CHILD: &str = "query::memory_tests::in_a_process_of_its_own";
@@ -33,7 +33,7 @@ fn with_stats(number: usize, stats: &str) -> Value {
     }})
 }
 
-/// Statistics of a length, hardly any two of them alike, which compress to next to nothing.
+/// Returns distinct statistics of a given length, which compress very well.
 fn stats(number: usize, bytes: usize) -> String {
     let head = format!(r#"{{"numRecords":{number},"minValues":{{"text":""#);
     head + &"x".repeat(bytes) + r#""}}"#
@@ -147,7 +147,7 @@ fn take(stream: &mut NdjsonStream) -> Option<usize> {
     }
 }
 
-/// Until no thread works any more: the process's CPU time stands still.
+/// Waits until no thread works: until the process's CPU time does not change.
 fn until_it_rests() {
     let cpu_time = || {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -19,7 +19,7 @@ use crate::storage::LogFileEntry;
 pub struct LogIdentity {
     version: i64,
     checkpoint: Option<(i64, String)>,
-    /// Of the newest commit, where there is no checkpoint.
+    /// The digest of the newest commit, if there is no checkpoint.
     commit: Option<String>,
     compactions: Vec<(i64, i64)>,
 }
@@ -63,9 +63,9 @@ impl LogIdentity {
     }
 }
 
-/// Names with a UUID never come again. The others may be written again: by a racing writer, with their rows in
-/// another order, or for a new table in the place of an old one. The size shows most of these cases; what the store
-/// says of the object shows all.
+/// Returns the identity of a checkpoint's files. Names with a UUID are never reused. Other files may be written again:
+/// by a racing writer, with their rows in another order, or for a new table that replaces an old one. The size shows
+/// most of these cases; the store's tag of the object shows all.
 fn mark(checkpoint: &CheckpointFiles) -> String {
     let bytes: u64 = checkpoint.files.iter().map(|file| file.size).sum();
     let uuid = || checkpoint.files.first().and_then(|file| file.name.split('.').nth(2)).unwrap_or_default();
@@ -79,7 +79,7 @@ fn mark(checkpoint: &CheckpointFiles) -> String {
     }
 }
 
-/// A short digest of what the store says of files beside their names and sizes, the same on every replica.
+/// Returns a short digest of the tags or times of files in the store, the same on every replica.
 fn digest_of<'a>(files: impl IntoIterator<Item = &'a LogFileEntry>) -> String {
     let mut digest = Sha256::new();
     for file in files {

@@ -15,7 +15,7 @@ pub(crate) struct Listing {
     /// The version that the listing began at.
     from: i64,
     pub(crate) commits: BTreeMap<i64, LogFileEntry>,
-    /// By (end, start).
+    /// The compactions by (end, start).
     compactions: BTreeMap<(i64, i64), LogFileEntry>,
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
@@ -124,7 +124,7 @@ impl Listing {
         (segment.identity() == *identity).then_some(segment)
     }
 
-    /// `known` and what was committed since; `None` if this is not plainly its continuation.
+    /// Returns `known` with the commits since then; `None` if the listing does not clearly continue it.
     pub(super) fn advance(&self, known: &LogSegment, version: Option<i64>) -> Option<LogSegment> {
         let latest = self.latest()?;
         let target = version.unwrap_or(latest);

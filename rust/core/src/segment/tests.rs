@@ -290,7 +290,7 @@ fn an_identity_of_an_earlier_release_is_an_invalid_cursor() {
 
 #[test]
 fn identities_survive_their_text_and_other_texts_are_refused() {
-    // Those without a digest are of earlier releases.
+    // Earlier releases wrote identities without a digest.
     let (uuid, json) = (format!("12@10u{UUID}"), format!("1@0j{UUID}+1-9+10-11"));
     for text in
         ["0", "0~0123456789abcdef", "12@10c4096", "12@10c4096.0123456789abcdef", &uuid, &json, "12@5m2.8192"]

@@ -85,7 +85,7 @@ pub(super) struct S3Signer {
     signing_key: Mutex<Option<(String, HmacKey)>>,
 }
 
-/// How a bucket is addressed.
+/// The address of a bucket.
 struct Address {
     /// `https://host`
     origin: String,

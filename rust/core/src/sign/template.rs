@@ -69,7 +69,7 @@ impl PathText {
         }
         message.path_bytes = Some(path.len());
         message.padded.clear();
-        // Allocated at once: growth in steps would cost a small answer as much as its signatures.
+        // One allocation: growth in steps would cost a small answer as much as its signatures.
         message.padded.reserve(path_at + path.len() + self.tail.len() + 2 * BLOCK_BYTES);
         message.padded.extend_from_slice(&self.head);
         message.padded.extend_from_slice(path);

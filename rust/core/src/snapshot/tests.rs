@@ -146,7 +146,7 @@ fn a_checksum_is_believed_only_where_it_agrees() {
     };
     let table = Table::new(&[&add("a")]);
     table.write("00000000000000000000.checkpoint.parquet", "no parquet at all");
-    // It saves opening the checkpoint.
+    // With the checksum file the checkpoint is not opened.
     table.write("00000000000000000000.crc", &checksum("table", 1, 7));
     let snapshot = table.load(TimeTravel::Latest).unwrap();
     assert_eq!(snapshot.known_totals(), Some(Totals { files: 7, size_bytes: 99 }));
@@ -284,7 +284,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
             let at_line_end = length == 0 || matches!(whole[length], b'\n') || whole[length - 1] == b'\n';
             match table.load(TimeTravel::Latest) {
                 Ok(snapshot) if is_optional => assert_eq!(live(&snapshot), expected, "{name} at {length}"),
-                // A commit cut between two lines is a commit: nothing in the log says otherwise.
+                // A commit cut between two lines is a valid commit.
                 Ok(_) => assert!(at_line_end, "{name} at {length}"),
                 Err(error) => {
                     assert!(

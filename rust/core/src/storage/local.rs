@@ -33,7 +33,7 @@ pub(super) fn open(path: &str, wanted_tag: Option<&str>) -> Result<(File, u64)> 
     pool::block_in_place(|| {
         size(path)?;
         let file = File::open(path).map_err(failed)?;
-        // Of the open file: the path may refer to another one by now.
+        // From the open file, because the path may refer to another one now.
         let metadata = file.metadata().map_err(failed)?;
         if wanted_tag.is_some_and(|wanted| *wanted != *entity_tag(&metadata)) {
             return Err(Error::FileNotFound { file: log_path::file_name(path).to_owned() });

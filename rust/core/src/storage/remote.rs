@@ -65,7 +65,7 @@ pub struct S3Credentials {
     pub access_key_id: String,
     /// The secret half.
     pub secret_access_key: String,
-    /// Of temporary credentials.
+    /// The session token of temporary credentials.
     pub session_token: Option<String>,
 }
 

@@ -11,10 +11,10 @@ use flate2::{Compress, Compression, FlushCompress, Status};
 
 use crate::{Error, Result};
 
-/// How the bytes of an answer are coded (RFC 9110, Content-Encoding).
+/// The coding of an answer's bytes (RFC 9110, Content-Encoding).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContentCoding {
-    /// As they are.
+    /// No coding.
     #[default]
     Identity,
     /// RFC 1952.
@@ -31,11 +31,11 @@ const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 /// An empty final block with fixed codes: ends the deflate stream.
 const DEFLATE_END: [u8; 2] = [3, 0];
 
-/// What a coded chunk adds to the end of the whole body.
+/// The part of a chunk in the checksum at the end of the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Checksum(Hasher);
 
-/// Codes one chunk. `Checksum` must be given to [`Trailer::add`] in the order of the chunks.
+/// Encodes one chunk. `Checksum` must be given to [`Trailer::add`] in the order of the chunks.
 pub(crate) fn encode(coding: ContentCoding, plain: &[u8], out: &mut Vec<u8>) -> Result<Checksum> {
     match coding {
         ContentCoding::Identity => {
@@ -81,7 +81,7 @@ pub(crate) struct Trailer {
 }
 
 impl Trailer {
-    /// What stands before the first chunk.
+    /// Writes the bytes before the first chunk.
     pub(crate) fn begin(coding: ContentCoding, out: &mut Vec<u8>) {
         if coding == ContentCoding::Gzip {
             out.extend_from_slice(&GZIP_HEADER);
@@ -94,7 +94,7 @@ impl Trailer {
         self.plain_bytes += plain_bytes as u64;
     }
 
-    /// What stands after the last chunk.
+    /// Writes the bytes after the last chunk.
     pub(crate) fn finish(self, coding: ContentCoding, out: &mut Vec<u8>) {
         if coding == ContentCoding::Gzip {
             out.extend_from_slice(&DEFLATE_END);

@@ -14,7 +14,7 @@ use crate::values::{TYPES, Type, Value, clock, date, decimal, draw, float};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
-    /// As clients write it; one with a dot is inside a struct.
+    /// The name in predicates; one with a dot is inside a struct.
     pub(crate) name: &'static str,
     pub(crate) data_type: Type,
     pub(crate) is_partition: bool,
@@ -37,11 +37,11 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// What a checkpoint's footer would say of a row group with this file alone in it.
+    /// Returns the bounds in the footer of a checkpoint whose row group has only this file.
     pub(crate) fn as_row_group(&self, columns: &[Column]) -> RowGroupBounds {
         let bounds = |(column, text): (&Column, &Option<String>)| {
             let text = text.clone().filter(|text| !text.is_empty())?;
-            // NaN is in no bound, and an instant's zone is not known.
+            // Bounds ignore NaN, and an instant's zone is unknown.
             let is_ordered = !matches!(column.data_type, Type::Float | Type::Double | Type::Timestamp);
             is_ordered.then(|| ValueBounds { min: text.clone(), max: text, has_nulls: false })
         };
@@ -100,7 +100,7 @@ fn partition_text(choices: &mut Choices<'_>, data_type: Type, value: &Value) -> 
         (Type::Date, Value::Number(days)) => date(*days),
         (Type::Timestamp, Value::Number(micros)) if choices.one_in(2) => clock(*micros, 'T', 6) + "Z",
         (Type::Timestamp, Value::Number(micros)) => {
-            // By the clock of a writer somewhere.
+            // In the local time of a writer.
             let hours = *choices.of(&[0, 14, -12, 2]);
             let micros = micros + hours * 3_600_000_000;
             clock(micros, ' ', if micros % 1_000_000 == 0 { 0 } else { 6 })
@@ -120,7 +120,7 @@ fn draw_stats(choices: &mut Choices<'_>, columns: &[Column], rows: &[Vec<Option<
         let values: Vec<&Value> = rows.iter().filter_map(|row| row[index].as_ref()).collect();
         let nulls = rows.len() - values.len();
         let (min, max) = bounds(choices, column.data_type, &values, is_wide);
-        // A wide count may be anything but nothing and all.
+        // A wide count may be any number except zero and all.
         let nulls = if is_wide && nulls > 0 && nulls < rows.len() { 1 } else { nulls };
         for (section, value) in sections.iter_mut().zip([min, max, Some(json!(nulls))]) {
             if let Some(value) = value.filter(|_| !choices.one_in(6)) {
@@ -208,7 +208,7 @@ fn max_json(choices: &mut Choices<'_>, data_type: Type, max: &Value) -> Json {
     }
 }
 
-/// What Delta did when it counted in UTF-16: half a pair became a question mark.
+/// Cuts as Delta did when it counted in UTF-16: half a surrogate pair becomes a question mark.
 fn cut_in_utf16(units: &[u16]) -> String {
     let (kept, cut) = units.split_at(32);
     let tied: Vec<u16> = cut.iter().copied().take_while(|unit| *unit >= 0xfffd).collect();

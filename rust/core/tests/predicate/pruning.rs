@@ -186,7 +186,7 @@ fn bounds_that_prove_less_than_they_say_keep_the_file() {
         ("decimal(38,20)", "0.3", "0.3", "c = 0.30000000000000000001"),
         // Spark compares a decimal with a string as doubles.
         ("decimal(38,20)", "0.30000000000000000009", "0.30000000000000000009", "c = '0.3'"),
-        // Bounds that contradict each other prove nothing.
+        // Contradictory bounds are ignored.
         ("long", "20", "10", "c = 5"),
         ("string", "\"b\"", "\"a\"", "c = 'x'"),
         // A timestamp without a zone is one of the client's session: east of UTC these rows match.
@@ -482,7 +482,7 @@ fn declared_types_need_not_be_those_of_the_schema() {
     }
 }
 
-/// How many of three files with three records each a limit lets through.
+/// Returns how many of three files, each with three records, a limit selects.
 fn files_for(sql: &[&str], limit: u64, stats: &str, deleted: i64) -> usize {
     let (predicate, _) = problems(&[("c", "timestamp"), ("n", "long")], sql, None);
     let mut batch = one_file(Some(stats), &[]);
@@ -517,10 +517,10 @@ fn a_limit_counts_only_records_that_are_certain_to_match() {
         (&["n >= 5"], 3, 0, 1),
         (&["n > 5"], 3, 0, 3),
         (&["n IS NOT NULL AND c < '2021-01-01 00:00:00Z'"], 3, 0, 1),
-        // The zone of these constants is not known, so the file may match and need not.
+        // The zone of these constants is unknown, so the file may match but is not certain to.
         (&["c < '2021-01-01 00:00:00'"], 3, 0, 3),
         (&["c < TIMESTAMP '2021-01-01 00:00:00'"], 3, 0, 3),
-        // A hint that nobody understands still filters at the client.
+        // A hint that the server does not understand still filters at the client.
         (&["n >= 5", "no condition"], 3, 0, 3),
         (&["n >= 5", "f(n) = 1"], 3, 0, 3),
     ] {

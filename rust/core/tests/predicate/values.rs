@@ -117,7 +117,7 @@ pub(crate) fn date(days: i128) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
-/// By division from the other direction than the crate goes.
+/// Computes the civil date by another algorithm than the crate.
 fn civil(days: i128) -> (i128, i128, i128) {
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-/// The directories that there are, each with its `ANSWERS.json`.
+/// Returns the existing directories, each with an `ANSWERS.json`.
 pub(crate) fn collections() -> Vec<PathBuf> {
     ["DELTA_GATEWAY_MADE", "DELTA_GATEWAY_GOLDEN"].into_iter().filter_map(collection).collect()
 }
@@ -24,7 +24,7 @@ fn collection(variable: &str) -> Option<PathBuf> {
     found
 }
 
-/// What an independent replay found in each table of a collection, by the table's directory.
+/// Returns the answers of an independent replay for each table of a collection, by the table's directory.
 pub(crate) fn answers(collection: &Path) -> Vec<(PathBuf, Value)> {
     let text = std::fs::read(collection.join("ANSWERS.json")).unwrap();
     let answers: Map<String, Value> = serde_json::from_slice(&text).unwrap();

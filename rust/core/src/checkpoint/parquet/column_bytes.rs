@@ -17,13 +17,13 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
 use crate::Error;
 
-/// What is read at once where pages are smaller: one or two pages of every common writer. Less where there are many
+/// The size of one read where pages are smaller: one or two pages of every common writer. Less if there are many
 /// columns, but never less than a fraction of a page.
 const WINDOW_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 20;
 /// A header with the page's minimum and maximum in it is longer than the usual 20 to 100 bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// Where the store's own error is kept while the Parquet reader turns it into a string.
+/// Keeps the store's error, because the Parquet reader turns it into a string.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FirstError(Arc<Mutex<Option<Error>>>);
 
@@ -60,7 +60,7 @@ pub(crate) struct ColumnBytes<R> {
     window: Mutex<Window>,
     window_bytes: usize,
     codec: Compression,
-    /// How many bytes of the page whose header was read last come before its compressed ones.
+    /// The number of bytes before the compressed ones in the page whose header was read last.
     levels: Arc<AtomicUsize>,
 }
 
@@ -71,7 +71,7 @@ struct Window {
 }
 
 impl<R: ChunkReader> ColumnBytes<R> {
-    /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: what may be read at once.
+    /// `chunk`: the byte range that the footer gives for the column chunk. `window_bytes`: the size of one read.
     pub(crate) fn new(
         source: Arc<R>,
         first_error: FirstError,

@@ -6,7 +6,7 @@
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
-/// What a number, a key and its quotes come to in statistics that are written from typed columns.
+/// Assumed bytes of a number, its key and quotes in statistics that are written from typed columns.
 const TYPED_VALUE_BYTES: usize = 48;
 
 /// The rows of a batch in pieces whose adds come to at most `limit` bytes of text each, or have one row.

@@ -1,7 +1,7 @@
 //! Counts the pages of one row group while its batches are decoded.
 //!
 //! Strings are views into decompressed pages, so a batch holds every page that it touches. The sizes of pages are known
-//! only after reading: the footer has the mean, and a few files with huge statistics may stand among many with small
+//! only after reading: the footer has the mean, and a few files with huge statistics may be among many with small
 //! ones. A batch that exceeds its share fails, and is read again with fewer rows.
 
 use std::sync::Arc;

@@ -133,7 +133,7 @@ impl<'a> Lengths<'a> {
         Some(self.last)
     }
 
-    /// What follows all numbers.
+    /// Returns the bytes after all numbers.
     fn skip_all(mut self) -> Option<&'a [u8]> {
         let mut left = self.left.saturating_sub(1);
         while left > 0 {

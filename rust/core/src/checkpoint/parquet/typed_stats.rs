@@ -10,7 +10,7 @@ use arrow_buffer::NullBuffer;
 use super::typed_column::TypedColumn;
 use crate::escape::push_string;
 
-/// The stats of every row: its text where there is one, else what its typed columns say.
+/// The statistics of every row: their text if there is one, else the values of their typed columns.
 ///
 /// `None` where the typed columns are no struct.
 pub(crate) fn stats(text: Option<&StringViewArray>, typed: &ArrayRef) -> Option<StringViewArray> {
@@ -51,7 +51,7 @@ impl<'a> Node<'a> {
             let mut key = String::new();
             push_string(field.name(), &mut key);
             key.push(':');
-            // Statistics have no lists, maps or other types; a column that is one says nothing to a reader.
+            // Statistics have no lists, maps or other types; readers ignore such a column.
             let node = match column.as_struct_opt() {
                 Some(columns) => Self::of_struct(columns),
                 None => Self::Leaf(TypedColumn::of(column)?),
@@ -61,7 +61,7 @@ impl<'a> Node<'a> {
         Self::Struct(members.collect())
     }
 
-    /// Appends the value of a row and says whether there was one.
+    /// Appends the value of a row, and returns whether there is one.
     fn push(&self, json: &mut String, row: usize) -> bool {
         let members = match self {
             Self::Leaf(column) => {

@@ -61,7 +61,7 @@ fn has_the_files_of_its_checkpoint(root: &Path, answer: &Value) -> bool {
     true
 }
 
-/// What the commits of a table say of its adds, by their paths.
+/// Returns the adds in the commits of a table, by their paths.
 fn adds_of_commits(root: &Path) -> BTreeMap<String, Value> {
     let log = root.join("_delta_log");
     let mut names: Vec<_> = std::fs::read_dir(log).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -16,7 +16,7 @@ fn rows(count: usize) -> Vec<Value> {
     rows
 }
 
-/// What a reader must find in a part.
+/// Returns the expected adds of a part.
 fn expected(source: u32, rows: &[Value]) -> Vec<(u32, u32, Value)> {
     let adds = rows.iter().enumerate().filter(|(_, row)| row.get("add").is_some());
     adds.map(|(row, action)| (source, row as u32, action["add"].clone())).collect()
@@ -254,7 +254,7 @@ fn a_checkpoint_of_a_writer_that_knows_few_columns_is_read() {
 fn files_of_partitions_that_are_not_kept_are_never_seen() {
     let log = Log::new();
     let mut rows = rows(1500);
-    // A row group with nothing to keep, and one with nothing else.
+    // One row group without adds, and one with adds only.
     for row in &mut rows[700..1400] {
         if row.get("add").is_some() {
             row["add"]["partitionValues"]["day"] = json!("2024-01-09");

@@ -1,4 +1,4 @@
-//! Any checkpoint reads as a naive reader reads it, which goes row by row through Parquet's record API.
+//! Compares the reader with a naive one that reads row by row through Parquet's record API.
 
 use std::sync::Arc;
 

@@ -140,7 +140,7 @@ fn typed_literal(text: String, declared: PrimitiveType) -> Option<Literal> {
     })
 }
 
-/// A client's word in a message that becomes a header and a log line: short and printable.
+/// Returns a client's word for a message, which becomes a header and a log line: short and printable.
 pub(crate) fn shown(word: &str) -> String {
     let mut shown: String = word.chars().take(40).flat_map(char::escape_default).collect();
     if word.chars().nth(40).is_some() {

@@ -9,7 +9,7 @@ pub(crate) enum Token<'a> {
     /// Names joined by dots, or a quoted one.
     Path(Vec<String>),
     Number(&'a str, NumberKind),
-    /// `other` is the reading of a dialect in which a doubled quote stands for one.
+    /// `other` is the value in a dialect in which a doubled quote is an escaped one.
     Text {
         text: String,
         other: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) enum Token<'a> {
     End,
 }
 
-/// Longest first, so that none hides another.
+/// The symbols, longest first, so that no symbol hides a longer one.
 const SYMBOLS: [&str; 18] =
     ["<=>", "<=", "<>", "!=", "==", ">=", "||", "<", ">", "=", "(", ")", ",", "+", "-", "*", "/", "%"];
 
@@ -32,7 +32,7 @@ impl<'a> Lexer<'a> {
         Self { sql, position: 0 }
     }
 
-    /// Where the next token begins, in bytes.
+    /// Returns the byte position of the next token.
     pub(crate) fn start_of_next(&mut self) -> usize {
         self.skip_blanks();
         self.position

@@ -11,7 +11,7 @@ use crate::predicate::expression::{
 };
 use crate::schema::PrimitiveType;
 
-/// How tightly operators bind; a prefix NOT stands between AND and the comparisons.
+/// The binding power of operators. A prefix NOT binds tighter than AND and looser than comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Power {
     Or,
@@ -23,7 +23,7 @@ enum Power {
     Sign,
 }
 
-/// The condition in the text, or why there is none.
+/// Parses a condition. Returns the reason if the text has none.
 pub(crate) fn parse(sql: &str) -> Result<Expression, String> {
     let mut lexer = Lexer::new(sql);
     let token = lexer.next_token()?;
@@ -37,9 +37,9 @@ pub(crate) fn parse(sql: &str) -> Result<Expression, String> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The token that comes next.
+    /// The next token.
     token: Token<'a>,
-    /// Where it begins.
+    /// Its byte position.
     start: usize,
     nodes_left: usize,
     depth_left: usize,

@@ -23,7 +23,7 @@ pub(crate) struct FileStats<'a> {
     pub(crate) columns: Vec<ColumnStats<'a>>,
 }
 
-/// Knows which paths to look for.
+/// Extracts the statistics of selected paths.
 #[derive(Debug)]
 pub(crate) struct Extractor {
     root: Vec<Branch>,
@@ -256,7 +256,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Past the brace that closes the object this stands in.
+    /// Skips to the end of the current object.
     fn skip_rest(&mut self) -> Option<()> {
         let mut depth = 1_u32;
         while depth > 0 {

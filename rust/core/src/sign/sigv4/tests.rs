@@ -183,7 +183,7 @@ fn dates_are_those_of_the_calendar() {
     assert!(utc_basic(i64::MAX / 1000).is_err());
 }
 
-/// Signs as the documents say it, step by step, with the hash crates.
+/// Signs step by step as in the AWS documentation, with the hash crates.
 fn slow_signature(options: &S3Options, host: &str, path: &str, query: &str) -> String {
     use hmac::{Hmac, KeyInit, Mac};
     let hmac = |key: &[u8], text: &str| {

@@ -167,7 +167,7 @@ fn a_dropped_reader_stops_the_work() {
     assert!(inner.upgrade().is_none());
 }
 
-/// Waits for as long as its sender lives.
+/// Waits until its sender is dropped.
 struct Hanging(Mutex<mpsc::Receiver<()>>);
 
 impl LineSource for Hanging {
