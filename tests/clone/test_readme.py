@@ -58,11 +58,11 @@ ELSEWHERE = {
     "python loadtests/run.py --short": (DEVELOPMENT, "test_a_mix_of_users_gets_no_wrong_answer"),
     "python bench/run.py --large 10000000 --report bench.html --json bench.json": (
         DEVELOPMENT + "takes an hour",
-        "test_a_hundred_thousand_files_are_answered_whole_and_right",
+        "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
     "python bench/run.py --short": (
         DEVELOPMENT,
-        "test_a_hundred_thousand_files_are_answered_whole_and_right",
+        "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
     "delta-gateway verify": (
         "needs the extra `spark` and Java",
@@ -194,7 +194,7 @@ def test_the_demo_reads_its_own_shares_once(shell: Shell) -> None:
 
 
 @needs_clone
-def test_the_module_says_what_to_do_here_and_runs_with_a_safe_path(shell: Shell) -> None:
+def test_the_module_reports_an_unbuilt_checkout_and_runs_with_a_safe_path(shell: Shell) -> None:
     with shell.start("python -m gateway --help", stderr=subprocess.PIPE) as process:
         _, errors = process.communicate()
     assert process.returncode != 0

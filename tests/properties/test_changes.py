@@ -79,7 +79,7 @@ def test_a_range_holds_the_changes_of_its_commits(
 
 @settings(max_examples=100, deadline=None)
 @given(drawn=random_logs.steps, first=st.integers(0, 12), is_partitioned=st.booleans())
-def test_the_parquet_format_says_of_removed_files_what_their_adds_said(
+def test_removed_files_in_the_parquet_format_have_the_fields_of_their_adds(
     drawn: list[tuple], first: int, is_partitioned: bool
 ) -> None:
     drawn = [without_vectors(step) for step in drawn if step[0] != "clean up"]
@@ -118,7 +118,7 @@ def without_vectors(step: tuple) -> tuple:
 
 @settings(max_examples=50, deadline=None)
 @given(drawn=random_logs.steps, page_size=st.integers(1, 4))
-def test_pages_of_a_range_concatenate_to_the_whole(drawn: list[tuple], page_size: int) -> None:
+def test_pages_of_a_range_concatenate_to_the_unpaged_answer(drawn: list[tuple], page_size: int) -> None:
     drawn = [step for step in drawn if step[0] != "clean up"]
     with tempfile.TemporaryDirectory() as directory:
         log = random_logs.written(Path(directory) / "table", drawn, partitioned=True)

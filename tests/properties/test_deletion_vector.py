@@ -30,7 +30,7 @@ def test_a_vector_of_the_twin_is_read(rows: list[int]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(rows_of_a_file)
-def test_the_twin_reads_what_is_written(rows: list[int]) -> None:
+def test_the_reference_reader_reads_written_vectors(rows: list[int]) -> None:
     stored = native().encode_deletion_vector(rows)
     size = int.from_bytes(stored[1:5], "big")
     assert stored[0] == 1

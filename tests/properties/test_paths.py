@@ -45,7 +45,7 @@ FILE: dict[str, Any] = {"path": "a", "vector": None, "size": 1, "part": None, "s
 @example(path="a%00b")
 @example(path="a\0b")
 @example(path="file:c")
-def test_a_url_opens_what_a_relative_path_says(path: str) -> None:
+def test_a_url_opens_the_file_of_a_relative_path(path: str) -> None:
     if ABSOLUTE.match(path):
         return
     key = unquote_to_bytes(path)

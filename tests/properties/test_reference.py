@@ -13,7 +13,7 @@ from tables import random_logs
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=random_logs.steps, partitioned=st.booleans())
-def test_the_twin_finds_what_the_writer_believes(drawn: list[tuple], partitioned: bool) -> None:
+def test_the_reference_reader_finds_the_writers_files(drawn: list[tuple], partitioned: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         log = random_logs.written(Path(directory) / "table", drawn, partitioned=partitioned)
         state = reference.replay(log.root)
@@ -35,7 +35,7 @@ def test_the_twin_finds_the_files_of_the_golden_tables(golden_tables: Path) -> N
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 2**33), max_size=50), st.integers(0, 6000))
-def test_deletion_vectors_survive_the_twins_own_round_trip(rows: list[int], dense: int) -> None:
+def test_deletion_vectors_survive_a_round_trip_of_the_reference(rows: list[int], dense: int) -> None:
     expected = sorted({*rows, *range(dense)})
     assert deletion_vectors.decode(deletion_vectors.encode(expected)) == expected
 

@@ -44,7 +44,7 @@ def test_every_version_holds_the_same_files_in_the_same_order(drawn: list[tuple]
 
 @settings(max_examples=60, deadline=None)
 @given(drawn=random_logs.steps, page_size=st.integers(1, 4), later=random_logs.steps)
-def test_pages_concatenate_to_the_whole_while_a_writer_continues(
+def test_pages_concatenate_to_the_unpaged_answer_while_a_writer_continues(
     drawn: list[tuple], page_size: int, later: list[tuple]
 ) -> None:
     later = [step for step in later if step[0] != "clean up"]

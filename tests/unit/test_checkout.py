@@ -68,7 +68,7 @@ def test_workers_run_at_the_top_of_a_checkout(unbuilt: Path, workers: int) -> No
     ],
     ids=" ".join,
 )
-def test_an_unbuilt_folder_says_in_one_line_what_to_do(unbuilt: Path, arguments: list[str]) -> None:
+def test_an_unbuilt_checkout_reports_one_line_with_an_action(unbuilt: Path, arguments: list[str]) -> None:
     ended = subprocess.run(
         [sys.executable, *arguments],
         cwd=unbuilt,
@@ -86,7 +86,7 @@ def test_an_unbuilt_folder_says_in_one_line_what_to_do(unbuilt: Path, arguments:
 @pytest.mark.parametrize(
     "statement", ["import gateway", "from gateway import _native", "import gateway._native"]
 )
-def test_an_import_from_an_unbuilt_folder_says_what_to_do(unbuilt: Path, statement: str) -> None:
+def test_an_import_from_an_unbuilt_checkout_names_an_action(unbuilt: Path, statement: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", statement],
         cwd=unbuilt,

@@ -160,7 +160,7 @@ def test_the_audit_reads_every_environment_of_the_lock(
     assert [group for group in PROJECT["dependency-groups"] if f"group {group}" not in selected] == []
 
 
-def test_advisories_of_crates_that_cannot_be_reached_are_no_pass_where_nothing_may_be_skipped(
+def test_unreachable_advisories_of_crates_fail_where_nothing_may_be_skipped(
     commands: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreachable(*_: object, **__: object) -> None:

@@ -59,7 +59,7 @@ def test_every_file_that_a_page_links_to_is_there(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
-def test_the_configuration_page_is_what_the_generator_makes() -> None:
+def test_the_configuration_page_equals_the_generated_one() -> None:
     text = page("configuration")
     assert reference.updated(text) == text, "run: python -m gateway.config.reference docs/configuration.md"
 

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_whole_checksum_file_gives_all_it_says() {
+    fn a_complete_checksum_file_gives_all_its_fields() {
         let checksum = Checksum::parse(
             br#"{"txnId":"x","tableSizeBytes":12,"numFiles":3,"numMetadata":1,"numProtocol":1,"inCommitTimestampOpt":77,"protocol":{"minReaderVersion":1,"minWriterVersion":2},"metadata":{"id":"i","schemaString":"{}"},"allFiles":[]}"#,
         )

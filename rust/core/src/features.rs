@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_asked_for_what_the_files_need_only() {
+    fn clients_need_only_the_features_of_the_files() {
         let none = Metadata::default();
         let table =
             protocol(3, Some(&["v2Checkpoint", "deletionVectors", "vacuumProtocolCheck", "timestampNtz"]));

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_protocol_are_told_apart() {
+    fn names_of_the_protocol_are_distinguished() {
         let version = "00000000000000000010";
         let uuid = "80a083e8-7026-4e79-81be-64bd76c43a11";
         let cases = [

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_a_line_or_a_string_is_escaped() {
+    fn line_breaks_and_quotes_are_escaped() {
         let mut interner = PartitionInterner::new(&["a\"b"]);
         let mut column = interner.column(1);
         column.push(&[Some("\u{1}\n\t\r\\\"/\u{85}\u{2028}\u{2029}é\u{7f}😀")]);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dictionary_that_grew_too_large_is_begun_anew_between_batches_only() {
+    fn a_dictionary_that_is_too_large_is_replaced_between_batches_only() {
         let mut interner = PartitionInterner::new(&["a"]);
         let mut large = interner.column(0);
         for number in 0..=MAX_TUPLES + 10 {

@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn encoding_what_was_decoded_is_the_same_as_both_at_once(path in "([%a-f0-9=/.é]|%[0-9a-fA-F]{2}){0,60}") {
+        fn decoding_and_encoding_equal_the_combined_function(path in "([%a-f0-9=/.é]|%[0-9a-fA-F]{2}){0,60}") {
             let (mut decoded, mut encoded) = (Vec::new(), Vec::new());
             append_decoded(path.as_bytes(), &mut decoded);
             append_key(&decoded, &mut encoded);

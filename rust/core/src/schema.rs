@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_struct_is_an_error() {
+    fn a_schema_that_is_no_struct_is_an_error() {
         for text in ["", "null", "[]", "\"long\"", "{\"type\":\"array\",\"elementType\":\"long\"}"] {
             assert!(StructType::parse(text, ColumnMapping::None).is_err(), "{text}");
         }

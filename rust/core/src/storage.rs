@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_listing_starts_at_the_name_asked_for_and_is_in_order() {
+    fn a_local_listing_starts_at_the_given_name_and_is_in_order() {
         let root = tempfile::tempdir().unwrap();
         let log = root.path().join(LOG_DIRECTORY);
         std::fs::create_dir_all(log.join("00000000000000000002.json")).unwrap();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_not_there() {
+    fn other_files_than_regular_ones_are_absent() {
         let root = tempfile::tempdir().unwrap();
         let pipe = text(&root.path().join("pipe"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

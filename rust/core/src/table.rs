@@ -472,7 +472,7 @@ mod tests {
     use crate::log_path;
 
     #[test]
-    fn who_waits_while_a_look_fails_fails_with_it_and_who_comes_later_looks_anew() {
+    fn waiting_callers_share_a_failed_refresh_and_later_ones_refresh_again() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().to_str().unwrap().to_owned();
         let table = Table::new(Storage::local(), path, Arc::new(ColumnCache::new(0)));
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_of_many_versions_share_what_is_equal_in_whatever_order_they_are_asked_for() {
+    fn snapshots_of_many_versions_share_equal_parts_in_any_order_of_requests() {
         const VERSIONS: i64 = 30;
         let (log, log_bytes) = log_of(VERSIONS);
         for is_ascending in [true, false] {
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_that_the_budget_has_no_room_for_are_not_held() {
+    fn snapshots_over_the_budget_are_not_cached() {
         const VERSIONS: i64 = 30;
         let (log, log_bytes) = log_of(VERSIONS);
         let cache = Arc::new(ColumnCache::new(log_bytes / 2));
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_made_again_in_its_place_is_found_by_who_asks_for_versions_alone() {
+    fn a_recreated_table_is_found_by_requests_for_versions_only() {
         let log = Log::new();
         made_again(&log, "first", 3);
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_fails_leaves_versions_in_memory_to_who_asks_for_them() {
+    fn a_failed_refresh_keeps_cached_versions_available() {
         let log = Log::new();
         made_again(&log, "t", 2);
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_cache_while_it_was_used_is_kept_again() {
+    fn a_snapshot_evicted_while_in_use_is_cached_again() {
         let (log, _) = log_of(3);
         let cache = Arc::new(ColumnCache::new(1 << 20));
         let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
@@ -661,7 +661,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latest_version_that_is_not_supported_refuses_what_it_heads_and_no_other_range() {
+    fn an_unsupported_latest_version_refuses_only_ranges_with_its_metadata() {
         let log = Log::new();
         made_again(&log, "t", 2);
         let features = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["tomorrow"],"writerFeatures":["tomorrow"]}}"#;

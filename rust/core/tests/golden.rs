@@ -81,7 +81,7 @@ fn every_table_has_its_known_answer() {
 
 /// A snapshot that is advanced version by version equals one that is loaded directly.
 #[test]
-fn every_table_advances_to_what_a_fresh_load_gives() {
+fn every_table_advances_to_the_snapshot_of_a_fresh_load() {
     let storage = Storage::local();
     for (root, answer) in known() {
         let name = root.display();

@@ -250,7 +250,7 @@ fn a_file_that_was_replaced_by_one_of_equal_length_since_it_was_listed_is_not_fo
 }
 
 #[test]
-fn refused_credentials_and_an_unreachable_store_are_told_apart() {
+fn refused_credentials_and_an_unreachable_store_are_distinct_errors() {
     let Some(server) = Server::start() else { return };
     server.put("t/_delta_log/00000000000000000000.json", FIRST_COMMIT.as_bytes());
     let refused = server.storage("wrong");

@@ -56,7 +56,7 @@ def test_it_never_reads_deleted_rows_in_the_parquet_format(
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 100])
 @pytest.mark.parametrize("table", ROWS)
-def test_it_reads_as_many_rows_as_it_asks_for(
+def test_a_limit_returns_that_number_of_rows(
     official_client: OfficialClient, demo_gateway: RunningGateway, table: str, limit: int
 ) -> None:
     found = official_client.rows(demo_gateway.profile, f"demo.default.{table}", COLUMNS[table], limit=limit)

@@ -76,7 +76,7 @@ def test_sizes_and_counts_spare_the_client_a_query(
     assert (head["numFiles"], head["size"]) == (len(sizes), sum(sizes))
 
 
-def test_parquet_lines_hold_what_the_client_reads(local_gateway: RunningGateway) -> None:
+def test_parquet_lines_have_the_fields_that_the_client_reads(local_gateway: RunningGateway) -> None:
     response = client(local_gateway, "cities", "parquet").query()
     assert json.loads(response.first_lines[0]) == {"protocol": {"minReaderVersion": 1}}
     for line in response.files:
@@ -86,7 +86,7 @@ def test_parquet_lines_hold_what_the_client_reads(local_gateway: RunningGateway)
         assert file["expirationTimestamp"] / 1000 > time.time() + 900
 
 
-def test_delta_lines_hold_what_the_client_reads(local_gateway: RunningGateway) -> None:
+def test_delta_lines_have_the_fields_that_the_client_reads(local_gateway: RunningGateway) -> None:
     response = client(local_gateway, "readings", "delta").query()
     protocol = json.loads(response.first_lines[0])["protocol"]["deltaProtocol"]
     assert (protocol["minReaderVersion"], protocol["readerFeatures"]) == (3, ["deletionVectors"])
@@ -167,7 +167,9 @@ def test_an_asynchronous_query_is_answered_at_once(local_gateway: RunningGateway
 
 @pytest.mark.parametrize("max_files", [1, 2, 5, 6, 100])
 @pytest.mark.parametrize("formats", FORMATS)
-def test_pages_are_the_whole_answer(demo_gateway: RunningGateway, formats: str, max_files: int) -> None:
+def test_pages_together_equal_the_unpaged_answer(
+    demo_gateway: RunningGateway, formats: str, max_files: int
+) -> None:
     asking = client(demo_gateway, "cities", formats)
     whole, pages = asking.query(), asking.query_pages(max_files)
     assert [file_id(line) for line in files(pages)] == [file_id(line) for line in whole.files]
@@ -177,7 +179,7 @@ def test_pages_are_the_whole_answer(demo_gateway: RunningGateway, formats: str, 
 
 @pytest.mark.parametrize("max_files", [1, 3])
 @pytest.mark.parametrize("formats", FORMATS)
-def test_pages_of_changes_are_the_whole_answer(
+def test_pages_of_changes_together_equal_the_unpaged_answer(
     demo_gateway: RunningGateway, formats: str, max_files: int
 ) -> None:
     asking = client(demo_gateway, "orders", formats)
@@ -187,7 +189,7 @@ def test_pages_of_changes_are_the_whole_answer(
     ]
 
 
-def test_a_page_token_opens_nothing_else(local_gateway: RunningGateway) -> None:
+def test_a_page_token_is_refused_for_another_query(local_gateway: RunningGateway) -> None:
     first = client(local_gateway, "cities").query(maxFiles=1)
     assert first.end is not None
     token = first.end["nextPageToken"]

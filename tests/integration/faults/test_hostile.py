@@ -367,7 +367,7 @@ async def test_raw_bytes_end_and_tell_nothing(served, sent):
     ],
     ids=["a control character", "too long", "no request line"],
 )
-def test_what_is_no_http_is_answered_in_the_protocols_shape_and_its_words_are_kept_nowhere(served, head):
+def test_invalid_http_gets_a_protocol_error_and_is_not_stored_or_logged(served, head):
     gateway, _ = served
     with socket.create_connection(("127.0.0.1", gateway.port), 20) as connection:
         connection.sendall(head)
@@ -380,6 +380,6 @@ def test_what_is_no_http_is_answered_in_the_protocols_shape_and_its_words_are_ke
     assert TOKEN not in gateway.log.read_text()
 
 
-def test_nothing_of_the_attacks_is_kept(served):
+def test_connections_are_closed_after_the_attacks(served):
     gateway, _ = served
     assert open_sockets(gateway) < 40

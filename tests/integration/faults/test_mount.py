@@ -135,7 +135,7 @@ async def test_a_mount_that_hangs_during_streams_holds_up_its_own_tables_alone(m
     await hangs(mounts, mounts.reads.touch)
 
 
-async def test_falling_back_on_what_is_kept_asks_nothing_of_the_mount_that_hangs(kept_mounts: Mounts):
+async def test_serving_a_kept_snapshot_does_not_access_the_hanging_mount(kept_mounts: Mounts):
     mounts = kept_mounts
     for _ in range(2):
         # Its columns are in memory after the first.

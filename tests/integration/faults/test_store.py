@@ -122,7 +122,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-async def test_a_storage_that_fails_ends_in_an_error_costs_others_nothing_and_heals(faulty: Faulty, fault):
+async def test_a_failing_storage_gives_errors_without_delaying_others_and_recovers(faulty: Faulty, fault):
     async def seconds_of_healthy() -> float:
         started = time.monotonic()
         assert (await faulty.ask("healthy.default.t")).files == faulty.expected
@@ -218,7 +218,7 @@ async def test_a_corrupted_byte_of_a_commit_ends_and_is_not_remembered(faulty: F
     assert (await faulty.ask()).files == faulty.expected
 
 
-async def test_while_the_storage_is_down_a_kept_snapshot_is_served_for_so_long_as_allowed_and_said(
+async def test_a_kept_snapshot_is_served_up_to_its_age_limit_while_the_storage_is_down(
     forgiven: Faulty,
 ):
     async def answers() -> list[Answer]:

@@ -65,7 +65,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_tells_apart(spark: Any, case: str) -> None:
+def test_different_rows_have_different_digests(spark: Any, case: str) -> None:
     schema, left, right = DIFFERENT[case]
     assert of(spark, left, schema) != of(spark, right, schema)
 

@@ -194,7 +194,9 @@ ANOTHER = head(("id", "long"), ("name", "string"), version=6, table_id="u")
         (check_stream, ANOTHER, "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"),
     ],
 )
-def test_what_can_be_followed(check: Any, other: TableHead, error: str | None) -> None:
+def test_a_stream_continues_after_a_compatible_schema_change_and_fails_after_others(
+    check: Any, other: TableHead, error: str | None
+) -> None:
     check(LOADED, LOADED)
     if error is None:
         check(LOADED, other)

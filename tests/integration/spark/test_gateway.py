@@ -64,7 +64,7 @@ def test_every_generated_and_demo_table_is_equal(served: Served, tmp_path: Path,
     assert {row["outcome"] for row in outcomes} == {"equal"}
 
 
-def test_the_exit_code_tells_of_a_difference(served: Served, tmp_path: Path) -> None:
+def test_the_exit_code_is_1_for_a_difference(served: Served, tmp_path: Path) -> None:
     """The share's table is compared with another one."""
     location = next(one.location for one in load_targets(served.configuration, ["made.default.times"]))
     tables = [{"table": "made.default.times", "location": location.replace("times", "evolved")}]
@@ -149,7 +149,7 @@ def test_a_past_timestamp_is_the_version_of_that_time(served: Served, spark: Any
 
 
 class TestFleet:
-    def test_one_task_per_table_tells_what_their_logs_hold(self, served: Served, spark: Any) -> None:
+    def test_one_task_per_table_reports_the_content_of_its_log(self, served: Served, spark: Any) -> None:
         targets = [*load_targets(served.configuration, ["made.*"]), Target("made.gone", "/nowhere")]
         tables = {table.table.rpartition(".")[2]: table for table in survey(spark, targets)}
         assert tables["gone"].error is not None

@@ -166,7 +166,7 @@ def test_a_count_after_a_filtered_count_counts_all(session: Any, server: PlainSe
     assert shared.where("part = 0 OR n > 8").count() == len(either)
 
 
-def test_nothing_is_sent_as_a_hint_unless_an_option_says_it(session: Any, server: PlainServer) -> None:
+def test_no_hint_is_sent_without_an_option(session: Any, server: PlainServer) -> None:
     load(session, server).where("part = 0").count()
     bodies = [body for _, _, body in server.requests if body]
     assert not any({"predicateHints", "jsonPredicateHints"} & body.keys() for body in bodies)

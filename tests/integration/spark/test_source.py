@@ -73,7 +73,7 @@ def changes(spark: Any, path: Path, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_reads_what_delta_spark_reads(spark: Any, serve: Any, read: Any, name: str) -> None:
+def test_rows_equal_those_of_delta_spark(spark: Any, serve: Any, read: Any, name: str) -> None:
     shared = read(serve(t=location(name)))
     direct = spark.read.format("delta").load(str(location(name)))
     assert shared.schema.simpleString() == direct.schema.simpleString()
@@ -142,7 +142,7 @@ def test_an_unexpected_version_fails(serve: Any, read: Any, ledger: Path) -> Non
         read(serve(t=ledger), expectedVersion=4).count()
 
 
-def test_streams_what_versions_add_and_continues_after_a_restart(
+def test_a_stream_reads_added_rows_and_continues_after_a_restart(
     spark: Any, serve: Any, ledger: Path, tmp_path: Path
 ) -> None:
     register(spark)

@@ -63,7 +63,7 @@ def batches(mine: ShareStreamReader, most: int = 30) -> list[list[str]]:
 @pytest.mark.parametrize(
     "options", [{}, {"startingVersion": 0}, {"startingVersion": 1}, {"endingVersion": 2}]
 )
-def test_batches_hold_at_most_so_many_files_and_every_file_once(
+def test_batches_respect_the_file_limit_and_contain_every_file_once(
     server: PlainServer, most: int, options: dict[str, Any]
 ) -> None:
     whole = [name for batch in batches(reader(server, **options)) for name in batch]

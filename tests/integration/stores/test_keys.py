@@ -25,7 +25,7 @@ def stored(demo_tables: Path, versitygw: VersityGw) -> list[dict]:
     return [share("demo", {"orders": "s3://keys/orders"})]
 
 
-def test_refused_keys_are_said_to_be_the_providers_on_every_route(
+def test_refused_keys_are_reported_as_the_providers_on_every_route(
     stored: list[dict], versitygw: VersityGw, tmp_path: Path
 ) -> None:
     wrong = {**storage(versitygw, "s3://keys/"), "secretAccessKey": "not-the-secret"}

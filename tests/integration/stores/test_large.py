@@ -206,7 +206,7 @@ def test_one_of_365_days_is_read_from_a_small_part_of_the_checkpoint(
     assert whole_bytes > 0.5 * checkpoint_bytes
 
 
-def test_sparse_answers_hold_nothing_of_the_files_between_theirs(
+def test_sparse_answers_do_not_keep_unselected_files_in_memory(
     large_table: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     root, _ = large_table

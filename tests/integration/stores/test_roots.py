@@ -74,7 +74,7 @@ def served(directory: Path, roots: list[str], tables: dict[str, str], **section:
     return running_gateway(directory, [share("clones", tables)], section)
 
 
-def test_a_clone_reads_what_an_allowed_root_holds_and_nothing_beside_it(places: Path) -> None:
+def test_a_clone_reads_files_of_an_allowed_root_only(places: Path) -> None:
     tables = {path.name: str(path) for path in (places / "tables").iterdir()}
     with served(places, [str(places / "source")], tables) as gateway:
         for table in ("inside", "plain"):

@@ -101,7 +101,7 @@ def test_delta_kernel_lists_the_same_files(written_tables: WrittenTables, name: 
 
 
 @pytest.mark.parametrize("name", [name for name, writing in WRITINGS.items() if writing.kernel])
-def test_the_official_client_reads_as_many_rows(
+def test_the_official_client_reads_the_same_number_of_rows(
     spark: Any,
     written_tables: WrittenTables,
     written_gateway: RunningGateway,

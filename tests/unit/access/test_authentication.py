@@ -51,7 +51,7 @@ def test_a_hash_that_shares_a_prefix_opens_nothing(table: CredentialTable) -> No
     assert table.find(near, now_ms=0) is None
 
 
-def test_what_is_stored_opens_nothing(table: CredentialTable) -> None:
+def test_a_stored_hash_is_not_accepted_as_a_token(table: CredentialTable) -> None:
     assert table.find(token_hash(token_hash("universal").hex()), now_ms=0) is None
 
 

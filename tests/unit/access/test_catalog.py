@@ -98,7 +98,7 @@ def test_pages_of_any_size_make_up_the_listing(names: list[str], limit: int) -> 
     assert seen == names
 
 
-def test_a_page_of_no_results_still_says_whether_there_are_any() -> None:
+def test_a_page_of_size_zero_still_has_a_token_for_remaining_items() -> None:
     assert page(["a"], after=None, limit=0) == (range(0), "")
     assert page([], after=None, limit=0) == (range(0), None)
     assert page(["a"], after="a", limit=0) == (range(1, 1), None)

@@ -88,7 +88,7 @@ async def test_a_database_that_is_put_in_its_place_is_read_with_all_that_it_revo
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "no database", "newer"])
-async def test_a_database_that_cannot_be_read_grants_nothing_more_and_is_seen(
+async def test_an_unreadable_database_adds_no_grants_and_is_reported(
     database, clock, tmp_path, damage, caplog
 ):
     path = tmp_path / "state" / "recipients.db"
@@ -208,7 +208,7 @@ def rotated(path, clock, name):
         max_size=25,
     )
 )
-def test_what_a_server_reads_in_steps_is_what_the_database_holds(tmp_path_factory, steps):
+def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, steps):
     clock = Clock(1_700_000_000_000)
     path = tmp_path_factory.mktemp("db") / "r.db"
     database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)

@@ -140,7 +140,7 @@ def test_shares_are_granted_and_taken_back_without_touching_tokens(database, clo
         database.revoke("alice", shares=["sales"])
 
 
-def test_a_share_with_blanks_is_granted_and_an_absent_one_where_that_is_said(database, changes):
+def test_a_share_with_blanks_is_granted_and_an_absent_one_with_allow_absent(database, changes):
     database.add("alice", shares=["a share", "logs", "*"])
     assert database.show("alice").shares == ("*", "a share", "logs")
     with pytest.raises(
@@ -219,7 +219,7 @@ def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
     assert database.show("alice").shares == ()
 
 
-def test_what_expired_long_enough_ago_is_purged_and_no_live_token(database, clock, changes):
+def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, clock, changes):
     database.add("alice", expires_in_seconds=10)
     database.add("bob", expires_in_seconds=1000)
     database.add("carol")
@@ -298,7 +298,7 @@ def test_a_refused_addition_leaves_nothing_behind(database, changes, arguments, 
 
 
 @pytest.mark.parametrize("operation", ["show", "rotate", "revoke"])
-def test_an_unknown_recipient_is_said_to_be_unknown(database, operation):
+def test_an_unknown_recipient_is_reported_as_unknown(database, operation):
     with pytest.raises(RecipientNotFound, match="'bob'"):
         getattr(database, operation)("bob")
 
@@ -354,7 +354,7 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_pa
     assert [change.action for change in done] == ["createRecipient"]
 
 
-def test_another_process_change_is_seen_by_polling_and_our_own_reading_is_not(database, tmp_path):
+def test_polling_detects_changes_of_other_processes_and_not_reads(database, tmp_path):
     reader = RecipientReader(tmp_path / "state" / "recipients.db")
     before = reader.read()
     assert reader.read() is before

@@ -108,7 +108,7 @@ def test_keys_for_other_uses_differ_and_follow_the_secrets() -> None:
     assert len({*sealer.derived_keys(b"files"), *sealer.derived_keys(b"token")}) == 6
 
 
-def test_a_digest_tells_parameters_apart_and_not_their_order() -> None:
+def test_a_digest_depends_on_parameters_and_not_on_their_order() -> None:
     assert digest({"a": 1, "b": [None, "x"]}) == digest({"b": [None, "x"], "a": 1})
     assert digest(["x", None]) != digest([None, "x"])
 

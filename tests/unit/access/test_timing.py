@@ -56,7 +56,7 @@ def steps(call: Callable[[], Any]) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("names", [(), ("public",), ("public", "orders"), ("nothing", "orders")])
-def test_what_is_not_granted_is_refused_by_the_very_steps_that_refuse_what_is_not_there(names):
+def test_forbidden_and_absent_tables_are_refused_by_the_same_instructions(names):
     catalog = Catalog.of(loads(SHARES + recipients(bob="granted")).shares)
     ask = [catalog.share, catalog.schema, catalog.table][len(names)]
     forbidden, absent, renamed = (
@@ -85,7 +85,7 @@ def ahead(some: list[float], others: list[float]) -> float:
     return (ranks - len(others) * (len(others) + 1) / 2) / (len(some) * len(others))
 
 
-def test_a_clock_cannot_tell_what_is_not_granted_from_what_is_not_there(tmp_path):
+def test_response_times_do_not_distinguish_forbidden_from_absent(tmp_path):
     known = {"name": "tests", "tokens": [{"sha256": token_hash(TOKEN).hex()}], "shares": ["granted"]}
     tables = {f"t{number}": str(tmp_path / f"{number}") for number in range(50)}
     shares = [share("granted", tables), share("hidden", tables)]

@@ -15,7 +15,7 @@ from run import ROOT
 
 
 @pytest.mark.timeout(900)
-def test_a_hundred_thousand_files_are_answered_whole_and_right(tmp_path: Path) -> None:
+def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
     command = [sys.executable, "bench/run.py", "--short", "--logs", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_the_results_of_a_run_become_one_page_with_every_bar_and_curve(
     assert "not measured" in page
 
 
-def test_a_missed_bar_heads_the_page_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_bar_is_first_on_the_page_with_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
     report = importlib.import_module("report")
     answer = {"us_per_file": 2.123456789012, "seconds": 1.0, "peak_above_idle_mb": 50}

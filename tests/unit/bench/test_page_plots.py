@@ -13,7 +13,7 @@ def plots(monkeypatch: pytest.MonkeyPatch):
     return importlib.import_module("page_plots")
 
 
-def test_the_profile_sums_up_to_what_the_page_says(plots) -> None:
+def test_the_profile_adds_up_to_the_figures_of_the_page(plots) -> None:
     stacks = plots.profile(page("performance"))
     assert {name: round(sum(parts.values()) * 1e9) for name, parts in stacks.items()} == {
         "hot": 360,

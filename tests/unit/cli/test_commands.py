@@ -82,7 +82,7 @@ def test_check_opens_every_table(configuration: Path, capsys: pytest.CaptureFixt
     assert "Python 1.4, Spark 4" in row
 
 
-def test_check_fails_for_what_recipients_could_not_read(
+def test_check_fails_for_tables_that_recipients_could_not_read(
     demo_tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "gone" / "_delta_log"
@@ -99,13 +99,13 @@ def test_check_fails_for_what_recipients_could_not_read(
     assert "the table has no Delta log" in printed
 
 
-def test_check_says_what_is_wrong_with_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_errors_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "share.yaml").write_text("version: 1\nport: x\n")
     assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
     assert "share.yaml:2: port: 'x' is not a whole number" in capsys.readouterr().err
 
 
-def test_check_says_what_would_keep_a_server_from_starting(
+def test_check_reports_problems_that_keep_a_server_from_starting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "recipients.db").write_bytes(b"no database at all" * 1000)
@@ -146,7 +146,9 @@ def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
         assert line.endswith("pip install 'delta-sharing-gateway[tracing]'")
 
 
-def test_explain_shows_what_each_hint_prunes(configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_the_files_that_each_hint_prunes(
+    configuration: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     hints = [
         "--predicate",
         "region = 'a/b'",

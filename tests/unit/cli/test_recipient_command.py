@@ -137,7 +137,7 @@ def live_tokens(tmp_path):
 
 @pytest.mark.parametrize("operation", [["add", "acme"], ["rotate", "acme", "--overwrite"]])
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
-def test_what_fails_after_the_commit_takes_no_profile_back(run, tmp_path, monkeypatch, operation, failure):
+def test_a_failure_after_the_commit_keeps_the_profile(run, tmp_path, monkeypatch, operation, failure):
     profile = tmp_path / "acme.share"
     if operation[0] == "rotate":
         run("add", "acme", "--profile", profile)
@@ -259,7 +259,7 @@ def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, mo
     assert "shares logs, sales" in capsys.readouterr().out
 
 
-def test_a_file_that_comes_meanwhile_is_not_written_over(tmp_path):
+def test_a_file_created_meanwhile_is_not_overwritten(tmp_path):
     path = tmp_path / "acme.share"
     with ProfileFile(path) as file:
         path.write_text("another's")
@@ -372,7 +372,7 @@ def test_only_an_addition_makes_the_database(run, tmp_path, operation, code):
     assert not (tmp_path / "recipients.db").exists()
 
 
-def test_shares_with_blanks_are_granted_and_absent_ones_where_that_is_said(run):
+def test_shares_with_blanks_are_granted_and_absent_ones_with_allow_absent(run):
     assert run("add", "acme", "--share", "a share")[0] == 0
     assert run("grant", "acme", "SALES", "*")[0] == 0
     code, _, err = run("grant", "acme", "later")

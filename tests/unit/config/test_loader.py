@@ -172,7 +172,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ),
     ],
 )
-def test_each_error_names_its_place_and_what_is_accepted(text: str, message: str) -> None:
+def test_each_error_names_its_place_and_the_accepted_values(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loads(text, environment={})
     assert message in str(caught.value)
@@ -248,7 +248,7 @@ def test_names_are_read_as_they_stand_not_as_yaml_guesses() -> None:
     assert [share.name for share in config.shares] == ["no", "2024", "1e3"]
 
 
-def test_nobody_can_read_is_refused_unless_anonymous_says_so() -> None:
+def test_a_configuration_without_recipients_is_refused_unless_anonymous() -> None:
     with pytest.raises(ConfigError, match="nobody could read"):
         loads("version: 1\ngateway: {anonymous: false}")
     assert loads("version: 1\ngateway: {anonymous: true}").gateway.anonymous
@@ -292,7 +292,7 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
         ),
     ],
 )
-def test_what_works_but_surprises_is_warned_of(
+def test_valid_but_surprising_settings_cause_a_warning(
     text: str, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     loads(MINIMAL + text)

@@ -72,7 +72,9 @@ def demo_once(directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_what_it_tells_works(demo_tables: Path, tmp_path: Path, official_client: OfficialClient) -> None:
+def test_the_printed_commands_work(
+    demo_tables: Path, tmp_path: Path, official_client: OfficialClient
+) -> None:
     """The printed profile and curl line, and the table of the Python snippet."""
     command = [sys.executable, "-u", "-m", "gateway", "demo", "--directory", str(tmp_path / "kept")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}

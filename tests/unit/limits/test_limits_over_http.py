@@ -84,7 +84,7 @@ async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table
         assert answer.files == table[1]
 
 
-async def test_who_waits_gets_the_place_of_one_that_leaves(table, tmp_path):
+async def test_a_waiting_request_is_admitted_when_another_ends(table, tmp_path):
     limits = {"memoryBytes": GIBIBYTE, "streamBytes": GIBIBYTE, "queueSeconds": 6}
     with served(tmp_path, table, limits) as gateway:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -95,7 +95,7 @@ async def test_who_waits_gets_the_place_of_one_that_leaves(table, tmp_path):
             assert (await answer).files == table[1]
 
 
-async def test_a_process_that_is_larger_than_its_limit_lets_nobody_new_in_and_lives(table, tmp_path):
+async def test_a_process_above_its_memory_limit_admits_no_stream_and_keeps_running(table, tmp_path):
     with served(tmp_path, table, {"memoryBytes": 64 << 20}) as gateway:
         base = f"http://127.0.0.1:{gateway.port}"
         async with aiohttp.ClientSession() as session:

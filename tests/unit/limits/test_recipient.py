@@ -189,7 +189,7 @@ async def test_files_that_were_signed_stay_charged_over_a_reload():
 
 
 @pytest.mark.parametrize("limit", [None, 5])
-async def test_running_streams_count_under_a_limit_that_comes_while_they_run(limit):
+async def test_running_streams_count_towards_a_limit_set_while_they_run(limit):
     gates = RecipientGates(RecipientLimits(concurrent_streams=limit), {}, Clock())
     async with admitted_stream(gates.gate("alice")), admitted_stream(gates.gate("alice")):
         gates.configure(RecipientLimits(concurrent_streams=2, queue_seconds=0.02), {})

@@ -86,7 +86,7 @@ def test_only_a_long_soak_is_judged_by_how_fast_memory_grows(shape, seconds, jud
     assert kept == {"failures": True, "discovery_p99_ms": False, "memory_after_percent": True, **growth}
 
 
-def test_the_page_of_a_load_test_begins_with_what_failed_and_has_ticks():
+def test_the_page_of_a_load_test_begins_with_failures_and_has_ticks():
     kind = {"requests": 9, "p50_ms": "3", "p99_ms": "N/A", "max_ms": "1200.123456", "per_second": 4.5}
     summary = {
         "options": {"shape": "steady", "seconds": "12"},

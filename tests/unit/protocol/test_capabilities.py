@@ -47,7 +47,7 @@ def test_the_format_is_chosen_by_client_and_table(
         ("responseformat=delta;readerfeatures=deletionvectors", "not announced: columnMapping;"),
     ],
 )
-def test_what_the_client_lacks_is_named(header: str | None, words: str) -> None:
+def test_features_that_the_client_lacks_are_named(header: str | None, words: str) -> None:
     with pytest.raises(UnsupportedOperation) as caught:
         Capabilities.parse(header).negotiate(
             needs_delta_format=True, client_reader_features=["columnMapping", "deletionVectors"]

@@ -60,7 +60,7 @@ def test_timestamps_are_read_as_utc(text: str, same_as: str) -> None:
         "1704153600",
     ],
 )
-def test_what_is_no_timestamp_is_refused(text: str) -> None:
+def test_an_invalid_timestamp_is_refused(text: str) -> None:
     with pytest.raises((ValueError, OverflowError)):
         parse_timestamp(text)
     with pytest.raises(InvalidParameter, match="timestamp is a timestamp in UTC"):

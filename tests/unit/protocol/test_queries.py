@@ -13,7 +13,7 @@ from gateway.protocol.queries import ChangesQuery, Hints, ListQuery, TableQuery,
 
 
 @pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"unknownField": [1], "limitHint": null}'])
-def test_an_empty_body_asks_for_everything(body: bytes) -> None:
+def test_an_empty_body_selects_all_files(body: bytes) -> None:
     query = TableQuery.parse(body)
     assert not query.at
     assert not query.paging
@@ -102,12 +102,12 @@ def test_brackets_inside_of_strings_do_not_nest() -> None:
         {"refreshToken": "x", "pageToken": "y"},
     ],
 )
-def test_values_outside_of_what_is_accepted(fields: dict[str, object]) -> None:
+def test_values_outside_of_the_accepted_range_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter):
         TableQuery.parse(orjson.dumps(fields))
 
 
-def test_page_size_and_tokens_do_not_change_what_a_page_token_binds() -> None:
+def test_the_digest_of_a_query_ignores_page_size_and_tokens() -> None:
     first = TableQuery.parse(b'{"maxFiles": 2, "limitHint": 3, "includeRefreshToken": true}')
     following = TableQuery.parse(b'{"maxFiles": 5, "limitHint": 3, "pageToken": "t"}')
     other = TableQuery.parse(b'{"maxFiles": 2, "limitHint": 4}')
@@ -191,7 +191,7 @@ JSON = st.recursive(
 
 
 @given(st.binary() | st.dictionaries(st.sampled_from(FIELDS), JSON).map(orjson.dumps))
-def test_any_body_is_read_or_refused_in_our_own_words(body: bytes) -> None:
+def test_any_body_is_parsed_or_refused_with_a_gateway_error(body: bytes) -> None:
     with contextlib.suppress(GatewayError):
         TableQuery.parse(body)
 

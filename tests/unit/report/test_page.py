@@ -139,7 +139,7 @@ def test_thousands_of_rows_are_all_in_the_page() -> None:
     assert rows_of(html)[2999] == ["table 2999", "2,999", "7.14 min"]
 
 
-def test_a_table_of_the_first_rows_says_how_many_there_are() -> None:
+def test_a_table_of_the_first_rows_names_the_number_of_all_rows() -> None:
     assert "The first 2 of 1,000 rows." in render(Table([Column("a")], [["x"], ["y"]], total_rows=1000))
     assert "The first" not in render(Table([Column("a")], [["x"], ["y"]], total_rows=2))
 

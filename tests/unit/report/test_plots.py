@@ -48,7 +48,7 @@ def test_the_longest_bar_belongs_to_the_largest_value() -> None:
     assert widths[0] == pytest.approx(2 * widths[1])
 
 
-def test_a_plot_of_many_bars_shows_the_largest_and_says_so() -> None:
+def test_a_plot_of_many_bars_shows_the_largest_with_a_note() -> None:
     plot = BarPlot("Rows", [(f"table {index}", index) for index in range(3000)], COUNT)
     assert plot.note == f"The largest {MOST_BARS} of 3,000."
     assert len(titles(plot.svg())) == MOST_BARS
@@ -145,7 +145,7 @@ def test_a_hostile_name_is_only_text(name: str) -> None:
         assert max(map(len, texts(svg))) < 60
 
 
-def test_a_plot_is_the_same_text_each_time_whatever_the_settings_of_the_machine() -> None:
+def test_a_plot_is_the_same_text_for_any_settings_of_the_machine() -> None:
     plots = [
         BarPlot("Rows", [("a", 1), ("b", 2)], COUNT),
         LinePlot("t", {"a": [(0, 1), (1, 2)], "b": [(0, 2)]}, BYTES),

@@ -70,7 +70,7 @@ def test_a_number_has_three_figures_and_the_prefix_that_suits_it(unit: Unit, val
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_a_dash(unit: Unit, value: float | None) -> None:
+def test_a_missing_number_is_a_dash(unit: Unit, value: float | None) -> None:
     assert unit.text(value) == "\N{EN DASH}"
 
 

@@ -27,7 +27,7 @@ from support.history_table import (
 )
 
 
-async def test_what_changed_since_a_version(client: Client) -> None:
+async def test_changes_since_a_version(client: Client) -> None:
     response, lines = await query(client, {"startingVersion": 2, "endingVersion": 99})
     assert response.headers["Delta-Table-Version"] == "2"
     versions = [line["add"]["version"] for line in lines if "add" in line]

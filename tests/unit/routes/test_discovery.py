@@ -131,7 +131,7 @@ async def test_absent_and_not_granted_are_one_answer(client: Client, path: str) 
         ("token-of-alice", False),
     ],
 )
-async def test_what_opens_nothing_gets_one_answer(
+async def test_all_invalid_tokens_get_the_same_answer(
     client: Client, authorization: str | None, token_sent: bool
 ) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
@@ -235,7 +235,7 @@ async def test_an_endpoint_may_end_in_a_slash(client: Client, path: str, slashes
     assert await get(client, path.replace("/", slashes, 1)) == await get(client, path)
 
 
-async def test_a_page_token_continues_whatever_the_spelling_of_its_listing(client: Client) -> None:
+async def test_a_page_token_continues_a_listing_in_any_spelling(client: Client) -> None:
     first = await get(client, "/shares/SALES/schemas?maxResults=1")
     following = await get(client, f"//shares/sales/schemas?pageToken={first['nextPageToken']}")
     assert [schema["name"] for schema in following["items"]] == ["private"]
@@ -280,7 +280,9 @@ async def test_a_file_of_the_reference_server_serves_the_same_with_and_without_o
         ("both+of%20them", None),
     ],
 )
-async def test_a_plus_may_stand_for_a_blank_and_a_blank_for_nothing_else(path: str, name: str | None) -> None:
+async def test_a_plus_in_a_name_may_be_a_blank_and_a_blank_is_only_a_blank(
+    path: str, name: str | None
+) -> None:
     names = "[{name: odd+name}, {name: a blank}, {name: both of+them}]"
     client, _ = await serve(f"shares: {names}\n" + recipients(alice="'*'"))
     try:

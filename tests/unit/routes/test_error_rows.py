@@ -33,7 +33,7 @@ UNAVAILABLE: Expected = (503, "TEMPORARILY_UNAVAILABLE")
 PAGE = ROOT / "docs/errors.md"
 
 EVERY_ROUTE = "test_every_route_through_every_row"
-NO_HTTP = "test_what_is_no_http_is_answered_in_the_protocols_shape_and_its_words_are_kept_nowhere"
+NO_HTTP = "test_invalid_http_gets_a_protocol_error_and_is_not_stored_or_logged"
 HELD_BY = {
     "no token": EVERY_ROUTE,
     "a client address": "test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed",
@@ -47,32 +47,32 @@ HELD_BY = {
     "bytes that are not": NO_HTTP,
     "a body that does not": "test_a_stalled_client_is_disconnected_and_costs_others_nothing",
     "an unknown field": "test_unknown_fields_are_ignored",
-    "more than one of": "test_query_values_outside_of_what_is_accepted",
-    "negative `version`": "test_query_values_outside_of_what_is_accepted",
+    "more than one of": "test_query_values_outside_of_the_accepted_range_are_refused",
+    "negative `version`": "test_query_values_outside_of_the_accepted_range_are_refused",
     "`version` or `timestamp`": "test_history_that_is_not_shared",
     "a version before": "test_before_the_first_shared_version",
-    "a version that is newer": "test_a_version_that_is_not_there_says_which_are",
-    "a timestamp that": "test_parameters_outside_of_what_is_accepted",
-    "a starting timestamp": "test_what_lies_beyond_the_ends_of_the_log_but_is_accepted",
+    "a version that is newer": "test_the_error_of_a_missing_version_names_the_available_ones",
+    "a timestamp that": "test_parameters_outside_of_the_accepted_range_are_refused",
+    "a starting timestamp": "test_accepted_versions_and_timestamps_beyond_the_ends_of_the_log",
     "`startingTimestamp`": "test_history_that_is_not_shared",
-    "`startingVersion` after": "test_query_values_outside_of_what_is_accepted",
-    "`/changes` without": "test_parameters_outside_of_what_is_accepted",
-    "a range": "test_a_remove_whose_add_is_not_in_the_log_is_its_own_error",
-    "`refreshToken`": "test_query_values_outside_of_what_is_accepted",
+    "`startingVersion` after": "test_query_values_outside_of_the_accepted_range_are_refused",
+    "`/changes` without": "test_parameters_outside_of_the_accepted_range_are_refused",
+    "a range": "test_a_remove_without_its_add_in_the_log_is_a_distinct_error",
+    "`refreshToken`": "test_query_values_outside_of_the_accepted_range_are_refused",
     "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
     "a response format": "test_a_format_or_feature_that_was_not_announced",
     "a reader feature": EVERY_ROUTE,
     "a predicate hint": "test_a_hint_never_fails_a_request",
     "a missing table": EVERY_ROUTE,
     "a corrupt log": "test_a_corrupt_log_names_a_request_to_quote",
-    "a store that denies": "test_refused_keys_are_said_to_be_the_providers_on_every_route",
+    "a store that denies": "test_refused_keys_are_reported_as_the_providers_on_every_route",
     "a store that is": EVERY_ROUTE,
     "a rate": "test_a_quick_recipient_gets_429_with_a_time_and_others_are_not_held",
     "a query that does not fit": "test_a_request_over_the_limit_gets_retry_after_and_then_succeeds",
     "a request over": "test_native_work_ends_at_the_deadline_of_its_request",
     "an audit record": "test_requests_continue_while_the_audit_disk_is_full_unless_audit_fails_closed",
     "the URL of a data file that was": "test_an_expired_url_is_refused",
-    "the URL of a data file that is": "test_what_is_signed_but_is_no_file_of_the_table",
+    "the URL of a data file that is": "test_a_signed_url_of_no_file_of_the_table_is_not_found",
     "a precondition": "test_pages_of_an_allowed_origin_may_read_every_answer",
     "a range of a data file": "test_a_range_that_cannot_be_satisfied",
     "anything else": "test_a_defect_is_named_by_its_request_id_alone",
@@ -212,6 +212,6 @@ def test_every_row_of_the_page_has_a_status_and_code_of_the_code() -> None:
     assert listed == known, listed ^ known
 
 
-def test_the_page_says_what_the_rows_here_expect() -> None:
+def test_the_errors_page_lists_the_rows_of_these_tests() -> None:
     listed = {(int(status), code.strip("`")) for _, status, code in rows_of_the_page() if code}
     assert {row.expected for row in ROWS} <= listed

@@ -173,7 +173,9 @@ BEFORE, AFTER = "2023-11-14T22:13:19Z", "2023-11-14T22:13:24Z"
         {"maxFiles": 1, "pageToken": "AQ"},
     ],
 )
-async def test_query_values_outside_of_what_is_accepted(client: Client, body: dict[str, Any]) -> None:
+async def test_query_values_outside_of_the_accepted_range_are_refused(
+    client: Client, body: dict[str, Any]
+) -> None:
     await expect(await ask(client, QUERY, body=body), INVALID)
 
 
@@ -199,7 +201,7 @@ async def test_query_values_outside_of_what_is_accepted(client: Client, body: di
         f"{CHANGES}?startingVersion=0&pageToken=x",
     ],
 )
-async def test_parameters_outside_of_what_is_accepted(client: Client, route: str) -> None:
+async def test_parameters_outside_of_the_accepted_range_are_refused(client: Client, route: str) -> None:
     await expect(await ask(client, route), INVALID)
 
 
@@ -215,7 +217,7 @@ async def test_parameters_outside_of_what_is_accepted(client: Client, route: str
         (f"{METADATA}?timestamp={LAST}", "3"),
     ],
 )
-async def test_what_lies_beyond_the_ends_of_the_log_but_is_accepted(
+async def test_accepted_versions_and_timestamps_beyond_the_ends_of_the_log(
     client: Client, route: str, version: str
 ) -> None:
     answered = await ask(client, route)
@@ -284,7 +286,9 @@ async def test_errors_tell_no_version_and_no_time_of_history_that_is_not_shared(
         assert not any(str(at_ms) in message for at_ms in UNSHARED), message
 
 
-async def test_a_corrupt_log_tells_no_version_that_is_not_shared(tables: Path, clock: Clock) -> None:
+async def test_the_error_of_a_corrupt_log_names_no_version_that_is_not_shared(
+    tables: Path, clock: Clock
+) -> None:
     text = configuration(tables, unused_port()).replace(
         "/corrupt', historyShared: true", "/corrupt', historyShared: true, startVersion: 3"
     )
@@ -323,12 +327,14 @@ async def test_head_answers_as_get_without_a_body(
 @pytest.mark.parametrize(
     "route", [f"{VERSION}?startingTimestamp={BEFORE}", f"{CHANGES}?startingTimestamp={BEFORE}"]
 )
-async def test_a_start_before_what_is_shared_is_the_first_shared_version(client: Client, route: str) -> None:
+async def test_a_start_before_the_shared_history_is_the_first_shared_version(
+    client: Client, route: str
+) -> None:
     answered = await ask(client, route, "late")
     assert (answered.status, answered.headers["Delta-Table-Version"]) == (200, "2")
 
 
-async def test_a_version_that_is_not_there_says_which_are(client: Client) -> None:
+async def test_the_error_of_a_missing_version_names_the_available_ones(client: Client) -> None:
     message = await expect(await ask(client, QUERY, body={"version": 99}), INVALID)
     assert "0 to 3" in message
 
@@ -419,7 +425,7 @@ async def test_a_table_that_vanishes_while_it_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [kind for kind in STATUS_OF if issubclass(kind, GatewayError)])
-def test_every_error_of_ours_has_an_answer(error: type[Exception]) -> None:
+def test_every_gateway_error_has_an_answer(error: type[Exception]) -> None:
     said = error_answer(error("page") if error.__name__ == "InvalidToken" else error("text"), "id")
     assert (said.status, said.error_code) == STATUS_OF[error]
     assert said.message == "text"

@@ -83,7 +83,7 @@ async def test_a_bare_remove_is_completed_in_parquet_and_as_logged_in_delta(
     await client.close()
 
 
-async def test_a_remove_whose_add_is_not_in_the_log_is_its_own_error(tmp_path: Path, clock: Clock) -> None:
+async def test_a_remove_without_its_add_in_the_log_is_a_distinct_error(tmp_path: Path, clock: Clock) -> None:
     bare = {"remove": {"path": "secret-path", "dataChange": True}}
     write_log(tmp_path / "t", "string", [], [bare], [an_add("f1", "y")])
     client = await served_at(tmp_path / "t", clock)
@@ -108,9 +108,7 @@ async def test_a_file_with_a_colon_in_its_path_is_read(tmp_path: Path, clock: Cl
     await client.close()
 
 
-async def test_a_path_that_names_nothing_fails_its_answers_with_its_own_error(
-    tmp_path: Path, clock: Clock
-) -> None:
+async def test_an_invalid_path_fails_its_answers_with_a_distinct_error(tmp_path: Path, clock: Clock) -> None:
     write_log(tmp_path / "t", "string", [an_add("good", "x")], [an_add("secret%00name", "y")])
     client = await served_at(tmp_path / "t", clock)
     response = await client.post(f"{TABLE}/query", data=b"{}", headers=bearer())

@@ -112,7 +112,7 @@ async def test_a_range_that_cannot_be_satisfied(served: tuple[Client, Config], r
         assert (answered.status, answered.headers["Content-Range"]) == (416, "bytes */2048")
 
 
-async def test_head_tells_the_size_and_sends_nothing(served: tuple[Client, Config]) -> None:
+async def test_head_has_the_size_and_no_body(served: tuple[Client, Config]) -> None:
     client, config = served
     async with client.session.head(signed(config, "plain.parquet")) as answered:
         assert (answered.status, answered.headers["Content-Length"]) == (200, "2048")
@@ -162,7 +162,7 @@ async def test_clients_may_rewrite_percent_encodings(served: tuple[Client, Confi
             assert (answered.status, await answered.read()) == (200, CONTENT)
 
 
-async def test_whatever_is_changed_in_a_url_is_refused(served: tuple[Client, Config]) -> None:
+async def test_a_url_with_any_change_is_refused(served: tuple[Client, Config]) -> None:
     client, config = served
     url = str(signed(config, "plain.parquet"))
     expires = url.partition("expires=")[2].partition("&")[0]
@@ -195,7 +195,9 @@ async def test_whatever_is_changed_in_a_url_is_refused(served: tuple[Client, Con
         "x" * 5000,
     ],
 )
-async def test_what_is_signed_but_is_no_file_of_the_table(served: tuple[Client, Config], key: str) -> None:
+async def test_a_signed_url_of_no_file_of_the_table_is_not_found(
+    served: tuple[Client, Config], key: str
+) -> None:
     client, config = served
     async with client.session.get(signed(config, key)) as answered:
         assert (answered.status, error_of(await answered.read())) == (404, "RESOURCE_DOES_NOT_EXIST")

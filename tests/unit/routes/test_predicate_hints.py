@@ -33,7 +33,7 @@ async def test_an_ignored_hint_is_reported(client: Client) -> None:
     assert response.headers["delta-sharing-hint-status"].startswith("ignored 1: predicateHints[1]: ")
 
 
-async def test_hints_count_as_far_as_the_configuration_says(root: Path, clock: Clock) -> None:
+async def test_hints_apply_as_configured(root: Path, clock: Clock) -> None:
     keys = ("evaluatePredicateHints", "evaluateJsonPredicateHints", "evaluateJsonPredicateHintsV2")
     off = "".join(f"{key}: false\n" for key in keys)
     client, _ = await serve(configuration(root, extra=off), clock=clock)

@@ -101,7 +101,7 @@ async def queried(client: Any, body: dict[str, Any]) -> tuple[Any, int]:
 
 
 @pytest.mark.parametrize(("in_a_checkpoint", "header"), [(False, COUNTS), (True, LATER)])
-async def test_an_answer_that_streams_tells_its_counts_first_when_its_files_are_in_memory(
+async def test_a_streamed_answer_has_counts_in_its_headers_if_its_files_are_in_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, in_a_checkpoint: bool, header: str
 ) -> None:
     caplog.set_level("INFO", "gateway.access")

@@ -54,7 +54,7 @@ async def test_metadata_and_query_say_the_same_two_lines(client: Client) -> None
     assert described.headers["Delta-Table-Version"] == "3"
 
 
-async def test_the_deprecated_head_tells_the_version(client: Client) -> None:
+async def test_the_deprecated_head_request_returns_the_version(client: Client) -> None:
     for method, path in (("HEAD", TABLE), ("GET", f"{TABLE}/version")):
         response = await client.request(method, path, headers=bearer())
         assert (response.status, response.headers["Delta-Table-Version"]) == (200, "3")
@@ -69,7 +69,7 @@ def uncounted(root: Path) -> _native.Snapshot:
     return _native.Table(_native.Storage.local(), str(root)).snapshot()
 
 
-def test_a_count_of_files_ends_at_its_deadline_and_where_nobody_waits_for_it(root: Path) -> None:
+def test_counting_files_ends_at_the_deadline_and_when_the_client_leaves(root: Path) -> None:
     snapshot = uncounted(root)
     stop = _native.Stop(seconds=3600)
     stop.cancel()
@@ -80,7 +80,7 @@ def test_a_count_of_files_ends_at_its_deadline_and_where_nobody_waits_for_it(roo
     assert snapshot.totals(_native.Stop(seconds=3600))[0] == VERSIONS * FILES_PER_VERSION
 
 
-async def test_a_request_that_nobody_waits_for_any_more_stops_its_blocking_call(root: Path) -> None:
+async def test_a_disconnected_request_stops_its_blocking_call(root: Path) -> None:
     state = GatewayState.of(loads(f"version: 1\n{configuration(root)}"))
     loop = asyncio.get_running_loop()
     started, stopped = asyncio.Event(), asyncio.Event()

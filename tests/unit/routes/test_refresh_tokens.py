@@ -121,9 +121,7 @@ async def test_a_token_opens_no_version_and_no_history_that_is_shared_no_longer(
         await client.close()
 
 
-async def test_a_refresh_token_of_a_recipient_whose_grant_ended_opens_nothing(
-    root: Path, clock: Clock
-) -> None:
+async def test_a_refresh_token_is_refused_after_the_grant_ended(root: Path, clock: Clock) -> None:
     client, config = await serve(configuration(root), clock=clock)
     try:
         _, first = await query(client, {"includeRefreshToken": True})

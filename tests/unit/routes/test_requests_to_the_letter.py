@@ -132,9 +132,7 @@ async def test_the_last_of_a_repeated_field_counts(client: Client) -> None:
         ),
     ],
 )
-async def test_two_lines_of_capabilities_say_what_one_would(
-    client: Client, lines: list[str], chosen: str
-) -> None:
+async def test_two_capabilities_headers_equal_one(client: Client, lines: list[str], chosen: str) -> None:
     for path in (f"{TABLE}/vector/metadata", f"{TABLE}/vector/query"):
         headers = CIMultiDict(bearer())
         for line in lines:
@@ -159,7 +157,7 @@ async def test_an_expectation_other_than_100_is_ignored(client: Client, expectat
 
 
 @pytest.mark.parametrize("accepted", [None, "identity", "gzip", "zstd", "gzip;q=0", "*"])
-async def test_answers_vary_by_what_codings_are_accepted(tables: Path, accepted: str | None) -> None:
+async def test_answers_vary_by_accept_encoding(tables: Path, accepted: str | None) -> None:
     text = configuration(tables, 9) + "  compression: {minimumFiles: 0}\n"
     client, _ = await serve(text, clock=Clock(FIRST_MS + 86_400_000))
     try:
@@ -184,7 +182,7 @@ async def test_a_limit_of_zero_is_none(client: Client, body: dict[str, Any]) -> 
     assert len(files(lines)) == expected
 
 
-async def test_historical_metadata_stands_on_the_page_of_its_version(client: Client) -> None:
+async def test_historical_metadata_is_on_the_page_of_its_version(client: Client) -> None:
     path = f"{TABLE}/plain/changes?startingVersion=0&includeHistoricalMetadata=true"
 
     async def page(more: str = "") -> list[Any]:

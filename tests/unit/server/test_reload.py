@@ -65,7 +65,9 @@ async def test_an_untouched_file_is_left_alone(watched):
     assert (taken, outcomes) == ([], [])
 
 
-async def test_a_bad_file_leaves_the_old_one_says_so_once_and_a_good_one_is_taken_after(watched, caplog):
+async def test_an_invalid_file_keeps_the_old_configuration_with_one_log_line_until_a_valid_one(
+    watched, caplog
+):
     file, taken, outcomes, reloader = watched
     async with reloader.watching():
         with caplog.at_level(logging.ERROR, "gateway.reload"):
@@ -143,7 +145,7 @@ async def test_sighup_reads_again_without_any_change(watched):
     assert taken == [{"n": 1}]
 
 
-async def test_what_cannot_be_applied_leaves_the_old_one(tmp_path):
+async def test_a_configuration_that_cannot_be_applied_keeps_the_old_one(tmp_path):
     file = tmp_path / "config"
     file.write_text("1")
 

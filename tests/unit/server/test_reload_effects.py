@@ -504,9 +504,9 @@ async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
 
 
 IN_PROCESSES = {
-    "gateway.limits.idleConnectionSeconds": "test_idle_connections_end_as_the_reloaded_file_says",
-    "gateway.drainSeconds": "test_a_drain_takes_as_long_as_the_reloaded_file_says",
-    "gateway.drainDelaySeconds": "test_readiness_fails_for_as_long_as_the_reloaded_file_says",
+    "gateway.limits.idleConnectionSeconds": "test_idle_connections_end_after_the_reloaded_timeout",
+    "gateway.drainSeconds": "test_a_drain_lasts_for_the_reloaded_duration",
+    "gateway.drainDelaySeconds": "test_readiness_fails_for_the_reloaded_drain_delay",
 }
 
 
@@ -529,7 +529,7 @@ def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
         assert f"def {test}(" in processes
 
 
-def test_the_page_says_when_each_key_takes_effect() -> None:
+def test_the_configuration_page_lists_when_each_key_takes_effect() -> None:
     table = (
         CONFIGURATION.read_text(encoding="utf-8")
         .split("| changed key | takes effect |\n")[1]

@@ -18,7 +18,7 @@ def reload(gateway, **section):
     assert (status, b'"reloaded":true' in body) == (200, True)
 
 
-def test_idle_connections_end_as_the_reloaded_file_says(tmp_path):
+def test_idle_connections_end_after_the_reloaded_timeout(tmp_path):
     gateway = Gateway(tmp_path, limits={"idleConnectionSeconds": 60})
     with gateway.running():
         reload(gateway, limits={"idleConnectionSeconds": 1})
@@ -31,7 +31,7 @@ def test_idle_connections_end_as_the_reloaded_file_says(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers):
+def test_readiness_fails_for_the_reloaded_drain_delay(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0)
     with gateway.running(workers=workers):
         gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log())
@@ -44,7 +44,7 @@ def test_readiness_fails_for_as_long_as_the_reloaded_file_says(tmp_path, workers
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_drain_takes_as_long_as_the_reloaded_file_says(tmp_path, workers):
+def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
     gateway = Gateway(tmp_path, drainDelaySeconds=0, drainSeconds=50, limits={"bodySeconds": 60})
     with gateway.running(workers=workers):
         gateway.until(lambda: workers == 1 or "serving by 2 workers" in gateway.log())

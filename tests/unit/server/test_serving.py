@@ -97,7 +97,7 @@ def test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed(tmp_path
     ]
 
 
-def test_a_changed_file_is_taken_whole_and_a_bad_one_leaves_the_old_running(gateway):
+def test_a_changed_file_applies_as_a_whole_and_an_invalid_one_keeps_the_old(gateway):
     with gateway.running():
         gateway.settings["shares"].append({"name": "news", "schemas": []})
         gateway.settings["gateway"]["recipients"][0]["shares"].append("news")
@@ -323,14 +323,14 @@ sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
     assert output.stdout == b"went on\n"
 
 
-def test_a_server_does_not_load_what_only_other_commands_need():
+def test_a_server_does_not_import_libraries_of_other_commands():
     code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
     output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
     assert not output.stdout.split()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")
-def test_a_connection_whose_client_takes_nothing_of_its_answer_is_given_up(tmp_path):
+def test_a_connection_whose_client_reads_nothing_is_closed(tmp_path):
     limits = {"slowReaderSeconds": 1, "minimumBytesPerSecond": 1 << 20}
     gateway = Gateway(tmp_path, limits=limits, anonymous=True, recipients=[])
     gateway.settings["shares"] = [{"name": f"{'share' * 20}{number}", "schemas": []} for number in range(500)]

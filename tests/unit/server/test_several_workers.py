@@ -103,7 +103,7 @@ def test_all_workers_show_one_self_signed_certificate(gateway):
         assert len(set(threads.map(certificate, range(40)))) == 1
 
 
-def test_a_reload_tells_what_each_worker_did(gateway):
+def test_a_reload_returns_the_result_of_each_worker(gateway):
     with gateway.running(workers=2):
         answer = reload(gateway)
         assert (answer["reloaded"], answer["refused"]) == (True, None)
@@ -171,7 +171,7 @@ def test_a_second_server_on_a_busy_port_is_refused_in_one_line(gateway, tmp_path
 
 
 @pytest.mark.parametrize(("named", "later"), [(True, False), (False, False), (False, True)])
-def test_a_worker_that_is_started_again_while_the_database_is_away_locks_nobody_out(tmp_path, named, later):
+def test_a_worker_restarted_while_the_database_is_missing_rejects_no_recipient(tmp_path, named, later):
     gateway = Gateway(tmp_path, **({"recipientsDatabase": "recipients.db"} if named else {}))
     place, away = tmp_path / "recipients.db", tmp_path / "away"
 

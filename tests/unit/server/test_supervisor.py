@@ -228,12 +228,12 @@ def test_a_port_is_free_again_when_its_server_has_ended(before, after):
 @pytest.mark.parametrize(
     ("host", "reason"), [("192.0.2.1", "assign"), ("no such host.invalid", "known|resol")]
 )
-def test_an_address_that_is_not_ours_is_named(host, reason):
+def test_an_unavailable_address_is_named(host, reason):
     with pytest.raises(CannotListen, match=f"cannot listen on {host} port 7: .*({reason})"):
         bind(host, 7, 1)
 
 
-async def test_what_is_handed_down_reaches_every_worker_and_those_that_replace_them():
+async def test_secrets_reach_every_worker_and_its_replacement():
     async with running(2) as (supervisor, url, _):
         answers = [await ask(url) for _ in range(40)]
         assert {answer["handed"] for answer in answers} == {HANDED}
@@ -308,7 +308,7 @@ if block.exists():
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-async def test_a_slot_whose_worker_cannot_come_back_gets_no_connection(tmp_path, caplog, hangs):
+async def test_a_slot_without_a_worker_receives_no_connections(tmp_path, caplog, hangs):
     block = tmp_path / "block"
     listeners = bind("127.0.0.1", 0, 2)
     url = f"http://127.0.0.1:{listeners[0].getsockname()[1]}"
@@ -370,7 +370,7 @@ async def test_a_hang_up_is_sent_to_workers_that_serve_alone(tmp_path):
         await supervisor.stop(seconds=20)
 
 
-async def test_what_a_dead_worker_leaves_behind_keeps_nobody_from_its_successor():
+async def test_connections_of_a_dead_worker_reach_its_successor():
     def full(_process_id):
         raise OSError(28, "No space left on device")
 

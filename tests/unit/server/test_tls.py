@@ -116,7 +116,7 @@ def test_a_client_that_trusts_the_certificate_reads_and_one_that_does_not_refuse
             shown(gateway, ssl.create_default_context())
 
 
-def test_what_is_older_than_tls_1_2_and_plain_http_get_no_answer(tmp_path):
+def test_plain_http_and_versions_before_tls_1_2_get_no_answer(tmp_path):
     with running_gateway(tmp_path, SHARES, SECTION, ssl=Certificate(tmp_path).settings) as gateway:
         old = trusting_everyone()
         old.set_ciphers("ALL:@SECLEVEL=0")
@@ -179,7 +179,7 @@ async def test_no_connection_fails_while_the_certificate_is_renewed(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_admin_listener_has_a_tls_of_its_own_whose_certificate_is_renewed(tmp_path, workers):
+def test_the_admin_listener_has_separate_tls_with_renewed_certificates(tmp_path, workers):
     certificate, port = Certificate(tmp_path, PASSWORD), free_port()
     admin = {"port": port, "tokenSha256": hashlib.sha256(b"admin").hexdigest(), "ssl": certificate.settings}
     section = {**SECTION, "admin": admin}

@@ -62,7 +62,9 @@ def test_the_arithmetic_of_ancient_days_agrees_with_the_table() -> None:
         (SPARK_2, "Asia/Tokyo", "Asia/Tokyo"),
     ],
 )
-def test_the_footer_says_what_is_old(footer: Any, datetime_zone: str | None, int96_zone: str | None) -> None:
+def test_the_footer_names_the_old_calendar(
+    footer: Any, datetime_zone: str | None, int96_zone: str | None
+) -> None:
     assert FileCalendar.of(footer, "Asia/Tokyo") == FileCalendar(datetime_zone, int96_zone)
 
 

@@ -42,7 +42,7 @@ def run(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess
     )
 
 
-def test_without_java_one_line_says_so(tmp_path: Path) -> None:
+def test_a_missing_java_is_one_line(tmp_path: Path) -> None:
     done = run("generate", tmp_path / "t", JAVA_HOME="", PATH=str(tmp_path))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

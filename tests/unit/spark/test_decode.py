@@ -79,7 +79,7 @@ class TestDecoding:
             }
         ]
 
-    def test_partition_values_win_over_the_files_own_column(self) -> None:
+    def test_partition_values_override_the_column_of_the_file(self) -> None:
         answer = decode(
             head(field("p", "integer"), field("a", "long"), partition_columns=["p"]),
             pa.table({"p": [0, 0], "a": [1, 2]}),
@@ -235,7 +235,7 @@ class TestDecoding:
         (one,) = decode(head(field("v", "variant")), data).column("v").to_pylist()
         assert VariantUtils.to_python(one["value"], one["metadata"]) == value
 
-    def test_variants_shredded_as_what_they_cannot_be_are_refused(self) -> None:
+    def test_variants_shredded_to_impossible_types_are_refused(self) -> None:
         data = pa.table({"v": [{"metadata": b"\x01\x00\x00", "value": None, "typed_value": dt.time(1)}]})
         with pytest.raises(UnsupportedTable, match="shredded"):
             decode(head(field("v", "variant")), data)

@@ -37,7 +37,7 @@ def test_all_four_commands_are_documented() -> None:
     assert {shlex.split(command)[0] for command in COMMANDS} == {"verify", "generate", "fleet", "usage"}
 
 
-def test_without_pyspark_a_command_says_what_to_install(
+def test_a_missing_pyspark_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)

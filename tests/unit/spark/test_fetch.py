@@ -83,7 +83,7 @@ def test_a_refused_url_is_renewed_once(answers: Answers, status: int) -> None:
     assert fetcher(answers, file, refresh_token=None).source(file).read() == b"data"
 
 
-def test_what_is_refused_again_is_an_error(answers: Answers) -> None:
+def test_a_second_refusal_is_an_error(answers: Answers) -> None:
     file = listed(answers, "a")
     content(answers, b"", 403)
     answers.say(*HEAD, line(answers, "a"), {"endStreamAction": {}})
@@ -105,7 +105,7 @@ def test_one_new_listing_renews_all_files_of_the_task(answers: Answers) -> None:
     assert [path.partition("?")[0] for path, _ in answers.requests[2:]] == ["/new/a", "/new/b"]
 
 
-def test_a_file_that_is_listed_no_longer_says_what_to_do(answers: Answers) -> None:
+def test_the_error_of_a_file_that_is_no_longer_listed_has_an_action(answers: Answers) -> None:
     file = listed(answers, "a")
     content(answers, b"", 403)
     answers.say(*HEAD, line(answers, "b"), {"endStreamAction": {}})
@@ -157,7 +157,7 @@ def test_a_range_of_versions_is_listed_again_as_it_was(answers: Answers) -> None
 
 
 @pytest.mark.parametrize("history", [True, False])
-def test_what_was_planned_is_read_after_its_urls_and_refresh_token_end(
+def test_a_plan_is_read_after_its_urls_and_refresh_token_expired(
     demo_tables: Path, tmp_path: Path, history: bool
 ) -> None:
     """The table moves on meanwhile, first without and then with a change of the files that are read."""

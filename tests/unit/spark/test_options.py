@@ -80,6 +80,6 @@ class TestOptions:
             with pytest.raises(ValueError, match=said):
                 check()
 
-    def test_a_profile_without_a_token_says_so(self) -> None:
+    def test_a_profile_without_a_token_is_named(self) -> None:
         with pytest.raises(ProfileError, match="bearerToken"):
             Profile.load('{"endpoint": "x"}')

@@ -40,7 +40,7 @@ def read_page(page: str) -> str:
     return " ".join(tree.find("body").itertext())
 
 
-def test_the_page_tells_every_difference_and_escapes_it() -> None:
+def test_the_page_lists_every_difference_and_escapes_it() -> None:
     text = read_page(html(RESULTS, RUN_AT))
     assert "2 of 3 tables differ" in text
     assert '{"a":"<b>\N{SYMBOL FOR START OF HEADING}&"}' in text
@@ -49,7 +49,7 @@ def test_the_page_tells_every_difference_and_escapes_it() -> None:
     assert "2026-01-02 03:04 UTC" in text
 
 
-def test_the_page_of_equal_tables_says_so() -> None:
+def test_the_page_of_equal_tables_reports_equality() -> None:
     assert "1 tables, 100 rows: all equal." in read_page(html([EQUAL], RUN_AT))
 
 
@@ -88,7 +88,7 @@ HOSTILE = [
 ]
 
 
-def test_a_page_of_verify_names_what_differs_and_what_to_do_before_the_tables() -> None:
+def test_a_page_of_verify_begins_with_differences_and_actions() -> None:
     page = html(RESULTS, RUN_AT)
     first_table = page.index("<table")
     for said in ("rows: different", "cannot be read", "--table &#39;s.d.wrong&#39; --shown-rows 100"):
@@ -127,7 +127,9 @@ def test_pages_of_no_table_and_of_thousands_are_valid() -> None:
         (19, 15, 4 * 2048 * MIB + 15 * MIB, 4 + 2),
     ],
 )
-def test_the_advice_to_optimize_foresees_what_is_left(files: int, small: int, size: int, left: int) -> None:
+def test_the_advice_to_optimize_estimates_the_remaining_files(
+    files: int, small: int, size: int, left: int
+) -> None:
     (advice,) = advise([TableHealth("s.d.t", files=files, small_files=small, bytes=size)])
     assert advice.action == "optimize"
     assert advice.reason.endswith(f"OPTIMIZE would leave about {left}")

@@ -80,7 +80,7 @@ def test_partition_values_of_years_that_python_does_not_know(
 
 
 @pytest.mark.parametrize("text", ["2024-13-01", "2024-02-30", "soon", "2024-1-1 25:00:00"])
-def test_a_partition_value_that_is_none_says_so_without_its_text(text: str) -> None:
+def test_the_error_of_an_invalid_partition_value_omits_the_value(text: str) -> None:
     with pytest.raises(UnsupportedTable) as refused:
         partition_scalar(text, t.TimestampType())
     assert text not in str(refused.value)

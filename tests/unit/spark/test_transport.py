@@ -110,7 +110,7 @@ class TestRetries:
         Transport(retries=waits.retries).fetch(answers.url + "/a")
         assert 30 < waits.seconds[0] <= 61
 
-    def test_a_server_that_asks_for_an_hour_is_an_error_at_once(self, answers: Answers) -> None:
+    def test_a_retry_after_of_an_hour_is_an_error_at_once(self, answers: Answers) -> None:
         waits = Waits()
         answers.answers.append((503, {"Retry-After": "3600"}, b"later"))
         with pytest.raises(HttpError, match="later"):

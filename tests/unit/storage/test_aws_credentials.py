@@ -6,7 +6,7 @@ from gateway.config import Secret
 from gateway.storage.aws.credentials import default_credentials, default_region
 
 
-def test_the_default_chain_asks_variables_then_the_shared_file(tmp_path: Path) -> None:
+def test_the_default_chain_reads_variables_then_the_shared_file(tmp_path: Path) -> None:
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/credentials").write_text(
         "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"

@@ -123,7 +123,7 @@ def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> Non
         ("instance", {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "cannot be reached"),
     ],
 )
-def test_a_role_that_is_refused_says_by_whom_and_nothing_of_the_answer(
+def test_the_error_of_a_refused_role_names_the_service_and_not_its_answer(
     environments, kind: str, change: dict[str, str], reason: str
 ) -> None:
     role = role_of(environments[kind] | change, "us-east-1")

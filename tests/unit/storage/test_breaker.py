@@ -104,7 +104,7 @@ async def test_results_and_errors_come_through_and_only_faults_count():
     storage.close()
 
 
-async def test_a_storage_that_hangs_refuses_its_own_callers_and_no_others():
+async def test_a_hanging_storage_rejects_its_callers_only():
     release = threading.Event()
     hanging = calls("hanging", concurrent_calls=2, queued_calls=3, queue_seconds=0.05)
     healthy = calls("healthy", concurrent_calls=2)

@@ -37,6 +37,6 @@ def test_the_machine_knows_its_mounts():
     assert "/proc" in mount_points()
 
 
-def test_what_fails_together_has_one_name():
+def test_locations_that_fail_together_have_one_name():
     names = [name_of(Location.parse(text)) for text in ("s3://b/x", "s3a://b/y", "/proc/a", "/proc/b")]
     assert names == ["s3://b", "s3://b", "file:///proc", "file:///proc"]

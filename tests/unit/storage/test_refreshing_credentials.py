@@ -87,7 +87,7 @@ def test_a_machine_without_a_role_differs_from_a_service_that_is_down(
         keys.get()
 
 
-def test_a_clock_that_steps_back_neither_ends_keys_nor_asks_for_ever(
+def test_a_clock_that_steps_back_neither_expires_keys_nor_renews_them_forever(
     keys: RefreshingCredentials, lender: Lender
 ) -> None:
     first = keys.get()

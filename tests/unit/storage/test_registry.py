@@ -123,7 +123,7 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     assert storages.due() == []
 
 
-def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -> None:
+def test_keys_removed_from_the_configuration_are_not_used() -> None:
     keyed = sharing_of("gateway: {anonymous: true, tokenKeys: [{id: a, secret: a secret for the tests}]}\n")
     keyless = sharing_of("gateway: {anonymous: true}\n", previous=keyed)
     again = sharing_of("gateway: {anonymous: true}\n", previous=keyless)
@@ -133,7 +133,7 @@ def test_keys_that_were_taken_out_of_the_configuration_open_nothing_any_more() -
     assert again.sealer.open("list", "alice", made, now_ms=1000) == {"n": 1}
 
 
-async def test_what_is_kept_of_a_table_reads_nothing(demo_tables) -> None:
+async def test_a_kept_snapshot_is_returned_without_a_read(demo_tables) -> None:
     text = (
         f"shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{demo_tables}/orders', "
         "historyShared: true}]}]}]\n"

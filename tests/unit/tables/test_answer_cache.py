@@ -39,7 +39,7 @@ def test_an_answer_lasts_as_long_as_its_second() -> None:
     assert answer_cache.find("q", now_ms=1000) is None
 
 
-def test_what_is_held_is_bounded_in_number_and_size() -> None:
+def test_the_cache_is_bounded_in_number_and_size() -> None:
     answer_cache = AnswerCache()
     answer_cache.keep("large", answer(b"x" * (MAX_ANSWER_BYTES + 1)), now_ms=0)
     for number in range(MAX_ANSWERS + 1):
@@ -101,7 +101,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-async def test_all_who_ask_the_same_within_a_second_are_answered_by_one_signing(
+async def test_equal_requests_within_a_second_share_one_signing(
     client: Client, clock: Clock, made: list[int]
 ) -> None:
     first = await ask(client)
@@ -123,7 +123,7 @@ async def test_all_who_ask_the_same_within_a_second_are_answered_by_one_signing(
         ({}, {"fileidhash": "delta"}),
     ],
 )
-async def test_another_question_has_its_own_answer(
+async def test_a_different_request_gets_a_different_answer(
     client: Client, made: list[int], body: Any, headers: dict[str, str]
 ) -> None:
     plain = await ask(client)
@@ -197,7 +197,7 @@ async def test_log_and_metrics_count_a_repeated_answer_as_any_other(
     assert logged[0]["returned"] == ADDS
 
 
-async def test_a_large_body_holds_nobody_else_up(client: Client) -> None:
+async def test_a_large_body_delays_no_other_request(client: Client) -> None:
     longest_seconds = 0.0
 
     async def measure_steps() -> None:

@@ -47,7 +47,7 @@ def test_a_record_is_one_versioned_line():
     }
 
 
-def test_closing_writes_what_is_queued_in_order(tmp_path):
+def test_closing_writes_queued_records_in_order(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl")
     for number in range(2000):
         assert log.put(record(request_id=str(number)).line())
@@ -69,7 +69,7 @@ def test_a_renamed_file_is_left_and_a_new_one_begun(tmp_path):
     assert b"after" in path.read_bytes()
 
 
-def test_a_full_disk_is_said_once_and_what_overflows_is_counted():
+def test_a_full_disk_is_logged_once_and_dropped_records_are_counted():
     said = []
     log = AuditLog(Path("/dev/full"), queue_records=5, on_trouble=said.append)
     taken = [log.put(record().line()) for _ in range(20)]

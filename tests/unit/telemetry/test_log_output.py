@@ -46,7 +46,7 @@ def read_all(reader):
     return found
 
 
-def test_lines_that_do_not_fit_the_queue_are_counted_and_the_next_line_says_so():
+def test_dropped_lines_are_counted_and_reported_by_the_next_line():
     line = b"x" * 999 + b"\n"
     with full_pipe() as (reader, descriptor):
         writer = LogWriter(descriptor, queue_bytes=10_000)

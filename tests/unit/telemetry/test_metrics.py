@@ -68,7 +68,7 @@ def test_every_metric_has_its_place_on_the_dashboard():
     assert unshown == set()
 
 
-def test_alerts_name_only_metrics_that_are_there_and_say_what_to_do():
+def test_alerts_name_existing_metrics_and_an_action():
     rules = alert_rules()
     for rule in rules:
         names = NAME.findall(rule["expr"])
@@ -80,7 +80,7 @@ def test_alerts_name_only_metrics_that_are_there_and_say_what_to_do():
     assert len({rule["alert"] for rule in rules}) == len(rules)
 
 
-def test_what_alerts_watch_for_an_increase_is_there_from_the_start():
+def test_counters_of_alerts_exist_from_the_start():
     page = samples(Metrics().page()) | samples(generate_latest(SupervisorMetrics().registry))
     increases = [rule["expr"] for rule in alert_rules() if re.search(r"\b(increase|rate)\(", rule["expr"])]
     for expression in increases:
@@ -177,7 +177,7 @@ def test_a_file_of_a_worker_that_stays_unreadable_is_an_error(tmp_path):
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 1000), max_size=20), max_size=4))
-def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
+def test_observations_flushed_together_equal_single_ones(batches):
     one_by_one, settled = Metrics(), Metrics()
     timings = settled.timings(settled.request_seconds.labels("query"))
     tally = settled.tally(settled.requests.labels("query", "200"))
@@ -197,7 +197,7 @@ def test_what_is_settled_at_once_is_what_was_observed_one_by_one(batches):
         )
 
 
-def test_a_level_goes_down_as_it_went_up():
+def test_a_gauge_decreases_as_it_increased():
     metrics = Metrics()
     tally = metrics.tally(metrics.in_flight.labels("query"))
     key = ("delta_gateway_in_flight_requests", (("route", "query"),))
@@ -207,7 +207,7 @@ def test_a_level_goes_down_as_it_went_up():
     assert samples(metrics.page())[key] == samples(metrics.page())[key] == 1
 
 
-async def test_the_probe_tells_lag_memory_and_descriptors(monkeypatch):
+async def test_the_probe_reports_lag_memory_and_descriptors(monkeypatch):
     monkeypatch.setattr("gateway.telemetry.metrics.LAG_PROBE_SECONDS", 0.01)
     metrics = Metrics()
     async with probes(metrics, resident_bytes):

@@ -48,7 +48,7 @@ def test_without_a_list_every_address_is_allowed_and_with_one_only_those_listed(
     assert not allowed(parse_networks(["0.0.0.0/0", "::/0"]), None)
 
 
-def test_lists_hold_both_families_and_v4_in_v6_clothes():
+def test_lists_accept_both_families_and_v4_mapped_addresses():
     networks = parse_networks(["192.0.2.0/24", "2001:db8::/32", "::ffff:198.51.100.0/120"])
     assert allowed(networks, parse_address("::ffff:192.0.2.77"))
     assert allowed(networks, parse_address("2001:db8:1::1"))
@@ -64,7 +64,7 @@ def test_a_network_that_is_none_is_refused(text):
 
 
 @given(st.lists(st.text(max_size=40), max_size=5), st.ip_addresses())
-def test_whatever_a_stranger_writes_the_peer_is_the_client(forwarded_for, peer):
+def test_headers_of_untrusted_peers_do_not_change_the_client_address(forwarded_for, peer):
     plain = parse_address(str(peer))
     assert client_address(str(peer), forwarded_for, ()) == plain
 

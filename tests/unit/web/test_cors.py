@@ -70,7 +70,7 @@ async def test_pages_of_an_allowed_origin_may_read_every_answer(
         assert "origin" in varies(answer.headers)
 
 
-async def test_one_answer_for_many_carries_each_readers_own_origin(client: Client) -> None:
+async def test_a_shared_answer_has_the_origin_of_each_request(client: Client) -> None:
     for origin in (PAGE, "http://localhost:3000", None, PAGE):
         headers = bearer() | ({"Origin": origin} if origin else {})
         answer = await client.post(QUERY, json={}, headers=headers)
@@ -87,7 +87,7 @@ async def test_one_answer_for_many_carries_each_readers_own_origin(client: Clien
         (f"{TABLE}/none/query", "POST"),
     ],
 )
-async def test_a_preflight_is_answered_without_a_token_and_tells_nothing_of_what_is_shared(
+async def test_a_preflight_needs_no_token_and_reveals_no_share(
     client: Client, path: str, methods: str
 ) -> None:
     headers = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
@@ -115,7 +115,7 @@ async def test_a_preflight_is_answered_without_a_token_and_tells_nothing_of_what
         ("/nothing", {"Origin": PAGE, "Access-Control-Request-Method": "GET"}, 404),
     ],
 )
-async def test_what_is_no_preflight_of_an_allowed_origin_is_answered_as_before(
+async def test_other_requests_than_preflights_of_allowed_origins_are_unchanged(
     client: Client, path: str, headers: dict[str, str], status: int
 ) -> None:
     answer = await client.options(path, headers=headers)

@@ -72,7 +72,7 @@ async def test_a_path_that_no_route_has(path: str) -> None:
         await ROUTER.find("GET", path).route.handler(None)  # type: ignore[arg-type]
 
 
-async def test_a_method_that_a_path_does_not_answer_names_those_that_it_does() -> None:
+async def test_the_error_of_an_unsupported_method_names_the_supported_ones() -> None:
     with pytest.raises(MethodNotAllowed) as refused:
         await ROUTER.find("PUT", "/healthz").route.handler(None)  # type: ignore[arg-type]
     assert refused.value.allow == "GET, HEAD"
@@ -81,7 +81,7 @@ async def test_a_method_that_a_path_does_not_answer_names_those_that_it_does() -
 @given(
     st.lists(st.text("a%2F/{}+\u00e9 .", max_size=4), max_size=9), st.sampled_from(["GET", "POST", "HEAD"])
 )
-def test_whatever_the_path_there_is_one_answer(segments: list[str], method: str) -> None:
+def test_any_unknown_path_gets_the_same_answer(segments: list[str], method: str) -> None:
     path = "/".join([SHARES, *segments])
     found = ROUTER.find(method, path)
     assert found.route.is_public or found.route.path.count("/") == path.count("/")
@@ -139,7 +139,7 @@ async def test_a_body_is_requested_from_clients_that_expect_100_continue(client:
         (f"Content-Length: {MIB + 1}\r\n", b" " * (MIB + 1), b"413"),
     ],
 )
-async def test_a_body_that_is_not_what_its_head_says_or_too_large_is_the_clients_fault(
+async def test_a_body_that_contradicts_its_headers_or_is_too_large_is_a_client_error(
     client: Client, extra: str, body: bytes, status: bytes
 ) -> None:
     answered = await raw(client, head(token=TOKEN, extra=extra) + body)
@@ -155,7 +155,7 @@ async def test_no_body_is_requested_without_a_valid_token(client: Client) -> Non
     assert b"100 Continue" not in answered
 
 
-async def test_a_whole_answer_ends_the_connection_for_who_asked_and_keeps_it_for_who_did(
+async def test_a_whole_answer_closes_or_keeps_the_connection_as_requested(
     client: Client,
 ) -> None:
     closed = await raw(client, head(token=TOKEN, extra="Content-Length: 2\r\n") + b"{}")
@@ -173,7 +173,7 @@ async def test_head_has_the_length_and_no_body(client: Client) -> None:
     assert answered.endswith(b"\r\n\r\n")
 
 
-async def test_who_sends_a_header_that_is_no_text_is_answered_and_recorded(tmp_path: Path) -> None:
+async def test_a_request_with_an_undecodable_header_is_answered_and_recorded(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "audit.jsonl")
     client, _ = await serve(f"shares: [{{name: s}}]\n{recipients(alice='s')}", audit=audit)
     sent = f"GET {SHARES} HTTP/1.1\r\nHost: x\r\n{TOKEN}Connection: close\r\n".encode()
@@ -186,7 +186,7 @@ async def test_who_sends_a_header_that_is_no_text_is_answered_and_recorded(tmp_p
     assert record["userAgent"] == "spark \ufffd\ufffd"
 
 
-async def test_who_asks_on_and_on_and_reads_nothing_is_cut_off() -> None:
+async def test_a_client_that_sends_requests_and_reads_nothing_is_disconnected() -> None:
     shares = "".join(f"- {{name: a_share_of_a_name_that_is_rather_long {n}}}\n" for n in range(500))
     limits = "  limits: {slowReaderSeconds: 1, minimumBytesPerSecond: 100000000}\n"
     granted = recipients(alice="'*'")
@@ -225,7 +225,7 @@ class Panic(BaseException):
     """As the native code's, which is no Exception."""
 
 
-async def test_a_panic_is_answered_as_any_defect_and_tells_nothing(
+async def test_a_panic_is_answered_as_an_internal_error_without_details(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def panic(*_: Any) -> Any:

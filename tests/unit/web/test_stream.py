@@ -115,7 +115,7 @@ async def test_a_late_fault_is_the_last_line_on_request(client: Client, coding: 
     assert all(orjson.loads(line) for line in lines)
 
 
-async def test_a_late_fault_cuts_the_connection_for_who_did_not(client: Client) -> None:
+async def test_a_late_fault_closes_the_connection_without_the_end_stream_action(client: Client) -> None:
     response = await client.post(f"{TABLE}/broken/query", headers={"Accept-Encoding": "identity"})
     assert response.status == 200
     with pytest.raises(ClientPayloadError):
@@ -123,7 +123,7 @@ async def test_a_late_fault_cuts_the_connection_for_who_did_not(client: Client) 
 
 
 @pytest.mark.parametrize("name", ["broken", "whole"])
-async def test_a_client_of_http_1_0_takes_no_short_answer_for_a_whole_one(client: Client, name: str) -> None:
+async def test_a_cut_answer_of_http_1_0_is_detectable(client: Client, name: str) -> None:
     reader, writer = await asyncio.open_connection(client.host, client.port)
     writer.write(f"POST {TABLE}/{name}/query HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
     try:

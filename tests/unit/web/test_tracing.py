@@ -82,7 +82,7 @@ CALLERS = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": "not 
 
 
 @pytest.mark.parametrize("traced", [(0.0, "[]"), (0.0, "[10.0.0.0/8]")], indirect=True)
-async def test_a_stranger_forces_no_trace_and_writes_nothing_into_the_log(traced, caplog):
+async def test_an_untrusted_client_cannot_force_a_trace_or_a_log_entry(traced, caplog):
     client, spans = traced
     for _ in range(20):
         await client.get("/shares/sales", headers=CALLERS)
@@ -91,7 +91,7 @@ async def test_a_stranger_forces_no_trace_and_writes_nothing_into_the_log(traced
 
 
 @pytest.mark.parametrize("traced", [(1.0, "[]")], indirect=True)
-async def test_the_own_ratio_decides_about_strangers_and_their_traces_are_not_continued(traced):
+async def test_the_sample_ratio_applies_to_untrusted_clients_whose_traces_are_not_continued(traced):
     client, spans = traced
     await client.get("/shares/sales", headers=CALLERS | {"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"})
     (span,) = spans()
@@ -100,7 +100,7 @@ async def test_the_own_ratio_decides_about_strangers_and_their_traces_are_not_co
 
 
 @pytest.mark.parametrize("traced", [(0.0, "[127.0.0.0/8]")], indirect=True)
-async def test_a_trusted_proxy_decides_what_is_traced(traced):
+async def test_a_trusted_proxy_decides_whether_a_request_is_traced(traced):
     client, spans = traced
     await client.get("/shares/sales", headers={"traceparent": CALLERS["traceparent"]})
     await client.get("/shares/sales")
@@ -115,7 +115,7 @@ async def test_a_server_error_is_an_error_of_the_span(traced):
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_nothing_of_it_is_imported_without_the_section():
+def test_no_tracing_library_is_imported_without_the_section():
     code = (
         "import sys, gateway.server.run; assert not {'opentelemetry', 'opentelemetry.sdk'} & {*sys.modules}"
     )

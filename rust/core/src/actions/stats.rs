@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_of_a_file_behind_the_last() {
+    fn statistics_are_empty_beyond_the_last_file() {
         for stats in [
             Stats::from(StringViewArray::from_iter_values(["{}"])),
             Stats::from(StringViewArray::new_null(0)),
@@ -200,7 +200,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_escaped_says_and_writes_the_very_same(
+        fn escaped_statistics_have_the_same_values_and_text(
             texts in prop::collection::vec(
                 prop::option::of(r#"([a-z{}:,"\\/]|\\u[0-9a-f]{4}|\PC|[\x00-\x1f\u{7f}-\u{85}\u{2028}\u{2029}]){0,40}"#),
                 0..20,

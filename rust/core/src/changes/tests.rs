@@ -92,7 +92,7 @@ fn table() -> Table {
 }
 
 #[test]
-fn the_feed_takes_cdc_files_where_a_commit_has_them_and_else_what_changed_data() {
+fn the_feed_uses_cdc_files_of_a_commit_or_else_its_data_changes() {
     let feed = table().feed(ChangeKind::ChangeDataFeed, 0, None).unwrap();
     assert_eq!(feed, ["0", "1 add:a add:b", "2 cdc:_change_data/x", "3", "4", "5 remove:d"]);
 }
@@ -207,7 +207,7 @@ fn bytes_of_survey(metadata_at: impl Fn(usize) -> String) -> (Changes, usize) {
 }
 
 #[test]
-fn a_survey_keeps_equal_metadata_once_and_a_bounded_part_of_what_differs() {
+fn a_survey_keeps_equal_metadata_once_and_bounds_distinct_metadata() {
     let once = bytes_of_survey(|_| large_metadata("a", 100)).1;
     let two = bytes_of_survey(|version| large_metadata(if version % 2 == 0 { "a" } else { "b" }, 100)).1;
     let all = bytes_of_survey(|version| large_metadata(&format!("n{version}"), 100)).1;
@@ -250,7 +250,7 @@ fn a_range_resumes_at_any_of_its_versions_and_at_no_other() {
 }
 
 #[test]
-fn a_remove_without_partition_values_is_told_apart_from_one_with_nulls() {
+fn a_remove_without_partition_values_differs_from_one_with_nulls() {
     let table = Table::new(&[
         lines(&[PROTOCOL, &metadata(true)]),
         lines(&[
@@ -439,7 +439,7 @@ fn a_table_without_partitions_needs_no_partition_values() {
 }
 
 #[test]
-fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_what_there_is() {
+fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_available_versions() {
     let table = table();
     std::fs::remove_file(log_file_path(table.root(), &commit_name(3))).unwrap();
     let error = table.open(ChangeKind::Files, 1, None).unwrap_err();
@@ -448,7 +448,7 @@ fn a_missing_commit_is_corrupt_and_a_cleaned_up_start_names_what_there_is() {
 }
 
 #[test]
-fn a_page_of_a_range_that_was_cleaned_up_is_told_which_versions_there_are() {
+fn the_error_of_a_page_of_a_cleaned_up_range_names_available_versions() {
     let table = table();
     let changes = table.open(ChangeKind::Files, 1, Some(4)).unwrap();
     table.write("00000000000000000004.checkpoint.parquet", "x");

@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_and_kept_is_what_was_wanted(
+        fn the_selected_rows_are_those_of_a_row_by_row_selection(
             group in 0..9000_u32, skipped in 0..3000_u32, length in 1..9000_u32, batch in 1..5000_usize,
             kept in prop::collection::btree_set(0..9000_u32, 0..20),
         ) {

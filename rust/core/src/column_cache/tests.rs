@@ -32,7 +32,7 @@ fn fill(cache: &Arc<ColumnCache>, table: u64, files: usize) {
 }
 
 #[test]
-fn each_version_sees_its_own_dead_files_whatever_version_asked_before() {
+fn each_version_sees_its_dead_files_after_requests_of_other_versions() {
     let batch = batch(100);
     let seen = |dead: &[usize]| {
         let mut set = ReplaySet::default();
@@ -177,7 +177,7 @@ fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
 }
 
 #[test]
-fn columns_and_what_is_kept_leave_in_the_order_of_their_uses() {
+fn columns_and_other_entries_are_evicted_in_the_order_of_their_uses() {
     let one = thousand_bytes();
     let cache = Arc::new(ColumnCache::new(3 * one));
     let keep = |bytes: usize| {
@@ -258,7 +258,7 @@ fn two_builds_at_once_stay_within_the_budget_together() {
 }
 
 #[test]
-fn the_second_partial_scan_asks_for_columns() {
+fn the_second_partial_scan_requests_columns() {
     let cache = Arc::new(ColumnCache::new(1 << 20));
     assert!(!cache.record_miss(&key(1), Some(10)));
     assert!(!cache.record_miss(&key(2), Some(10)));
@@ -269,7 +269,7 @@ fn the_second_partial_scan_asks_for_columns() {
 }
 
 #[test]
-fn a_table_that_is_forgotten_leaves_nothing_and_what_was_being_built_of_it_is_dropped() {
+fn a_removed_table_leaves_no_entries_and_its_running_build_is_dropped() {
     let cache = Arc::new(ColumnCache::new(1 << 20));
     fill(&cache, 1, 10);
     fill(&cache, 2, 10);

@@ -37,7 +37,7 @@ fn descriptors(table: &Path) -> Vec<(String, String, usize, usize, u64)> {
 }
 
 #[test]
-fn vectors_of_other_writers_delete_as_many_rows_as_the_log_says() {
+fn vectors_of_other_writers_delete_the_logged_number_of_rows() {
     for collection in collections() {
         let (mut in_files, mut inline) = (0, 0);
         let readable = |(_, answer): &(_, serde_json::Value)| answer["readerSupported"] == true;
@@ -142,7 +142,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_was_encoded_is_decoded(
+    fn decoding_reverts_encoding(
         few in prop::collection::btree_set(any::<u64>(), 0..50),
         start in 0_u64..1 << 34,
         length in 0_u64..100_000,

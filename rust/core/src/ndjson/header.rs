@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parquet_format_says_nothing_of_the_tables_properties_but_its_change_data_feed() {
+    fn the_parquet_format_has_no_table_property_except_the_change_data_feed() {
         assert_eq!(
             metadata_line(ResponseFormat::Parquet, &metadata(), FACTS),
             "{\"metaData\":{\"id\":\"t-1\",\"name\":\"n\\u2028\",\"format\":{\"provider\":\"parquet\"},\

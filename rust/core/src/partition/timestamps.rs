@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_timestamps_among_its_partitions_has_nothing_to_spell() {
+    fn partitions_without_timestamps_are_not_normalized() {
         assert!(PartitionTimestamps::of(&metadata(&[])).is_none());
         assert!(PartitionTimestamps::of(&metadata(&[("s", "string"), ("d", "date")])).is_none());
     }

@@ -193,7 +193,7 @@ fn a_few_files_with_huge_statistics_among_many_with_small_ones() {
 }
 
 #[test]
-fn statistics_that_are_written_as_what_differs_from_those_before() {
+fn prefix_coded_statistics() {
     let column = ColumnPath::new(vec!["add".to_owned(), "stats".to_owned()]);
     let properties = zstd().set_column_encoding(column, Encoding::DELTA_BYTE_ARRAY).build();
     let same_head = |number: usize| format!("{}{number}", "x".repeat(50 << 10));

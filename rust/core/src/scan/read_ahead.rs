@@ -343,12 +343,12 @@ mod tests {
     }
 
     #[test]
-    fn so_many_batches_of_so_many_parts_are_decoded_before_they_are_asked_for_and_no_more() {
-        ahead_of_what_is_taken(|_| BYTES_AHEAD, 1);
-        ahead_of_what_is_taken(|_| BYTES_AHEAD / 3 + 1, 3);
+    fn a_bounded_number_of_batches_of_several_parts_is_decoded_ahead() {
+        bytes_decoded_ahead(|_| BYTES_AHEAD, 1);
+        bytes_decoded_ahead(|_| BYTES_AHEAD / 3 + 1, 3);
     }
 
-    fn ahead_of_what_is_taken(bytes_of: fn(&Numbers) -> u64, parts_ahead: u32) {
+    fn bytes_decoded_ahead(bytes_of: fn(&Numbers) -> u64, parts_ahead: u32) {
         let decoded = Arc::new(AtomicU32::new(0));
         let counting = Arc::clone(&decoded);
         let parts = (0..5).map(move |part| -> Numbers {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn tens_of_parts_are_opened_ahead_and_no_more_where_their_files_are_said_to_be_empty() {
+    fn tens_of_parts_at_most_are_opened_ahead_if_their_files_are_listed_as_empty() {
         let opened = Arc::new(AtomicU32::new(0));
         let counting = Arc::clone(&opened);
         let parts = (0..1000).map(move |part| {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_ahead_of_all_parts_together_is_bounded_in_bytes() {
+    fn batches_decoded_ahead_of_all_parts_are_bounded_in_bytes() {
         // Three batches and their readers fit.
         let measures = Measures {
             file: |_: &Numbers| 1,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_comes_after_all_that_is_before_it_and_ends_the_batches() {
+    fn a_fault_follows_all_batches_before_it_and_ends_them() {
         for pool in pools() {
             let torn = Err(Error::corrupt("part", "torn"));
             let parts: [Numbers; 3] =

@@ -184,7 +184,7 @@ fn few_files_of_a_batch_keep_nothing_of_the_others_in_memory() {
 }
 
 #[test]
-fn a_look_at_one_batch_finds_the_files_of_that_batch_or_says_that_there_may_be_more() {
+fn a_scan_of_one_batch_finds_its_files_or_reports_possible_others() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
     run(&table, everything());
@@ -209,7 +209,7 @@ fn a_look_at_one_batch_finds_the_files_of_that_batch_or_says_that_there_may_be_m
 }
 
 #[test]
-fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
+fn counts_of_files_in_memory_are_known_before_the_first() {
     let log = Log::new();
     let table = table(&log, 64 << 20);
     run(&table, everything());
@@ -239,7 +239,7 @@ fn of_files_in_memory_it_is_told_before_the_first_what_will_become_of_them() {
 }
 
 #[test]
-fn of_files_in_the_log_it_is_told_before_only_when_all_are_wanted() {
+fn counts_of_files_in_the_log_are_known_before_only_if_all_are_selected() {
     let log = Log::new();
     let table = table(&log, 0);
     table.totals(&snapshot(&table), &Stop::default()).unwrap();
@@ -253,7 +253,7 @@ fn of_files_in_the_log_it_is_told_before_only_when_all_are_wanted() {
 }
 
 #[test]
-fn a_limit_goes_on_through_pages_where_it_was() {
+fn a_limit_continues_through_pages() {
     let log = Log::new();
     let table = table(&log, 0);
     let options = || ScanOptions { limit_hint: Some(300), ..everything() };
@@ -540,7 +540,7 @@ fn pages_go_on_in_memory_where_the_log_was_cleaned_up() {
 }
 
 #[test]
-fn a_page_of_a_version_that_was_cleaned_up_is_told_which_versions_there_are() {
+fn the_error_of_a_page_of_a_cleaned_up_version_names_available_versions() {
     let log = Log::new();
     let table = table(&log, 0);
     let (first, paths, cursor) = first_page(&table);

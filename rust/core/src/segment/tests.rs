@@ -156,7 +156,7 @@ fn versions_in_a_gap_before_a_later_checkpoint_were_cleaned_up() {
 }
 
 #[test]
-fn cleaned_up_versions_answer_with_what_there_is() {
+fn errors_of_cleaned_up_versions_name_available_ones() {
     let log = Log::new(&["4.json", "5.json", "5.checkpoint.parquet", "6.json"]);
     assert_eq!(log.described(None), "6 of [6] on 5Classicx1");
     for requested in [0, 4, 7, i64::MAX] {
@@ -216,7 +216,7 @@ fn compactions_stand_for_the_commits_that_they_cover_whole() {
 }
 
 #[test]
-fn an_identity_finds_the_same_files_after_whatever_was_written_since() {
+fn an_identity_finds_the_same_files_after_later_writes() {
     let log =
         Log::new(&["0.json", "1.json", "2.json", "3.json", "1.checkpoint.parquet", "2.3.compacted.json"]);
     let before = log.find(None).unwrap();
@@ -322,7 +322,7 @@ fn a_known_segment_is_continued_and_keeps_its_checkpoint() {
 }
 
 #[test]
-fn a_table_that_was_made_anew_is_searched_from_the_start() {
+fn a_recreated_table_is_searched_from_the_start() {
     let log = Log::new(&["0.json", "1.json"]);
     let known = log.find(None).unwrap();
     log.write("1.json", "another commit");

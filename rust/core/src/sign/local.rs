@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_altered_does_not_verify() {
+    fn an_altered_url_does_not_verify() {
         let (path, expires, signature) = signed("part-0.parquet");
         let verifies = |path: &str, expires: &str, signature: &str, key: &[u8]| {
             verify_local_url(path, expires, signature, key, NOW_MS)

@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_version_of_a_drawn_log_is_what_forward_replay_says(steps in steps(), leaps in proptest::collection::vec(any::<bool>(), 12)) {
+    fn every_version_of_a_random_log_equals_a_forward_replay(steps in steps(), leaps in proptest::collection::vec(any::<bool>(), 12)) {
         let table = Table::new(&[]);
         let states = states(&steps);
         write(&table, &steps, &states);

@@ -161,7 +161,7 @@ fn a_checksum_is_believed_only_where_it_agrees() {
 }
 
 #[test]
-fn a_malformed_checksum_changes_nothing() {
+fn a_malformed_checksum_is_ignored() {
     let table = Table::new(&[&add("a")]);
     let before = table.load(TimeTravel::Latest).unwrap();
     for checksum in
@@ -212,7 +212,7 @@ fn in_commit_timestamps_are_the_commits_own() {
 }
 
 #[test]
-fn a_missing_in_commit_timestamp_fails_only_who_needs_the_time() {
+fn a_missing_in_commit_timestamp_fails_only_requests_for_the_time() {
     let table = Table::new(&[&add("a")]);
     let enabled = METADATA
         .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
@@ -263,7 +263,7 @@ fn a_log_without_protocol_or_metadata_is_corrupt() {
 }
 
 #[test]
-fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
+fn a_log_with_a_cut_file_gives_an_error_or_the_right_answer() {
     let table = Table::new(&[&add("a"), &add("b")]);
     table.commit(1, &[&remove("a"), &add("c")]);
     table.write(
@@ -304,7 +304,7 @@ fn whatever_is_cut_from_a_log_ends_in_an_error_or_in_a_right_answer() {
 }
 
 #[test]
-fn a_grown_snapshot_begins_anew_only_where_there_is_a_newer_checkpoint() {
+fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
     let table = Table::new(&[&add("f0")]);
     let mut snapshot = table.load(TimeTravel::Latest).unwrap();
     for version in 1..=80 {
@@ -339,7 +339,7 @@ fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
 }
 
 #[test]
-fn a_snapshot_whose_checkpoint_has_aged_begins_anew_before_cleanup_takes_it() {
+fn a_snapshot_with_an_old_checkpoint_is_reloaded_before_cleanup() {
     let table = Table::new(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&add("b")]);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_those_of_the_file_whatever_is_read_beside_them() {
+    fn pieces_equal_the_file_during_other_reads() {
         let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
         let (_directory, file) = stored(&content);
         let mut reader = file.get_read(5).unwrap();

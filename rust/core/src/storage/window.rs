@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn all_windows_are_of_the_object_of_the_first_one_whatever_tag_was_listed() {
+    fn all_windows_are_of_the_object_of_the_first_one_for_any_listed_tag() {
         let store = Arc::new(InMemory::new());
         let (_, modified_ms) = put(&store, 1);
         let windows = windows(&store, "other", modified_ms);

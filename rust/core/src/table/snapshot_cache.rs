@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_used_for_long_leaves_with_the_next_one_that_comes() {
+    fn unused_entries_are_evicted_when_another_is_added() {
         let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
         let mut snapshots = snapshots(&cache);
         insert(&mut snapshots, 0, now);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cache_has_no_room_for_is_not_found() {
+    fn entries_over_the_budget_are_not_found() {
         let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(25)));
         let mut snapshots = snapshots(&cache);
         for number in 0..3 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_cache_is_found_while_somebody_holds_it_but_is_not_kept() {
+    fn an_evicted_entry_is_found_while_in_use_and_is_not_cached() {
         let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
         let mut snapshots = snapshots(&cache);
         let item = Arc::new(0);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_hold_counts_once() {
+    fn shared_entries_count_once() {
         let (now, cache) = (Instant::now(), Arc::new(ColumnCache::new(1 << 20)));
         let mut snapshots = snapshots(&cache);
         let shared = Arc::new([0_u8; 100]);

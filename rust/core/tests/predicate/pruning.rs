@@ -336,7 +336,7 @@ fn doubles_that_were_floats_have_bounds_in_floats_spelling() {
 }
 
 #[test]
-fn what_cannot_be_decided_keeps_files_and_the_rest_still_prunes() {
+fn an_undecidable_condition_keeps_files_and_the_others_still_prune() {
     let fields = [("a", "long"), ("b", "long"), ("t", "string"), ("bin", "binary")];
     let stats = r#"{"numRecords":1,"minValues":{"a":1,"b":1},"maxValues":{"a":9,"b":9},"nullCount":{"a":0}}"#;
     for (sql, kept) in [
@@ -359,7 +359,7 @@ fn what_cannot_be_decided_keeps_files_and_the_rest_still_prunes() {
 }
 
 #[test]
-fn a_hint_that_fails_is_skipped_alone_and_says_why() {
+fn a_failing_hint_is_skipped_alone_with_a_reason() {
     let fields = [("a", "long")];
     let stats = r#"{"numRecords":1,"minValues":{"a":1},"maxValues":{"a":9}}"#;
     let wrapped = r#"{"jsonPredicateHints":{"op":"equal","children":[]}}"#;
@@ -383,7 +383,7 @@ fn a_hint_that_fails_is_skipped_alone_and_says_why() {
 }
 
 #[test]
-fn a_predicate_of_endless_conditions_is_capped_and_says_so() {
+fn a_predicate_of_too_many_conditions_is_capped_with_a_problem() {
     let pairs: Vec<String> = (0..2000).map(|n| format!("(a = {n} OR b = {n})")).collect();
     let stats = r#"{"numRecords":1,"minValues":{"a":-9,"b":-9},"maxValues":{"a":-1,"b":-1}}"#;
     let (predicate, found) = problems(&[("a", "long"), ("b", "long")], &[&pairs.join(" AND ")], None);
@@ -411,7 +411,7 @@ fn both_kinds_of_hints_must_hold() {
 }
 
 #[test]
-fn conjuncts_say_what_decides_them() {
+fn conjuncts_have_their_scope() {
     let hints = Hints {
         sql: vec!["p = 1 AND a > 5 AND (p = 2 OR a = 3) AND f(a) AND 1 = 1".into(), "s.b IS NULL".into()],
         json: None,

@@ -81,7 +81,7 @@ fn adds_of_commits(root: &Path) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn what_is_rebuilt_from_typed_columns_is_what_the_commits_said() {
+fn values_from_typed_columns_equal_those_of_the_commits() {
     for collection in collections() {
         let is_typed = |root: &Path| {
             let name = root.to_str().unwrap();
@@ -89,14 +89,14 @@ fn what_is_rebuilt_from_typed_columns_is_what_the_commits_said() {
         };
         let mut tables = 0;
         for (root, _) in answers(&collection).into_iter().filter(|(root, _)| is_typed(root)) {
-            rebuilds_what_the_commits_said(&root);
+            rebuilds_the_adds_of_the_commits(&root);
             tables += 1;
         }
         assert!(tables > 5, "only {tables} tables of {} have typed statistics", collection.display());
     }
 }
 
-fn rebuilds_what_the_commits_said(root: &Path) {
+fn rebuilds_the_adds_of_the_commits(root: &Path) {
     let (snapshot, said, table) = (load(root), adds_of_commits(root), root.display());
     let live = live_adds(&snapshot, everything());
     assert!(!live.is_empty(), "{table}");

@@ -221,7 +221,7 @@ fn a_span_begins_and_ends_at_any_row_of_any_part() {
 }
 
 #[test]
-fn columns_that_nobody_needs_are_absent() {
+fn unneeded_columns_are_absent() {
     let log = Log::new();
     let rows = rows(10);
     let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
@@ -280,7 +280,7 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
 }
 
 #[test]
-fn where_no_file_has_a_partition_value_the_filter_is_asked_about_nulls() {
+fn without_partition_values_the_filter_gets_nulls() {
     for rows in [
         vec![
             protocol_row(),

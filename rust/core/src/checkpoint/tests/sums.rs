@@ -65,7 +65,7 @@ fn a_checkpoint_without_adds_sums_up_to_nothing() {
 }
 
 #[test]
-fn sums_end_at_their_deadline_and_where_nobody_waits_for_them() {
+fn sums_end_at_the_deadline_and_when_the_caller_leaves() {
     let log = Log::new();
     let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
     rows.extend((0..6).map(add_row));

@@ -68,7 +68,7 @@ fn stats_of(rows: &[(Value, Value)]) -> Vec<Option<String>> {
 }
 
 #[test]
-fn stats_are_written_anew_from_their_typed_columns() {
+fn stats_are_written_from_their_typed_columns() {
     let parsed = json!({
         "numRecords": 3, "minValues": low(), "maxValues": high(),
         "nullCount": {"nested": {"a\"b": 0, "c": null}}, "tightBounds": true,
@@ -123,7 +123,7 @@ fn where_a_file_has_its_stats_as_text_they_win() {
 }
 
 #[test]
-fn partition_values_are_serialized_anew_from_their_typed_columns() {
+fn partition_values_are_serialized_from_their_typed_columns() {
     let columns: Vec<_> = add_fields()
         .into_iter()
         .filter(|(name, _)| *name != "partitionValues")

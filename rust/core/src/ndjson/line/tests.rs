@@ -200,7 +200,7 @@ fn vectors_of_one_file_share_its_id() {
 }
 
 #[test]
-fn what_a_file_does_not_have_is_left_out() {
+fn absent_fields_of_a_file_are_omitted() {
     let mut batch = batch(&["a", "b"]);
     batch.stats = Some(StringViewArray::from(vec![None, Some("")]).into());
     batch.deletion_vector = Some(vec![None, None]);
@@ -264,7 +264,7 @@ fn a_remove_and_a_change_data_file_in_the_delta_format() {
 }
 
 #[test]
-fn a_remove_in_the_delta_format_says_what_the_log_says() {
+fn a_remove_in_the_delta_format_has_the_fields_of_the_log() {
     let mut batch = batch(&["a", "b", "c"]);
     batch.data_change = Some(vec![true, false, true]);
     let part = RemoveFields { size: true, extended_file_metadata: Some(false), ..RemoveFields::default() };
@@ -377,7 +377,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn any_file_parses_back_to_what_went_in(
+    fn any_written_file_parses_back(
         files in prop::collection::vec(
             ("[a-z0-9=%é/ \"\\\\]{1,80}", prop::option::of("([a-z{}:\"\\\\]|[\u{7f}-\u{8f}]|[\u{2027}-\u{202a}]){0,200}")),
             0..50,

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_says_why() {
+    fn a_malformed_hint_has_a_reason() {
         for (json, reason) in [
             ("", "not JSON at line 1, column 0"),
             ("[]", "an operation is not a JSON object"),

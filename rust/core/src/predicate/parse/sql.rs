@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_write_is_read() {
+    fn predicates_of_clients_are_parsed() {
         for (sql, tree) in [
             ("col = 123", "`col` = 123"),
             ("'foo' < col", "'foo' < `col`"),
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_says_why() {
+    fn an_invalid_condition_has_a_reason() {
         for (sql, reason) in [
             ("", "the condition ends too early"),
             ("a =", "the condition ends too early"),

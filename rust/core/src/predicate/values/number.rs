@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_between_two_values_is_open() {
+    fn a_value_between_two_neighbours_is_open() {
         let spread = |text: &str, scale| {
             let spread = Number::parse(text).unwrap().scaled(scale);
             (spread.low, spread.high, spread.open)

@@ -83,7 +83,7 @@ fn all_spellings_of_a_file_are_one() {
 }
 
 #[test]
-fn what_lies_outside_of_all_locations_is_refused() {
+fn a_path_outside_of_all_locations_is_refused() {
     for path in [
         "..",
         "../p",
@@ -112,7 +112,7 @@ fn what_lies_outside_of_all_locations_is_refused() {
 }
 
 #[test]
-fn a_path_that_names_nothing_is_told_apart_from_one_that_is_not_allowed() {
+fn an_invalid_path_differs_from_a_forbidden_one() {
     for (path, reason) in [
         ("", "names no file"),
         ("a%00b", "holds NUL"),

@@ -126,7 +126,7 @@ fn an_answer_made_here_is_ready_at_once_and_needs_no_thread() {
 }
 
 #[test]
-fn a_failure_comes_after_the_chunks_that_were_whole_before_it() {
+fn a_failure_follows_the_complete_chunks_before_it() {
     let pool = Pool::new(1).unwrap();
     let mut stream = start(&pool, Numbers { fails_at: Some(7), ..Numbers::to(20) }, ContentCoding::Identity);
     let (body, end) = drain(&mut stream);
@@ -145,7 +145,7 @@ fn a_panic_fails_its_own_stream_and_no_other() {
 }
 
 #[test]
-fn a_reader_that_takes_nothing_holds_a_few_chunks_and_no_thread() {
+fn a_stalled_reader_holds_a_few_chunks_and_no_thread() {
     let pool = Pool::new(1).unwrap();
     let idle = start(&pool, Numbers::to(1_000_000), ContentCoding::Identity);
     let mut busy = start(&pool, Numbers::to(200), ContentCoding::Identity);
@@ -182,7 +182,7 @@ impl LineSource for Hanging {
 }
 
 #[test]
-fn a_deadline_is_told_though_the_work_itself_hangs() {
+fn a_deadline_is_reported_while_the_work_hangs() {
     let pool = Pool::new(1).unwrap();
     let (_hold, held) = mpsc::channel();
     let deadline = Some(Instant::now() + Duration::from_millis(200));
@@ -210,7 +210,7 @@ impl LineSource for Endless {
 }
 
 #[test]
-fn work_that_finds_nothing_lets_others_have_their_turn_and_ends_at_its_deadline() {
+fn work_without_results_yields_to_others_and_ends_at_its_deadline() {
     let pool = Pool::new(1).unwrap();
     let deadline = Some(Instant::now() + Duration::from_millis(300));
     let options = StreamOptions { deadline, ..StreamOptions::default() };
