@@ -109,7 +109,7 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def _expected_error(error: Exception) -> str | None:
     """Return the text for an error that is not a defect."""
-    from gateway.access.recipient_store import RecipientError  # noqa: PLC0415 - imported only after a failure
+    from gateway.access.recipient_records import RecipientError  # noqa: PLC0415 - imported only after a failure
     from gateway.config.errors import ConfigError  # noqa: PLC0415 - as above
     from gateway.tables.native import LogError  # noqa: PLC0415 - as above
 

@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import configured_names
-from gateway.access.recipient_store import Change, RecipientDatabase
+from gateway.access.recipient_records import Change
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.errors import Unavailable
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import AuditRecord

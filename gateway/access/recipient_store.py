@@ -1,180 +1,49 @@
-"""Recipients in an embedded database: their tokens, grants and networks.
+"""Operations on the recipients' database: recipients, their tokens, grants and networks.
 
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
 and the plain text of a new token once (only its SHA-256 is stored). Every change writes a history entry in
-the same transaction and is passed to `on_change` for the audit log. A recipient has at most two live tokens,
+the same transaction and is passed to `on_change` for the audit log. A recipient has at most two valid tokens,
 and no operation extends the life of an old one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
-import sqlite3
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from gateway.access.authentication import token_hash
-from gateway.config.networks import parse_network
-from gateway.protocol.profile import Profile, profile
+from gateway.access.recipient_names import check_comment, check_name, check_network, check_share
+from gateway.access.recipient_records import (
+    Change,
+    IssuedToken,
+    Purged,
+    RecipientError,
+    RecipientExists,
+    RecipientNotFound,
+    RecipientRecord,
+    TokenRecord,
+)
+from gateway.access.recipient_schema import open_file, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-SCHEMA_VERSION = 1
 TOKEN_BYTES = 32
-MAX_NAME_LENGTH = 255
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
-BUSY_SECONDS = 5.0
-"""Maximum time that a change waits for the lock of another program."""
 EVERY_SHARE = "*"
 NOBODY = ""
-"""The recipient of a change that concerns no single recipient."""
+"""The recipient in the record of a change without a single recipient."""
 
-_NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
-"""Control characters, and surrogates, which represent command-line bytes that are not UTF-8."""
-_NAME = re.compile(rf"[^{_NO_TEXT} /]+")
-_SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
-_COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_SCHEMA = """
-CREATE TABLE recipients (
-    name TEXT PRIMARY KEY COLLATE NOCASE, comment TEXT NOT NULL, created_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE tokens (
-    sha256 TEXT PRIMARY KEY, recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name),
-    created_ms INTEGER NOT NULL, expires_ms INTEGER) WITHOUT ROWID;
-CREATE INDEX tokens_of ON tokens(recipient);
-CREATE TABLE grants (
-    recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name), share TEXT NOT NULL COLLATE NOCASE,
-    PRIMARY KEY (recipient, share)) WITHOUT ROWID;
-CREATE TABLE networks (
-    recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name), network TEXT NOT NULL,
-    PRIMARY KEY (recipient, network)) WITHOUT ROWID;
-CREATE TABLE history (
-    at_ms INTEGER NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL, recipient TEXT NOT NULL COLLATE NOCASE,
-    detail TEXT NOT NULL);
-CREATE INDEX history_of ON history(recipient);
-"""
-
-
-class RecipientError(ValueError):
-    """Base of what the operations refuse; the text may be shown to the operator.
-
-    RecipientError
-    ├── RecipientNotFound
-    ├── RecipientExists
-    └── DatabaseMissing
-    """
-
-
-class RecipientNotFound(RecipientError):
-    """No recipient of that name."""
-
-
-class RecipientExists(RecipientError):
-    """The name is taken, here or in the configuration file."""
-
-
-class DatabaseMissing(RecipientError):
-    """Raised while there is no database, because no recipient has been added."""
-
-    def __init__(self) -> None:
-        super().__init__("there is no database of recipients yet; adding a recipient makes it")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """A token as stored. Without `expires_ms` it is valid until it is rotated or revoked."""
-
-    sha256: str = field(repr=False)
-    created_ms: int
-    expires_ms: int | None
-
-    def live(self, now_ms: int) -> bool:
-        """Return whether the token is valid at that time."""
-        return self.expires_ms is None or now_ms < self.expires_ms
-
-
-@dataclass(frozen=True, slots=True)
-class RecipientRecord:
-    """A recipient as stored. `shares` are case-folded and may be `*`; no `networks` allow any address."""
-
-    name: str
-    comment: str
-    created_ms: int
-    tokens: tuple[TokenRecord, ...]
-    shares: tuple[str, ...]
-    networks: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class IssuedToken:
-    """A new token: the only time that its plain text is known."""
-
-    recipient: str
-    token: str = field(repr=False)
-    expires_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change, as in the history and the audit log."""
-
-    at_ms: int
-    actor: str
-    action: str
-    recipient: str
-    detail: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Purged:
-    """The counts of deleted rows."""
-
-    tokens: int
-    changes: int
-
-
-def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
-    """Return the profile of a new token."""
-    if issued.expires_ms is None:
-        return profile(endpoint, issued.token)
-    expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
-    return profile(endpoint, issued.token, expires.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
-
-
-def check_name(name: str, what: str = "recipient name") -> str:
-    """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
-    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
-        message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
-        raise RecipientError(message)
-    return name
-
-
-def check_share(share: str) -> str:
-    """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
-    if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
-        message = f"share name: 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
-        raise RecipientError(message)
-    return share
-
-
-def check_comment(comment: str) -> str:
-    """Return a valid comment. Raises RecipientError for control characters and text that is not UTF-8."""
-    if not _COMMENT.fullmatch(comment):
-        raise RecipientError("comment: UTF-8 text without control characters")
-    return comment
 
 
 def _undelivered(_issued: IssuedToken) -> None:
-    """Leave a new token to the caller."""
+    """Do nothing with a new token, which the caller gets."""
 
 
 def _nothing() -> None:
@@ -182,9 +51,9 @@ def _nothing() -> None:
 
 
 class RecipientDatabase:
-    """One connection to the database file, which is made (readable by its owner alone) where it may be.
+    """One connection to the database.
 
-    Not thread-safe; open one for each thread. SQLite's own locks make changes from several processes safe.
+    Not thread-safe; open one for each thread. SQLite's locks make changes from several processes safe.
     """
 
     def __init__(
@@ -200,49 +69,36 @@ class RecipientDatabase:
         before_change: Callable[[Change], None] = lambda _change: None,
         on_change: Callable[[Change], None] = lambda _change: None,
     ) -> None:
-        """Open the file. Raises DatabaseMissing where there is none and none may be created.
+        """Open the file. Raises as `recipient_schema.open_file`.
 
-        `read_only`: the file is neither made nor changed, also not to a newer schema.
-        `taken_names`: lower-case names that the configuration file already gives to recipients.
-        `known_shares`: those that can be granted; None: any. `before_change` is called with each change
-        before it is committed, and may raise to refuse it; `on_change` is called afterwards.
+        `taken_names`: lower-case names of recipients in the configuration file. `known_shares`: the shares
+        that can be granted; None: any. `before_change` is called with each change before it is committed,
+        and may raise to refuse it; `on_change` is called afterwards.
         """
-        if (read_only or not create) and not path.exists():
-            raise DatabaseMissing
-        if not read_only:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._path = path
         self._now_ms = now_ms
         self._actor = actor
         self._taken_names = taken_names
         self._known_shares = known_shares
         self._before_change = before_change
         self._on_change = on_change
-        uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
-        self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
-        try:
-            self._prepare(read_only=read_only)
-        except BaseException:
-            self._connection.close()
-            raise
+        self._connection = open_file(path, create=create, read_only=read_only)
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
 
     def list(self) -> tuple[RecipientRecord, ...]:
-        """All recipients by name, all from one moment."""
-        with self._transaction("BEGIN"):
+        """Return all recipients by name, from one consistent read."""
+        with transaction(self._connection, "BEGIN"):
             return self._read(None)
 
     def show(self, name: str) -> RecipientRecord:
-        """One recipient, or RecipientNotFound."""
-        with self._transaction("BEGIN"):
+        """Return a recipient. Raises RecipientNotFound."""
+        with transaction(self._connection, "BEGIN"):
             return self._one(name)
 
     def history(self, name: str | None) -> tuple[Change, ...]:
-        """The changes of a recipient, also of a deleted one, oldest first; None: all changes."""
+        """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes."""
         rows = self._connection.execute(
             "SELECT at_ms, actor, action, recipient, detail FROM history"
             " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY rowid",
@@ -264,16 +120,16 @@ class RecipientDatabase:
         deliver: Callable[[IssuedToken], None] = _undelivered,
         committed: Callable[[], None] = _nothing,
     ) -> IssuedToken:
-        """A new recipient with its first token.
+        """Add a recipient, and return its first token.
 
-        `allow_absent`: shares may be granted before the configuration has them. `deliver` gets the token
-        before the change counts and after nothing else refuses it; when it raises, nothing is changed.
-        `committed` is called when the change counts, before everything that may still fail.
+        `allow_absent`: shares may be granted before the configuration has them. `deliver` is called with the
+        token just before the commit; if it raises, nothing is changed. `committed` is called right after the
+        commit, before anything else that may fail.
         """
         check_name(name)
         check_comment(comment)
         if name.lower() in self._taken_names():
-            raise RecipientExists(f"recipient {name!r} stands in the configuration file")
+            raise RecipientExists(f"recipient {name!r} is in the configuration file")
         with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
             if self._read(name):
                 raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
@@ -295,9 +151,9 @@ class RecipientDatabase:
         deliver: Callable[[IssuedToken], None] = _undelivered,
         committed: Callable[[], None] = _nothing,
     ) -> IssuedToken:
-        """A new token; of the old ones only the youngest lives on, for at most `old_expires_in_seconds`.
+        """Issue a new token. Only the youngest old token stays valid, for at most `old_expires_in_seconds`.
 
-        `deliver` and `committed` as for `add`: a token that nobody received ends no other.
+        `deliver` and `committed` as for `add`: if the delivery fails, the old tokens stay.
         """
         if not 0 <= old_expires_in_seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"the old token's remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
@@ -312,7 +168,7 @@ class RecipientDatabase:
             return issued
 
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
-        """End every token of a recipient at once, or, with `shares`, take just these grants back."""
+        """End all tokens of a recipient or, with `shares`, revoke only these grants."""
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
         with self._change(action, name) as detail:
             record = self._one(name)
@@ -332,9 +188,9 @@ class RecipientDatabase:
         networks: Sequence[str] | None = None,
         allow_absent: bool = False,
     ) -> RecipientRecord:
-        """Grant shares; one that is granted already stays so. `allow_absent` as for `add`.
+        """Grant shares; existing grants stay. `allow_absent` as for `add`.
 
-        `networks`: they are replaced in the same change, as by `allow`; None: they stay.
+        `networks` replace those of the recipient in the same change, as by `allow`; None: they stay.
         """
         with self._change("updateSharePermissions", name) as detail:
             record = self._one(name)
@@ -345,7 +201,7 @@ class RecipientDatabase:
             return self._one(name)
 
     def delete(self, name: str) -> RecipientRecord:
-        """Delete a recipient with its tokens, grants and networks; returns what it was. Its history stays."""
+        """Delete a recipient with its tokens, grants and networks, and return it. Its history stays."""
         with self._change("deleteRecipient", name) as detail:
             record = self._one(name)
             for table in ("tokens", "grants", "networks"):
@@ -357,7 +213,7 @@ class RecipientDatabase:
     def purge(
         self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
     ) -> Purged:
-        """Delete tokens that expired so long ago, and changes of the history that are so old; None: none."""
+        """Delete tokens and changes of the history that are older than the given ages; None: none."""
         with self._change("purgeRecipients", NOBODY) as detail:
             purged = Purged(
                 self._delete_older("tokens", "expires_ms", tokens_expired_for_seconds),
@@ -381,66 +237,11 @@ class RecipientDatabase:
         return self._connection.execute(f"DELETE FROM {table} WHERE {column} <= ?", (before_ms,)).rowcount  # noqa: S608
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
-        """Replace the networks from which the recipient may come; none lets it come from anywhere."""
+        """Replace the networks that a recipient may connect from; without networks any address is allowed."""
         with self._change("updateRecipient", name) as detail:
             record = self._one(name)
             self._replace_networks(record.name, networks, detail)
             return self._one(name)
-
-    def _prepare(self, *, read_only: bool) -> None:
-        # Shares are compared as in the catalog; SQLite's NOCASE knows ASCII letters alone.
-        self._connection.create_function("casefold", 1, str.casefold, deterministic=True)
-        if read_only:
-            self._check_schema()
-            return
-        self._leave_write_ahead_log()
-        self._connection.execute("PRAGMA foreign_keys=ON")
-        self._migrate()
-
-    def _leave_write_ahead_log(self) -> None:
-        """Give up a write-ahead log: it would be applied to a file that is put in this one's place."""
-        (mode,) = self._connection.execute("PRAGMA journal_mode").fetchone()
-        if mode != "wal":
-            # To set it needs a lock, which another program may have.
-            return
-        # While a server of an earlier version runs the file stays as it is, without a wait for it.
-        self._connection.execute("PRAGMA busy_timeout=0")
-        with suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA journal_mode=DELETE")
-        self._connection.execute(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
-
-    def _check_schema(self) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
-        if version == 0:
-            raise RecipientError("the recipients' database is empty: it holds not even its tables")
-
-    def _migrate(self) -> None:
-        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if version == SCHEMA_VERSION:
-            # To look waits for nobody's change.
-            return
-        with self._transaction("BEGIN IMMEDIATE"):
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
-            if version == 0:
-                for statement in _SCHEMA.split(";"):
-                    self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    @contextmanager
-    def _transaction(self, begin: str) -> Iterator[None]:
-        self._connection.execute(begin)
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            # SQLite itself rolls back on a full disk, and an interruption may come after the commit.
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _change(
@@ -452,7 +253,7 @@ class RecipientDatabase:
     ) -> Iterator[dict[str, str]]:
         detail: dict[str, str] = {}
         at_ms = self._now_ms()
-        with self._transaction("BEGIN IMMEDIATE"):
+        with transaction(self._connection, "BEGIN IMMEDIATE"):
             yield detail
             self._connection.execute(
                 "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
@@ -465,7 +266,7 @@ class RecipientDatabase:
         self._on_change(change)
 
     def _one(self, name: str) -> RecipientRecord:
-        # SQLite takes no surrogates. Control characters stand in names of earlier versions.
+        # SQLite accepts no surrogates. Earlier versions accepted control characters in names.
         records = () if _SURROGATE.search(name) else self._read(name)
         if not records:
             raise RecipientNotFound(f"no recipient {name!r} in the database")
@@ -533,7 +334,7 @@ class RecipientDatabase:
             self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share.casefold()))
 
     def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
-        # Earlier versions stored the spelling of the command, and several of one share beside each other.
+        # Earlier versions stored the share as spelled, possibly in several spellings.
         for folded, share in {share.casefold(): share for share in shares}.items():
             if _SURROGATE.search(share) or not self._delete_grant(record.name, folded):
                 raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
@@ -550,18 +351,12 @@ class RecipientDatabase:
 
     def _insert_networks(self, name: str, networks: Sequence[str]) -> None:
         for text in networks:
-            # An IPv6 zone may hold any character.
-            if not _COMMENT.fullmatch(text):
-                raise RecipientError(f"network {text!r}: UTF-8 text without control characters")
-            try:
-                network = parse_network(text)
-            except ValueError as error:
-                raise RecipientError(f"network {text!r}: {error}") from None
-            self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", (name, str(network)))
+            values = (name, str(check_network(text)))
+            self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", values)
 
 
 def _listed(shares: Sequence[str]) -> str:
-    """Names with blanks between; one that holds a blank is quoted."""
+    """Return the names separated by blanks; a name with a blank is quoted."""
     return " ".join(json.dumps(share, ensure_ascii=False) if " " in share else share for share in shares)
 
 

@@ -13,13 +13,12 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import orjson
 
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
-from gateway.access.recipient_store import SCHEMA_VERSION, RecipientError
+from gateway.access.recipient_schema import check_schema, connect
 from gateway.config.networks import parse_networks
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RANGE_RECIPIENTS = 500
-BUSY_SECONDS = 5.0
 
 _BOUNDS = """
 SELECT name FROM (SELECT name, row_number() OVER (ORDER BY name) AS number FROM recipients)
@@ -104,7 +102,7 @@ class RecipientReader:
         if data_version != self._data_version:
             connection.execute("BEGIN")
             try:
-                self._check_schema(connection)
+                check_schema(connection)
                 ranges = tuple(self._ranges(connection))
             finally:
                 connection.execute("COMMIT")
@@ -121,20 +119,11 @@ class RecipientReader:
             self.close()
             self._file = file
             # A reader rolls back the journal of a crashed writer, which needs write access.
-            uri = f"file:{quote(str(self._path.absolute()))}?mode=rw"
-            self._connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+            self._connection = connect(self._path, "rw")
             status = self._path.stat()
             if file != (status.st_dev, status.st_ino):
                 raise OSError("the recipients' database was replaced while it was opened")
         return self._connection
-
-    @staticmethod
-    def _check_schema(connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
-        if version == 0:
-            raise RecipientError("the recipients' database is empty: it has no tables")
 
     def _ranges(self, connection: sqlite3.Connection) -> Iterator[NameRange]:
         known = self._stored.ranges or [

@@ -11,8 +11,9 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.access import recipient_store
-from gateway.access.recipient_store import DatabaseMissing, IssuedToken, RecipientDatabase, profile_of
+from gateway.access import recipient_records
+from gateway.access.recipient_records import DatabaseMissing, IssuedToken, profile_of
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.call import Call
 from gateway.admin.messages import (
     Addition,
@@ -164,6 +165,6 @@ def _issued(call: Call, issued: IssuedToken) -> Issued:
     return Issued(issued.recipient, profile_of(call.administration.endpoint(), issued))
 
 
-def _recipient(record: recipient_store.RecipientRecord) -> Recipient:
+def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
     tokens = tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens)
     return Recipient(record.name, record.comment, record.created_ms, tokens, record.shares, record.networks)

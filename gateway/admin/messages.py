@@ -10,7 +10,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.access.recipient_store import MAX_LIFE_SECONDS, MAX_NAME_LENGTH
+from gateway.access.recipient_names import MAX_NAME_LENGTH
+from gateway.access.recipient_store import MAX_LIFE_SECONDS
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
 

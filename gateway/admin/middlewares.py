@@ -10,7 +10,7 @@ import sqlite3
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gateway.access.recipient_store import (
+from gateway.access.recipient_records import (
     DatabaseMissing,
     RecipientError,
     RecipientExists,

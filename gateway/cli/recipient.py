@@ -20,14 +20,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.access.audited_database import open_database
-from gateway.access.recipient_store import (
+from gateway.access.recipient_records import (
     Change,
     DatabaseMissing,
-    RecipientDatabase,
     RecipientError,
     RecipientRecord,
     profile_of,
 )
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli.durations import life, seconds
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load

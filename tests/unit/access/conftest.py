@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from support.gateway_app import Clock
 
-from gateway.access.recipient_store import (
-    RecipientDatabase,
-)
+from gateway.access.recipient_store import RecipientDatabase
 
 
 @pytest.fixture

@@ -15,10 +15,8 @@ from support.waiting import until
 
 from gateway.access.authentication import token_hash
 from gateway.access.credential_store import POLL_SECONDS, CredentialStore
-from gateway.access.recipient_store import (
-    RecipientDatabase,
-    RecipientError,
-)
+from gateway.access.recipient_records import RecipientError
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import RecipientReader
 from gateway.config import loads
 from gateway.config.networks import parse_networks
@@ -119,7 +117,7 @@ async def test_a_database_that_does_not_answer_is_seen_and_stops_nothing(
     database, clock, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("gateway.access.credential_store.PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("gateway.access.stored_recipients.BUSY_SECONDS", 2.0)
+    monkeypatch.setattr("gateway.access.recipient_schema.BUSY_SECONDS", 2.0)
     path = tmp_path / "state" / "recipients.db"
     token = database.add("alice", shares=["sales"]).token
     store = FollowedStore(path, clock)

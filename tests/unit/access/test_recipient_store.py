@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
-from gateway.access.recipient_store import (
-    MAX_LIFE_SECONDS,
+from gateway.access.recipient_records import (
     DatabaseMissing,
     Purged,
-    RecipientDatabase,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
 )
+from gateway.access.recipient_store import MAX_LIFE_SECONDS, RecipientDatabase
 from gateway.access.stored_recipients import RecipientReader
 
 

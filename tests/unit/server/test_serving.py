@@ -77,7 +77,7 @@ def test_a_profile_is_never_written_over_and_the_recipient_is_then_not_made(gate
     assert refused.returncode == 1
     assert existing.read_text() == "precious"
     assert gateway.command("list").stdout == ""
-    assert "stands in the configuration file" in gateway.command("add", "Alice").stderr
+    assert "is in the configuration file" in gateway.command("add", "Alice").stderr
 
 
 def test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed(tmp_path):

@@ -1,0 +1,50 @@
+"""Valid names of recipients and shares, and valid comments and networks."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.access.recipient_records import RecipientError
+from gateway.config.networks import Network, parse_network
+
+MAX_NAME_LENGTH = 255
+
+_NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
+"""Control characters, and surrogates, which represent command-line bytes that are not UTF-8."""
+_NAME = re.compile(rf"[^{_NO_TEXT} /]+")
+_SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
+_COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
+
+
+def check_name(name: str, what: str = "recipient name") -> str:
+    """Return a valid name. Raises RecipientError for blanks, `/`, control characters or a wrong length."""
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
+        raise RecipientError(message)
+    return name
+
+
+def check_share(share: str) -> str:
+    """Return a valid share name. Raises RecipientError for `/`, control characters or a wrong length."""
+    if len(share) > MAX_NAME_LENGTH or not _SHARE.fullmatch(share):
+        message = f"share name: 1 to {MAX_NAME_LENGTH} characters without '/' and control characters"
+        raise RecipientError(message)
+    return share
+
+
+def check_comment(comment: str) -> str:
+    """Return a valid comment. Raises RecipientError for control characters and text that is not UTF-8."""
+    if not _COMMENT.fullmatch(comment):
+        raise RecipientError("comment: UTF-8 text without control characters")
+    return comment
+
+
+def check_network(text: str) -> Network:
+    """Return the network of a text. Raises RecipientError."""
+    # An IPv6 zone may contain any character.
+    if not _COMMENT.fullmatch(text):
+        raise RecipientError(f"network {text!r}: UTF-8 text without control characters")
+    try:
+        return parse_network(text)
+    except ValueError as error:
+        raise RecipientError(f"network {text!r}: {error}") from None

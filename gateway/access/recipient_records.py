@@ -1,0 +1,98 @@
+"""Records of the recipients' database, and its errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from gateway.protocol.profile import Profile, profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RecipientError(ValueError):
+    """Base of errors of the recipients' database, whose text may be shown to the operator.
+
+    RecipientError
+    ├── RecipientNotFound
+    ├── RecipientExists
+    └── DatabaseMissing
+    """
+
+
+class RecipientNotFound(RecipientError):
+    """Raised when no recipient has the name."""
+
+
+class RecipientExists(RecipientError):
+    """Raised when the name is taken in the database or in the configuration file."""
+
+
+class DatabaseMissing(RecipientError):
+    """Raised when the database does not exist yet."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no database of recipients yet; adding a recipient makes it")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """A stored token. Without `expires_ms` it is valid until it is rotated or revoked."""
+
+    sha256: str = field(repr=False)
+    created_ms: int
+    expires_ms: int | None
+
+    def live(self, now_ms: int) -> bool:
+        """Return whether the token is valid at that time."""
+        return self.expires_ms is None or now_ms < self.expires_ms
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientRecord:
+    """A stored recipient. `shares` are case-folded and may be `*`; no `networks` allow any address."""
+
+    name: str
+    comment: str
+    created_ms: int
+    tokens: tuple[TokenRecord, ...]
+    shares: tuple[str, ...]
+    networks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token, with its plain text, which is not stored."""
+
+    recipient: str
+    token: str = field(repr=False)
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change, as the history and the audit log record it."""
+
+    at_ms: int
+    actor: str
+    action: str
+    recipient: str
+    detail: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The counts of deleted rows."""
+
+    tokens: int
+    changes: int
+
+
+def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
+    """Return the profile of a new token."""
+    if issued.expires_ms is None:
+        return profile(endpoint, issued.token)
+    expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
+    return profile(endpoint, issued.token, expires.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
