@@ -510,8 +510,18 @@ def python(pytest_arguments: list[str]) -> None:
     if pytest_arguments:
         pytest("not spark and not clone", pytest_arguments, needs=needs)
         return
-    pytest("not spark and not clone and not alone", ["-n", "2"], needs=needs)
-    pytest("alone and not spark and not clone", [], needs=needs)
+    failures: list[str] = []
+    for marks, options in (
+        ("not spark and not clone and not alone", ["-n", "2"]),
+        ("alone and not spark and not clone", []),
+    ):
+        try:
+            pytest(marks, options, needs=needs)
+        except Failed as failure:
+            # The other tests run all the same: one run shows every failure.
+            failures.append(f"{marks}: {failure}")
+    if failures:
+        raise Failed("; ".join(failures))
 
 
 def spark(pytest_arguments: list[str]) -> None:
