@@ -27,18 +27,30 @@ pytest_plugins = [
 TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
 
-# Tests that measure time or memory, kill processes or wait for a clock: none runs beside another one.
+# Tests that measure time or memory, or a share of the machine: none runs beside another one.
 ALONE = (
-    "integration/faults/",
+    "integration/faults/test_bounds.py",
+    "integration/faults/test_hostile.py",
+    "integration/faults/test_memory.py",
+    "integration/faults/test_mount.py",
+    "integration/faults/test_processes.py::test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole",
+    "integration/faults/test_processes.py::test_memory_and_descriptors_return_to_idle_after_storms",
+    "integration/faults/test_soak.py",
+    "integration/faults/test_store.py",
+    "integration/faults/test_writer.py",
     "integration/stores/test_large.py",
     "unit/access/test_timing.py",
-    "unit/bench/",
-    "unit/loadtests/",
+    "unit/bench/test_bench.py",
+    "unit/loadtests/test_load.py",
     "unit/protocol/test_linear_time.py",
+    "unit/server/test_serving.py::test_it_starts_in_under_a_second",
+    "unit/server/test_serving.py::test_recipients_of_the_command_line_are_seen_within_a_second",
+    "unit/tables/test_answer_cache.py::test_a_large_body_holds_nobody_else_up",
+)
+# Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
+SERVERS = (
     "unit/server/",
-    "unit/tables/test_answer_cache.py",
-    "unit/telemetry/test_log_output.py",
-    "unit/web/test_stream.py",
+    "unit/telemetry/test_log_output.py::test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end",
 )
 
 
@@ -46,8 +58,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists)")
-    if missing := [name for name in ALONE if not (TESTS / name).exists()]:
-        raise pytest.UsageError(f"ALONE lists {missing}, which are not there")
+    config.addinivalue_line("markers", "servers: runs whole servers (set for what SERVERS lists)")
+    if missing := [name for name in (*ALONE, *SERVERS) if not is_there(name)]:
+        raise pytest.UsageError(f"ALONE or SERVERS lists {missing}, which are not there")
+
+
+def is_there(name: str) -> bool:
+    """Whether a directory, a file or a test function of a list exists."""
+    path, _, function = name.partition("::")
+    return (TESTS / path).exists() and (not function or f"def {function}(" in (TESTS / path).read_text())
+
+
+def is_listed(item: pytest.Item, names: tuple[str, ...]) -> bool:
+    """Whether a test, its file or a directory of it is in a list."""
+    path = item.path.relative_to(TESTS).as_posix()
+    function = f"{path}::{item.name.split('[')[0]}"
+    return path.startswith(tuple(name for name in names if "::" not in name)) or function in names
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,8 +86,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
-        if item.path.relative_to(TESTS).as_posix().startswith(ALONE):
+        if is_listed(item, ALONE):
             item.add_marker(pytest.mark.alone)
+        if is_listed(item, SERVERS):
+            item.add_marker(pytest.mark.servers)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """The one test command: installs what the tests need, caches it outside of the tree, runs everything.
 
     python3 tests/run.py                    all parts
-    python3 tests/run.py quick              lints and unit tests: no Spark, no Go
+    python3 tests/run.py quick              lints and unit tests: no Spark, no Go, no whole servers
     python3 tests/run.py quick -- tests/unit/access
                                             the unit tests of one package, without the lints
     python3 tests/run.py coverage           lines that the tests run, in Python and Rust
@@ -356,7 +356,10 @@ def lint(arguments: list[str]) -> None:
 
 
 def quick(arguments: list[str]) -> None:
-    """Lints and unit tests of both languages, without Spark and Go; with pytest's arguments only pytest."""
+    """Lints and unit tests of both languages, without Spark, Go and whole servers.
+
+    With pytest's arguments only pytest, and those unit tests that run whole servers too.
+    """
     need_tool("cargo", "https://rustup.rs")
     if arguments:
         install_gateway()
@@ -365,7 +368,7 @@ def quick(arguments: list[str]) -> None:
         clippy()
         cargo_test("--lib")
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    marks = "not spark and not clone and not alone"
+    marks = "not spark and not clone and not alone" + ("" if arguments else " and not servers")
     tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
@@ -505,23 +508,21 @@ def fuzz(_: list[str]) -> None:
 
 
 def python(pytest_arguments: list[str]) -> None:
-    """All of pytest but for Spark: a real S3 server, the official client, made tables, properties."""
+    """All of pytest but for Spark: a real S3 server, the official client, made tables, properties.
+
+    With pytest's arguments also the tests of `alone`, of which each is then beside no other one.
+    """
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
     if pytest_arguments:
         pytest("not spark and not clone", pytest_arguments, needs=needs)
         return
-    failures: list[str] = []
-    for marks, options in (
-        ("not spark and not clone and not alone", ["-n", "2"]),
-        ("alone and not spark and not clone", []),
-    ):
-        try:
-            pytest(marks, options, needs=needs)
-        except Failed as failure:
-            # The other tests run all the same: one run shows every failure.
-            failures.append(f"{marks}: {failure}")
-    if failures:
-        raise Failed("; ".join(failures))
+    pytest("not spark and not clone and not alone", ["-n", "2"], needs=needs)
+
+
+def alone(pytest_arguments: list[str]) -> None:
+    """The tests of pytest that measure time or memory, one at a time."""
+    needs = (versitygw, client_environment, build_kernel_program, made_tables)
+    pytest("alone and not spark and not clone", pytest_arguments, needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -562,6 +563,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "lint": lint,
     "docs": docs,
     "python": python,
+    "alone": alone,
     "spark": spark,
     "clone": clone,
     "static": static,
@@ -570,9 +572,9 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "deny": deny,
     "coverage": coverage,
 }
-DEFAULT_PARTS = ("rust", "fuzz", "lint", "docs", "spark", "clone", "python")
-# No part of these measures time or memory. `python` does: it runs when they have ended.
-SIDE_BY_SIDE: Lanes = (("lint", "docs", "spark"), ("rust", "fuzz", "clone"))
+DEFAULT_PARTS = ("rust", "fuzz", "lint", "docs", "spark", "clone", "python", "alone")
+# No part of these measures time or memory. `alone` does: it runs when they have ended.
+SIDE_BY_SIDE: Lanes = (("lint", "docs", "spark"), ("rust", "fuzz", "clone", "python"))
 
 
 def pytest(marks: str, arguments: Sequence[str], needs: Iterable[Callable[[], object]]) -> None:

@@ -88,7 +88,7 @@ def test_every_part_runs_by_default_or_is_described_for_contributors() -> None:
     described = re.findall(r"\w+", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert [part for part in run.PARTS if part not in described] == []
     lanes = [part for lane in run.SIDE_BY_SIDE for part in lane]
-    assert {*lanes, "python"} == {*run.DEFAULT_PARTS}
+    assert {*lanes, "alone"} == {*run.DEFAULT_PARTS}
 
 
 def test_the_contributing_page_selects_tests_that_there_are() -> None:
@@ -194,3 +194,19 @@ def test_failing_tests_fail_the_coverage_before_rust_is_measured(
     with pytest.raises(run.Failed, match="pytest"):
         run.coverage([])
     assert any("coverage report" in command for command in commands)
+
+
+def test_tests_that_measure_time_or_memory_run_after_all_others_though_those_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    *_, last = run.stages(run.DEFAULT_PARTS)
+    assert last == [["alone"]]
+    selections: list[str] = []
+    monkeypatch.setattr(run, "pytest", lambda marks, _arguments, needs: selections.append(marks))
+    outcome = run.Outcome(failed=["python"])
+    run.run_part("alone", [], outcome)
+    run.python([])
+    assert outcome.passed == ["alone"]
+    alone, beside = (set(marks.split(" and ")) for marks in selections)
+    assert alone - beside == {"alone"}
+    assert beside - alone == {"not alone"}
