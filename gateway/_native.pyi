@@ -297,6 +297,17 @@ class AnswerOptions:
         """
 
 @final
+class Completions:
+    """Results of native threads for one event loop."""
+
+    def __new__(cls) -> Completions:
+        """Opens a pipe."""
+    def fileno(self) -> int:
+        """Returns a descriptor that is readable while there are results."""
+    def take(self) -> list[tuple[int, Snapshot | LogError | None]]:
+        """Returns all results with their numbers. Never blocks."""
+
+@final
 class Table:
     """One Delta table: finds versions and caches snapshots. Thread-safe; one per shared table."""
 
@@ -318,6 +329,12 @@ class Table:
         """
     def latest_if_fresh(self, *, max_staleness_ms: int) -> Snapshot | None:
         """As `snapshot`, but never reads: returns None if the last refresh is too old. May run on the event loop."""
+    def start_probe(self, number: int, completions: Completions) -> bool:
+        """Starts a refresh without a thread, and adds its result to `completions` under a number.
+
+        The result is the latest version, None if the log has to be listed (which `snapshot` does), or an exception.
+        Returns False if nothing was started: no version is known, or a listing is due. May run on the event loop.
+        """
     def latest_known(self, *, max_age_ms: int) -> Snapshot | None:
         """Returns the latest version of a refresh at most `max_age_ms` ago. Never reads."""
     def version_at_or_after(self, timestamp_ms: int) -> int:

@@ -284,8 +284,8 @@ class Gateway:
             shallow clones.
         public_url: scheme and host by which clients reach the server, for profiles and URLs of local files.
             Without it `host` and `port`.
-        max_staleness_seconds: time for which the latest version of a table is used before its log is listed
-            again.
+        max_staleness_seconds: time for which the latest version of a table is used before the storage is
+            asked for a newer one.
         drain_seconds: time that running streams have to end at a shutdown.
         drain_delay_seconds: time for which readiness fails before the server stops accepting connections.
         cache: memory and threads for tables.

@@ -1,20 +1,21 @@
 """`POST .../query`: the files of a version, or what changed since one.
 
 The body becomes one frozen `FilesQuery`, which is handed down to one call on a thread of the table's
-storage. The latest version is answered on the event loop where nothing has to be read.
+storage. The latest version is answered on the event loop if its files are in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from gateway.protocol.queries import TableQuery
 from gateway.routes.table_request import TableRequest
 from gateway.tables.answer_cache import CachedAnswer
-from gateway.tables.files import start_snapshot
-from gateway.tables.native import Snapshot
+from gateway.tables.files import Files, FilesQuery, start_snapshot
+from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web import stream
 from gateway.web.answer import Answer
 from gateway.web.content_coding import acceptable_codings
@@ -33,54 +34,75 @@ async def query(context: RequestContext) -> web.StreamResponse:
         body = await context.state.tables.blocking(TableQuery.parse, context.body)
     else:
         body = TableQuery.parse(context.body)
-    if not is_large and (latest := latest_in_memory(request, body)) is not None:
-        return await answer_latest(context, request, body, latest)
+    if reads_latest(body):
+        return await answer_latest(context, request, body, may_start_at_once=not is_large)
     files_query = request.files_query(body)
     files = await request.files(files_query)
     return await stream.send(context, request.answer(files_query, files))
 
 
-def latest_in_memory(request: TableRequest, body: TableQuery) -> Snapshot | None:
-    """Return the latest version, if the query reads it and nothing has to be read from storage."""
-    if body.starting_version is not None or body.paging.page_token is not None:
-        return None
-    if body.refresh_token is not None or body.at:
-        return None
-    return request.opened.latest_in_memory()
+def reads_latest(body: TableQuery) -> bool:
+    """Return whether a query reads the latest version, and not one that it or a token names."""
+    is_continued = body.paging.page_token is not None or body.refresh_token is not None
+    return not is_continued and body.starting_version is None and not body.at
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A started answer with its query; from memory, also the key to cache it and the time."""
+
+    query: FilesQuery
+    files: Files
+    key: Hashable = None
+    now_ms: int = 0
 
 
 async def answer_latest(
-    context: RequestContext, request: TableRequest, body: TableQuery, latest: Snapshot
+    context: RequestContext, request: TableRequest, body: TableQuery, *, may_start_at_once: bool
 ) -> web.StreamResponse:
-    """Answer from the latest version in memory, or from the cache of this second."""
-    cache, now_ms, key = (
-        context.state.answer_cache,
-        context.state.now_ms(),
-        cache_key(context, request, latest),
-    )
-    cached = cache.find(key, now_ms=now_ms)
-    if cached is not None:
+    """Answer from the latest version: from the cache of this second, from memory, or from the log."""
+
+    def from_log(opened: OpenTable) -> CachedAnswer | Started:
+        files_query = request.files_query(body)
+        return Started(files_query, start_snapshot(opened, files_query, body))
+
+    def from_memory(opened: LatestTable) -> CachedAnswer | Started | None:
+        if not may_start_at_once or not opened.is_in_memory:
+            return None
+        key, now_ms = cache_key(context, request, opened), context.state.now_ms()
+        cached = context.state.answer_cache.find(key, now_ms=now_ms)
+        if cached is not None:
+            return cached
+        files_query = request.files_query(body)
+        return Started(files_query, start_snapshot(opened, files_query, body), key, now_ms)
+
+    started = await request.read_latest(from_log, from_memory)
+    if isinstance(started, CachedAnswer):
         # Shared, not copied: nothing changes the record of a whole answer.
-        context.record = cached.record
-        return WholeResponse(cached.body, cached.field_lines)
-    files_query = request.files_query(body)
-    files = start_snapshot(request.opened, files_query, body, latest)
-    answer = request.answer(files_query, files, reads_storage=False)
+        context.record = started.record
+        return WholeResponse(started.body, started.field_lines)
+    answer = request.answer(started.query, started.files, reads_storage=started.key is None)
     response = await stream.send(context, answer)
-    if isinstance(response, WholeResponse) and is_cacheable(context, body, answer):
-        cache.keep(
-            key, CachedAnswer(response.body, response.field_lines, answer.record.copy()), now_ms=now_ms
+    if (
+        started.key is not None
+        and isinstance(response, WholeResponse)
+        and is_cacheable(context, body, answer)
+    ):
+        context.state.answer_cache.keep(
+            started.key,
+            CachedAnswer(response.body, response.field_lines, answer.record.copy()),
+            now_ms=started.now_ms,
         )
     return response
 
 
-def cache_key(context: RequestContext, request: TableRequest, latest: Snapshot) -> Hashable:
+def cache_key(context: RequestContext, request: TableRequest, opened: LatestTable) -> Hashable:
     """Return everything that the answer depends on, beside the configuration and the second."""
     return (
         request.table,
-        latest.table_id,
-        latest.identity,
-        request.opened.signers,
+        opened.latest.table_id,
+        opened.latest.identity,
+        opened.signers,
         request.capabilities_text,
         request.file_id_scheme,
         context.body,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from aiohttp import web
 
 from gateway.errors import NotFound
@@ -9,7 +12,8 @@ from gateway.protocol.parsing import timestamp_parameter
 from gateway.protocol.queries import TimeTravel
 from gateway.protocol.response import NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.routes.table_request import TableRequest
-from gateway.tables.metadata import read_metadata, read_version
+from gateway.tables.metadata import Metadata, read_metadata, read_version
+from gateway.tables.open_table import LatestTable, OpenTable
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
@@ -18,7 +22,8 @@ async def version(context: RequestContext) -> web.StreamResponse:
     """`GET .../version[?startingTimestamp=]`, and the deprecated `HEAD .../{table}`."""
     request = TableRequest.of(context)
     timestamp_ms = timestamp_parameter(context.request.query, "startingTimestamp", round_up=True)
-    found, stale = await request.read(read_version, timestamp_ms)
+    read = partial(read_version, timestamp_ms=timestamp_ms)
+    found, stale = await (request.read(read) if timestamp_ms is not None else request.read_latest(read, read))
     context.record.stale = stale or None
     return WholeResponse(headers={VERSION_HEADER: str(found), **request.stale_header(stale)})
 
@@ -27,10 +32,16 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
     """`GET .../metadata[?version=|timestamp=]`: the first two lines of every answer of that version."""
     request = TableRequest.of(context)
     at = TimeTravel.parse(context.request.query)
-    found = await request.read(read_metadata, at, request.capabilities, request.stop)
+    read = partial(read_metadata, at=at, capabilities=request.capabilities, stop=request.stop)
+    found = await (request.read(read) if at else request.read_latest(read, partial(metadata_in_memory, read)))
     context.record.stale = found.stale or None
     headers = request.headers(found.version, found.response_format, stale=found.stale)
     return WholeResponse(found.lines, {"Content-Type": NDJSON_CONTENT_TYPE, **headers})
+
+
+def metadata_in_memory(read: Callable[[OpenTable], Metadata], opened: LatestTable) -> Metadata | None:
+    """Return the metadata if nothing has to be read for it."""
+    return read(opened) if opened.latest.has_totals else None
 
 
 async def async_query(context: RequestContext) -> web.StreamResponse:

@@ -26,7 +26,7 @@ from gateway.protocol.response import HINT_STATUS_HEADER, VERSION_HEADER
 from gateway.state import GatewayState
 from gateway.tables.files import Files, FilesQuery, start
 from gateway.tables.native import Changes, Snapshot, Stop
-from gateway.tables.open_table import OpenTable, metadata_id_of, versions_of
+from gateway.tables.open_table import LatestTable, OpenTable, metadata_id_of, versions_of
 from gateway.tables.visible_errors import shared_error
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.answer import Answer
@@ -97,6 +97,16 @@ class TableRequest:
             return await self.state.tables.read(self.table, call, *args, **kwargs)
         except BaseException:
             # Where the client has left or the storage hangs, the thread may still run the call.
+            self.stop.cancel()
+            raise
+
+    async def read_latest(
+        self, call: Callable[[OpenTable], R], at_once: Callable[[LatestTable], R | None]
+    ) -> R:
+        """Run a call that reads the latest version: on the event loop if `at_once` returns a result."""
+        try:
+            return await self.state.tables.read_latest(self.table, call, at_once)
+        except BaseException:
             self.stop.cancel()
             raise
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gateway.limits.admission import Admission
@@ -58,13 +59,25 @@ class StorageCalls:
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
+        return await self.start(partial(_submit, partial(call, *args, **kwargs)))
+
+    async def start(self, start: Callable[[ThreadPoolExecutor], asyncio.Future[T]]) -> T:
+        """Start a call, with or without a thread, and wait for it. Raises as `run`.
+
+        `start` gets the threads of this storage.
+        """
         refused_seconds = self.breaker.refused_for(self._now_seconds())
         if not refused_seconds and not await self._admission.enter():
             refused_seconds = BUSY_SECONDS
         if refused_seconds:
             self.observe(self.name, "refused", 0.0)
             raise StorageDown(refused_seconds)
-        return await self._call(lambda: call(*args, **kwargs))
+        try:
+            running = start(self._threads)
+        except BaseException:
+            self._admission.leave()
+            raise
+        return await self._ended_in_time(running)
 
     def stream_ended(self, error: BaseException | None) -> None:
         """Count the end of a stream that a call has started; None for a complete stream."""
@@ -77,20 +90,33 @@ class StorageCalls:
         """Reject new calls; running calls end by their own timeouts."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _call(self, call: Callable[[], T]) -> T:
-        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
-        # The thread is free again when the call returns, not when its caller stops waiting.
+    async def _ended_in_time(self, running: asyncio.Future[T]) -> T:
+        """Wait for a call. Its caller may leave earlier; the call has its place until it returns."""
+        loop = asyncio.get_running_loop()
+        # A future and a timer of its own: asyncio's `timeout` and `shield` cost a small request a tenth.
+        ended: asyncio.Future[None] = loop.create_future()
         start_seconds = self._now_seconds()
-        running.add_done_callback(lambda ended: self._ended(ended, start_seconds))
+
+        def end(_: object = None) -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def returned(call: asyncio.Future[T]) -> None:
+            self._ended(call, start_seconds)
+            end()
+
+        running.add_done_callback(returned)
+        timer = loop.call_later(self._call_seconds, end) if self._call_seconds is not None else None
         try:
-            async with asyncio.timeout(self._call_seconds):
-                return await asyncio.shield(running)
-        except TimeoutError:
-            if running.done():
-                raise
-            self._hanging.add(running)
-            self._count(start_seconds, failed=True)
-            raise StorageDown(BUSY_SECONDS) from None
+            await ended
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if running.done():
+            return running.result()
+        self._hanging.add(running)
+        self._count(start_seconds, failed=True)
+        raise StorageDown(BUSY_SECONDS)
 
     def _ended(self, running: asyncio.Future[T], start_seconds: float) -> None:
         self._admission.leave()
@@ -107,3 +133,7 @@ class StorageCalls:
             self.breaker.failed(now_seconds)
         else:
             self.breaker.succeeded()
+
+
+def _submit(call: Callable[[], T], threads: ThreadPoolExecutor) -> asyncio.Future[T]:
+    return asyncio.get_running_loop().run_in_executor(threads, call)

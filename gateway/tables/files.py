@@ -120,11 +120,9 @@ def start(opened: OpenTable, query: FilesQuery) -> Files:
     return start_snapshot(opened, query, query.query)
 
 
-def start_snapshot(
-    opened: OpenTable, query: FilesQuery, body: TableQuery, latest: Snapshot | None = None
-) -> Files:
-    """Start the answer of one version. Blocks, unless it is `latest`, in memory."""
-    snapshot = latest or _find_snapshot(opened, query, body)
+def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
+    """Start the answer of one version. Blocks, unless it is that of a `LatestTable`, in memory."""
+    snapshot = _find_snapshot(opened, query, body)
     opened.require_files(snapshot)
     chosen = query.negotiate(snapshot)
     files_from: Literal["memory", "log"] = "memory" if snapshot.is_in_memory else "log"

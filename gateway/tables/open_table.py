@@ -72,12 +72,16 @@ class OpenTable:
         """Return the version of a refresh token, whether its history is shared or not."""
         return self.native.snapshot(version=version)
 
-    def latest_in_memory(self) -> _native.Snapshot | None:
-        """Return the latest snapshot, if it is fresh, in memory and readable at once. Never blocks."""
-        if not self.url_signers.is_valid:
-            return None
-        snapshot = self.table.latest_if_fresh(max_staleness_ms=self.max_staleness_ms)
-        return snapshot if snapshot is not None and snapshot.is_in_memory else None
+    def with_latest(self, latest: _native.Snapshot) -> LatestTable:
+        """Return the table with its latest version."""
+        return LatestTable(
+            self.shared,
+            self.table,
+            self.url_signers,
+            self.max_staleness_ms,
+            warned=self.warned,
+            latest=latest,
+        )
 
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """Return the earliest shared version that was committed at or after a timestamp."""
@@ -145,6 +149,24 @@ class OpenTable:
             raise InvalidParameter(
                 f"version {version} is not shared; the first shared version is {self.shared.start_version}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class LatestTable(OpenTable):
+    """An open table whose latest version is known."""
+
+    latest: _native.Snapshot = field(kw_only=True)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Return whether the files of the latest version can be listed and signed without blocking."""
+        return self.url_signers.is_valid and self.latest.is_in_memory
+
+    def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
+        """Return the latest version, or another one as `OpenTable`."""
+        if version is None and timestamp_ms is None:
+            return self.latest
+        return OpenTable.snapshot(self, version=version, timestamp_ms=timestamp_ms)
 
 
 class NotCached(Exception):

@@ -22,8 +22,10 @@ from gateway.errors import Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS
 from gateway.storage.breaker import StorageDown
 from gateway.storage.registry import Storages
+from gateway.tables.completions import Completions, Probed
 from gateway.tables.local_files import local_roots, root_id
-from gateway.tables.open_table import CachedTable, NotCached, OpenTable
+from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenTable
+from gateway.tables.shared_refresh import STORAGE_IS_DOWN, SharedRefresh
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
 
@@ -59,6 +61,8 @@ class Tables:
         )
         self._natives: dict[Location, tuple[_native.Storage, _native.Table]] = {}
         self._open: dict[SharedTable, OpenTable] = {}
+        self._refreshes: dict[Location, SharedRefresh] = {}
+        self._completions = Completions()
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
         if previous is not None:
             self._take_over(previous, catalog)
@@ -92,14 +96,30 @@ class Tables:
         try:
             try:
                 return await self._on_storage(table.location, call, opened, *args, **kwargs)
-            except (Unavailable, _native.StorageUnavailable):
-                cached = self._cached(opened)
-                if cached is None:
-                    raise
-                # On another thread: those of the storage may hang.
-                with suppress(NotCached):
-                    return await self.blocking(call, cached, *args, **kwargs)
-                raise
+            except STORAGE_IS_DOWN as error:
+                return await self._from_cache(opened, error, lambda cached: call(cached, *args, **kwargs))
+        except _native.LogError as error:
+            raise shared_error(table, error) from None
+
+    async def read_latest(
+        self,
+        table: SharedTable,
+        call: Callable[[OpenTable], R],
+        at_once: Callable[[LatestTable], R | None],
+    ) -> R:
+        """Run a call that reads the latest version of a table, with that version.
+
+        `at_once` is called first, on the event loop. It must not block, and returns None if something has to
+        be read; then `call` runs on a thread of the storage. While the storage is down, as `read`.
+        """
+        opened = self.open(table)
+        try:
+            try:
+                latest = opened.with_latest(await self._latest(opened))
+                found = at_once(latest)
+                return await self._on_storage(table.location, call, latest) if found is None else found
+            except STORAGE_IS_DOWN as error:
+                return await self._from_cache(opened, error, call)
         except _native.LogError as error:
             raise shared_error(table, error) from None
 
@@ -119,8 +139,7 @@ class Tables:
         try:
             return await self.storages.calls(location).run(call, *args, **kwargs)
         except StorageDown as down:
-            seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
-            raise Unavailable(str(down), retry_after_seconds=seconds) from None
+            raise _unavailable(down) from None
 
     def stream_ended(self, table: SharedTable, error: BaseException | None) -> None:
         """Report the end of a stream to the storage's circuit breaker; None for a complete stream."""
@@ -142,7 +161,45 @@ class Tables:
     def close(self) -> None:
         """Stop the threads; running calls end by themselves."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+        self._completions.close()
         self.storages.close()
+
+    async def _latest(self, opened: OpenTable) -> _native.Snapshot:
+        """Return the latest version as of a refresh that is recent enough, or begins now."""
+        if opened.max_staleness_ms:
+            fresh = opened.table.latest_if_fresh(max_staleness_ms=opened.max_staleness_ms)
+            if fresh is not None:
+                return fresh
+        location = opened.shared.location
+        if location not in self._refreshes:
+            self._refreshes[location] = SharedRefresh(partial(self._refresh, opened))
+        return await self._refreshes[location].latest()
+
+    async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
+        """Find the latest version of a table, if possible without a thread."""
+        location = opened.shared.location
+        calls = self.storages.calls(location)
+
+        def probe_or_list(threads: ThreadPoolExecutor) -> asyncio.Future[Probed]:
+            probing = self._completions.probe(opened.table) if opened.url_signers.renew_at_once() else None
+            if probing is not None:
+                return probing
+            return asyncio.get_running_loop().run_in_executor(threads, opened.snapshot)
+
+        try:
+            found = await calls.start(probe_or_list)
+        except StorageDown as down:
+            raise _unavailable(down) from None
+        return await self._on_storage(location, opened.snapshot) if found is None else found
+
+    async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
+        """Repeat a call with the cached snapshot if that is recent enough, or raise its error."""
+        cached = self._cached(opened)
+        if cached is not None:
+            # On another thread: those of the storage may hang.
+            with suppress(NotCached):
+                return await self.blocking(call, cached)
+        raise error
 
     def _cached(self, opened: OpenTable) -> CachedTable | None:
         stale_seconds = self._config.gateway.storage_faults.stale_seconds
@@ -186,3 +243,8 @@ class Tables:
             with suppress(_native.LogError):
                 if known is not None and known[0] is self.storages.store(table.location).native:
                     self._natives[table.location] = known
+
+
+def _unavailable(down: StorageDown) -> Unavailable:
+    seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
+    return Unavailable(str(down), retry_after_seconds=seconds)

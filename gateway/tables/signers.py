@@ -29,6 +29,14 @@ class TableSigners:
         """Return the last signers, if their credentials are valid. Never blocks."""
         return self._signers[1] if self._signers is not None and self.is_valid else None
 
+    def renew_at_once(self) -> bool:
+        """Apply renewed credentials that read the table; False if `renew` would block. Never blocks."""
+        store = self._roots[0][2]
+        if store.keys is not None and not store.keys.is_valid:
+            return False
+        store.renew()
+        return True
+
     def renew(self) -> None:
         """Renew the credentials that read the table, where they expire. Blocks. Raises LogError."""
         self._roots[0][2].renew()

@@ -50,6 +50,8 @@ class FaultProxy:
         self.upstream_port = upstream_port
         self.port = 0
         self.fault = HEALTHY
+        # The first lines of requests.
+        self.requests: list[str] = []
         self.connections = 0
         self.open_connections = 0
         # Connections on which an answer has started.
@@ -107,6 +109,7 @@ class FaultProxy:
         piece = last_request[0]
         while piece:
             last_request[0] = piece
+            self.requests.append(piece.partition(b"\r\n")[0].decode("latin-1"))
             fault = self.fault
             if fault.only(piece):
                 if fault.status is not None:

@@ -16,7 +16,7 @@ Name = tuple[str, ...]
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
 CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables"],
-    ["stop", "pool", "simd", "deletion_vector"],
+    ["stop", "pool", "simd", "deletion_vector", "wakeup"],
     ["escape", "hash", "percent"],
     ["actions", "file_id", "log_path"],
     ["features", "schema", "sign", "storage"],
@@ -36,7 +36,7 @@ NATIVE_LAYERS = [
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],
-    ["changes"],
+    ["changes", "completions"],
     ["table"],
 ]
 

@@ -86,5 +86,6 @@ pub mod stop;
 pub mod storage;
 pub mod stream;
 pub mod table;
+pub mod wakeup;
 
 pub use error::{Error, Result};

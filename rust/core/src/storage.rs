@@ -6,6 +6,7 @@
 mod credentials;
 mod local;
 mod pending;
+mod properties;
 mod remote;
 mod runtime;
 mod stored_file;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::log_path::{self, LOG_DIRECTORY};
 
 pub use pending::PendingReads;
+pub use properties::FileProperties;
 pub use remote::{S3Credentials, S3Options};
 pub use stored_file::{StoredFile, StoredFileReader};
 
@@ -109,6 +111,34 @@ impl Storage {
         match &self.0 {
             Inner::Local => local::read(path),
             Inner::Remote(remote) => remote.read(path),
+        }
+    }
+
+    /// Requests the properties of two files in parallel; `None` for an absent one. An absent object of a bucket is
+    /// [`Error::StorageDenied`] where the credentials may not list the bucket.
+    pub fn properties(&self, paths: &[String; 2]) -> Result<[Option<FileProperties>; 2]> {
+        match &self.0 {
+            Inner::Local => Ok([local::properties(&paths[0])?, local::properties(&paths[1])?]),
+            Inner::Remote(remote) => runtime::block_on(remote.both_properties(paths))?,
+        }
+    }
+
+    /// As [`Self::properties`], in the background; `then` takes the result on a thread of the storage. Returns an
+    /// error if nothing was started.
+    pub fn start_properties(
+        &self,
+        paths: [String; 2],
+        then: impl FnOnce(Result<[Option<FileProperties>; 2]>) + Send + 'static,
+    ) -> Result<()> {
+        match &self.0 {
+            Inner::Local => {
+                let storage = self.clone();
+                runtime::spawn_blocking(move || then(storage.properties(&paths)))
+            }
+            Inner::Remote(remote) => {
+                let remote = Arc::clone(remote);
+                runtime::spawn(async move { then(remote.both_properties(&paths).await) })
+            }
         }
     }
 

@@ -6,7 +6,6 @@
 mod buffers;
 mod compression;
 mod producer;
-mod wakeup;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

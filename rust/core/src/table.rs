@@ -1,8 +1,11 @@
 //! One table over time: finds its versions and caches their snapshots.
 //!
-//! A refresh lists the log from the last known version on, and concurrent requests share it. The latest version never
-//! goes back: a listing that arrives late does not show an older table.
+//! A refresh finds the latest version, and concurrent requests share it. If a version is known, two requests for the
+//! properties of files replace the listing: the next commit must be absent, and the commit of the known version
+//! unchanged. See [`probe`]. The latest version never goes back: a listing that arrives late does not show an older
+//! table.
 
+mod probe;
 mod snapshot_cache;
 
 use std::any::Any;
@@ -19,8 +22,9 @@ use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
-use crate::storage::Storage;
+use crate::storage::{FileProperties, Storage};
 use crate::{Error, Result};
+use probe::{Probe, ProbeHistory};
 use snapshot_cache::SnapshotCache;
 
 /// Maximum age of the last refresh when a cached version is requested by number. The table may have been replaced by
@@ -64,6 +68,7 @@ pub struct Table {
     /// Held during a refresh, so that only one runs at a time. Contains the last refresh if it failed.
     refresh: Mutex<Option<FailedRefresh>>,
     refreshing: AtomicBool,
+    probes: Mutex<ProbeHistory>,
     snapshots: Mutex<SnapshotCache<Snapshot>>,
     /// Surveyed ranges of versions. Their later pages need no second survey.
     ranges: Mutex<SnapshotCache<Changes>>,
@@ -96,6 +101,7 @@ impl Table {
             latest: Mutex::default(),
             refresh: Mutex::default(),
             refreshing: AtomicBool::new(false),
+            probes: Mutex::default(),
             snapshots: Mutex::new(SnapshotCache::new(id, Arc::clone(&cache))),
             ranges: Mutex::new(SnapshotCache::new(id, Arc::clone(&cache))),
             cache,
@@ -339,13 +345,59 @@ impl Table {
 
     fn refresh_now(&self, refreshed_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
+        if let Some(probe) = base.and_then(|known| self.probe(known, refreshed_at)) {
+            let found = self.storage.properties(&probe.paths());
+            if let Some(unchanged) = self.end_probe(&probe, found)? {
+                return Ok(unchanged);
+            }
+        }
         let snapshot = self.load(TimeTravel::Latest, self.base(base), &self.known_snapshots())?;
+        lock(&self.probes).listed(refreshed_at, base.is_some_and(|base| is_same_commit(base, &snapshot)));
         let id = &snapshot.metadata().id;
         if known.is_none_or(|known| known.metadata().id != *id) {
             self.forget_all_but(id);
         }
         *lock(&self.latest) = Some(Latest { snapshot: Arc::clone(&snapshot), refreshed_at });
         Ok(snapshot)
+    }
+
+    /// Starts a refresh that needs neither a listing nor a thread of the caller. `then` takes the latest version, or
+    /// `None` if the log has to be listed, which [`Self::latest`] does. Returns false if nothing was started, because
+    /// no version is known or a listing is due.
+    pub fn start_probe(
+        self: &Arc<Self>,
+        then: impl FnOnce(Result<Option<Arc<Snapshot>>>) + Send + 'static,
+    ) -> Result<bool> {
+        let began = Instant::now();
+        let Some(probe) = self.latest_usable().and_then(|known| self.probe(&known, began)) else {
+            return Ok(false);
+        };
+        let table = Arc::clone(self);
+        self.storage.start_properties(probe.paths(), move |found| then(table.end_probe(&probe, found)))?;
+        Ok(true)
+    }
+
+    /// Returns the probe of a known version; `None` if a listing is due or the version has no commit.
+    fn probe(&self, known: &Arc<Snapshot>, began: Instant) -> Option<Probe> {
+        if lock(&self.probes).is_listing_due(began) { None } else { Probe::of(known, &self.root, began) }
+    }
+
+    /// Returns the version of a probe if the probe shows that it is still the latest one.
+    fn end_probe(
+        &self,
+        probe: &Probe,
+        found: Result<[Option<FileProperties>; 2]>,
+    ) -> Result<Option<Arc<Snapshot>>> {
+        if lock(&self.probes).is_unchanged(&probe.commit, found)? {
+            let mut latest = lock(&self.latest);
+            // Another refresh may have found another version in the meantime.
+            let latest = latest.as_mut().filter(|latest| Arc::ptr_eq(&latest.snapshot, &probe.known));
+            if let Some(latest) = latest.filter(|latest| !latest.snapshot.is_lost()) {
+                latest.refreshed_at = latest.refreshed_at.max(probe.began);
+                return Ok(Some(Arc::clone(&probe.known)));
+            }
+        }
+        Ok(None)
     }
 
     /// Versions of a table do not belong to a new table in the same location.
@@ -391,6 +443,10 @@ impl Drop for Table {
     fn drop(&mut self) {
         self.cache.forget(self.id);
     }
+}
+
+fn is_same_commit(known: &Snapshot, found: &Snapshot) -> bool {
+    known.version() == found.version() && known.segment().version_commit == found.segment().version_commit
 }
 
 /// Returns the newest snapshot that is not newer than the requested version.
@@ -604,6 +660,82 @@ mod tests {
         assert_eq!(id_at(2), "the-third-one-of-all", "the last refresh is recent");
         age_last_look(&table);
         assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound)));
+    }
+
+    /// The result of a refresh without a listing.
+    fn probe(table: &Arc<Table>) -> Option<Result<Option<Arc<Snapshot>>>> {
+        let (sender, result) = std::sync::mpsc::channel();
+        let started = table.start_probe(move |found| sender.send(found).unwrap()).unwrap();
+        started.then(|| result.recv().unwrap())
+    }
+
+    #[test]
+    fn a_version_is_still_the_latest_one_by_two_files_and_now_and_then_by_a_listing() {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let table = Arc::new(table);
+        assert!(probe(&table).is_none(), "no version is known");
+        let known = table.refresh(Instant::now()).unwrap();
+        // Only a listing shows a gap.
+        log.write(&log_path::commit_name(4), b"{}");
+        let began = Instant::now();
+        assert!(Arc::ptr_eq(&known, &probe(&table).unwrap().unwrap().unwrap()));
+        assert!(lock(&table.latest).as_ref().unwrap().refreshed_at >= began);
+        assert!(Arc::ptr_eq(&known, &table.refresh(Instant::now()).unwrap()));
+        *lock(&table.probes) = ProbeHistory::default();
+        assert!(probe(&table).is_none(), "a listing is due");
+        assert!(matches!(table.refresh(Instant::now()), Err(Error::CorruptLog { .. })));
+    }
+
+    #[test]
+    fn a_probe_leaves_every_change_of_the_table_to_a_listing() {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let table = Arc::new(table);
+        let latest = || -> Result<(String, i64)> {
+            let refreshed = table.refresh(Instant::now())?;
+            Ok((refreshed.metadata().id.clone(), refreshed.version()))
+        };
+        let changed = |table| {
+            assert!(probe(table).unwrap().unwrap().is_none());
+            assert!(probe(table).is_none(), "a listing is due");
+        };
+        let expected = |id: &str, version| (id.to_owned(), version);
+        assert_eq!(latest().unwrap(), expected("t", 2));
+        let add = add_row(1).to_string();
+        for version in [3, 4] {
+            log.write(&log_path::commit_name(version), add.as_bytes());
+            changed(&table);
+            assert_eq!(latest().unwrap(), expected("t", version));
+        }
+        made_again(&log, "u", 5);
+        changed(&table);
+        assert_eq!(latest().unwrap(), expected("u", 4), "another table with as many versions");
+        let directory = std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY);
+        std::fs::remove_file(directory.join(log_path::commit_name(4))).unwrap();
+        changed(&table);
+        assert_eq!(latest().unwrap(), expected("u", 3), "the log was restored to an earlier version");
+        std::fs::remove_dir_all(directory).unwrap();
+        changed(&table);
+        let gone = latest();
+        assert!(matches!(gone, Err(Error::TableNotFound)));
+    }
+
+    #[test]
+    fn a_probe_of_a_version_that_another_refresh_has_replaced_is_no_answer() {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let table = Arc::new(table);
+        let known = table.refresh(Instant::now()).unwrap();
+        let earlier = table.probe(&known, Instant::now()).unwrap();
+        let found = table.storage.properties(&earlier.paths());
+        log.write(&log_path::commit_name(3), add_row(1).to_string().as_bytes());
+        assert_eq!(table.refresh(Instant::now()).unwrap().version(), 3);
+        assert!(table.end_probe(&earlier, found).unwrap().is_none());
+        assert_eq!(table.refresh(Instant::now()).unwrap().version(), 3);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `gateway/_native.pyi` documents the Python interface; stubtest compares its signatures with this crate.
 
 mod changes;
+mod completions;
 mod deletion_vector;
 mod errors;
 mod explain;
@@ -36,6 +37,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::PruneCounts>()?;
     module.add_class::<stream::StreamSummary>()?;
     module.add_class::<changes::Changes>()?;
+    module.add_class::<completions::Completions>()?;
     module.add_class::<explain::Conjunct>()?;
     module.add_class::<explain::Explanation>()?;
     module.add_class::<snapshot::Snapshot>()?;

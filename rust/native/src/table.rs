@@ -9,6 +9,7 @@ use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
 use crate::changes::{Changes, HeadingArgument};
+use crate::completions::{Completions, Probed};
 use crate::errors::{run, to_python};
 use crate::shared::{column_cache, pool};
 use crate::snapshot::Snapshot;
@@ -52,6 +53,13 @@ impl Table {
             Ok(found) => Ok(found.map(|snapshot| Snapshot::new(Arc::clone(&self.0), snapshot))),
             Err(error) => Err(to_python(py, &error)),
         }
+    }
+
+    fn start_probe(&self, py: Python<'_>, number: u64, completions: &Completions) -> PyResult<bool> {
+        // Starts a task: releasing the GIL costs more than it saves.
+        let (table, completions) = (Arc::clone(&self.0), Arc::clone(&completions.0));
+        let started = self.0.start_probe(move |found| completions.push(Probed { number, table, found }));
+        started.map_err(|error| to_python(py, &error))
     }
 
     #[pyo3(signature = (*, max_age_ms))]

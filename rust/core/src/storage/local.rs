@@ -10,7 +10,7 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
-use super::{LogFileEntry, check_whole_file_size};
+use super::{FileProperties, LogFileEntry, check_whole_file_size};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
@@ -25,6 +25,21 @@ pub(super) fn read(path: &str) -> Result<Bytes> {
         check_whole_file_size(path, size(path)?)?;
         std::fs::read(path).map(Bytes::from).map_err(|error| store_error(path, &error))
     })
+}
+
+/// Returns the properties of a regular file; `None` if there is none.
+pub(super) fn properties(path: &str) -> Result<Option<FileProperties>> {
+    match pool::block_in_place(|| std::fs::metadata(path)) {
+        Ok(metadata) => Ok(metadata.is_file().then(|| FileProperties {
+            size: metadata.len(),
+            modified_s: modified_ms(&metadata).div_euclid(1000),
+            entity_tag: Some(entity_tag(&metadata)),
+        })),
+        Err(error) => match store_error(path, &error) {
+            Error::FileNotFound { .. } => Ok(None),
+            error => Err(error),
+        },
+    }
 }
 
 /// Opens a file for reads of ranges, and returns its size. With an entity tag, only a file with this tag.

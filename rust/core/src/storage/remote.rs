@@ -13,7 +13,7 @@ use object_store::{
 };
 
 use super::credentials::ReplaceableCredentials;
-use super::{LogFileEntry, PendingReads, check_whole_file_size, runtime};
+use super::{FileProperties, LogFileEntry, PendingReads, check_whole_file_size, runtime};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -187,6 +187,27 @@ impl Remote {
         let meta =
             runtime::block_on(self.store.head(&location))?.map_err(|error| store_error(path, &error))?;
         Ok(meta.size)
+    }
+
+    /// The properties of two objects; `None` for an absent one.
+    pub(super) async fn both_properties(&self, paths: &[String; 2]) -> Result<[Option<FileProperties>; 2]> {
+        let [first, second] = paths.each_ref().map(|path| self.properties(path));
+        let (first, second) = futures::future::try_join(first, second).await?;
+        Ok([first, second])
+    }
+
+    async fn properties(&self, path: &str) -> Result<Option<FileProperties>> {
+        match self.store.head(&key(path)?).await {
+            Ok(meta) => Ok(Some(FileProperties {
+                size: meta.size,
+                modified_s: meta.last_modified.timestamp(),
+                entity_tag: meta.e_tag.as_deref().and_then(plain_tag).map(Box::from),
+            })),
+            Err(error) => match store_error(path, &error) {
+                Error::FileNotFound { .. } => Ok(None),
+                error => Err(error),
+            },
+        }
     }
 
     /// Reads a range of an object of `size` bytes with the properties of the object. With `same_as` the object must

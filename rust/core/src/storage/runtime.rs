@@ -34,6 +34,12 @@ where
     Ok(())
 }
 
+/// Starts a blocking call on a thread of its own.
+pub(super) fn spawn_blocking(call: impl FnOnce() + Send + 'static) -> Result<()> {
+    handle()?.spawn_blocking(call);
+    Ok(())
+}
+
 fn handle() -> Result<&'static Handle> {
     let process_id = std::process::id();
     let (owner, runtime) = if let Some(built) = RUNTIME.get() {

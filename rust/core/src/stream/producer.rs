@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::buffers::{Buffers, Chunk};
 use super::compression::{Checksum, ContentCoding, Trailer, encode};
-use super::wakeup::{self, Signal, Wakeups};
 use super::{LineSource, Summary, Turn, Work, lock};
 use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
+use crate::wakeup::{self, Signal, Wakeups};
 use crate::{Error, Result};
 
 /// Maximum chunks of one stream that are ready or in production. Three keep two threads busy while a third chunk is

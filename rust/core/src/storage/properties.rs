@@ -1,0 +1,24 @@
+//! The properties of one file by a request of its own, instead of a listing.
+
+use super::LogFileEntry;
+
+/// The properties of a file without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileProperties {
+    /// The size in bytes.
+    pub size: u64,
+    /// The modification time in seconds since the epoch, as HTTP has no fractions.
+    pub modified_s: i64,
+    /// As [`LogFileEntry::entity_tag`].
+    pub entity_tag: Option<Box<str>>,
+}
+
+impl FileProperties {
+    /// Returns whether these may be the properties of a listed file, and if so, whether the tags are equal. Some
+    /// stores list another entity tag than they send with the object, or none.
+    #[must_use]
+    pub fn matches(&self, listed: &LogFileEntry) -> Option<bool> {
+        let is_same = self.size == listed.size && self.modified_s == listed.modified_ms.div_euclid(1000);
+        is_same.then(|| self.entity_tag.is_some() && self.entity_tag == listed.entity_tag)
+    }
+}

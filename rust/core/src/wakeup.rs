@@ -1,0 +1,137 @@
+//! Pipes that wake an event loop, usable with any event loop.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{Error, Result};
+
+/// The consumer's end, which never blocks.
+#[derive(Debug)]
+pub(crate) struct Wakeups(PipeReader);
+
+/// The producer's end.
+#[derive(Debug)]
+pub(crate) struct Signal(PipeWriter);
+
+/// Both ends of a new pipe.
+pub(crate) fn pipe() -> std::io::Result<(Wakeups, Signal)> {
+    let (reader, writer) = std::io::pipe()?;
+    rustix::io::ioctl_fionbio(&reader, true)?;
+    Ok((Wakeups(reader), Signal(writer)))
+}
+
+impl Wakeups {
+    /// The descriptor, readable while a byte is in the pipe.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Reads a byte; returns false if none is there yet.
+    pub(crate) fn take(&self) -> bool {
+        (&self.0).read(&mut [0]).is_ok()
+    }
+}
+
+impl Signal {
+    /// Wakes the consumer. At most one byte is ever in the pipe, so the write cannot block; the error of a closed
+    /// pipe is ignored.
+    pub(crate) fn wake(&self) {
+        let _ = (&self.0).write(&[1]);
+    }
+}
+
+/// Results of native threads for one event loop, which takes all of them at one wakeup. The loop bounds their number by
+/// the number of calls that it starts.
+#[derive(Debug)]
+pub struct Completions<T> {
+    state: Mutex<State<T>>,
+    wakeups: Wakeups,
+    signal: Signal,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    results: Vec<T>,
+    /// Whether a byte is in the pipe or about to be written.
+    signalled: bool,
+}
+
+impl<T> Completions<T> {
+    /// Opens the pipe.
+    pub fn new() -> Result<Self> {
+        let (wakeups, signal) =
+            pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
+        Ok(Self { state: Mutex::new(State { results: Vec::new(), signalled: false }), wakeups, signal })
+    }
+
+    /// The descriptor, readable while there are results.
+    #[must_use]
+    pub fn fd(&self) -> RawFd {
+        self.wakeups.fd()
+    }
+
+    /// Adds a result and wakes the event loop. Never blocks.
+    pub fn push(&self, result: T) {
+        let mut state = self.lock();
+        state.results.push(result);
+        let wakes = !std::mem::replace(&mut state.signalled, true);
+        drop(state);
+        if wakes {
+            self.signal.wake();
+        }
+    }
+
+    /// Takes all results.
+    #[must_use]
+    pub fn take(&self) -> Vec<T> {
+        let mut state = self.lock();
+        // A byte that is not yet written wakes the loop once more, which is harmless.
+        if state.signalled && self.wakeups.take() {
+            state.signalled = false;
+        }
+        std::mem::take(&mut state.results)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Waits until a byte is in the pipe, as an event loop does, and puts it back.
+    fn wait(completions: &Completions<u32>) {
+        while !completions.wakeups.take() {
+            std::thread::yield_now();
+        }
+        completions.signal.wake();
+    }
+
+    #[test]
+    fn no_result_of_any_thread_is_lost_between_wakeups() {
+        const THREADS: u32 = 4;
+        const RESULTS: u32 = 2000;
+        let completions = Arc::new(Completions::new().unwrap());
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let completions = Arc::clone(&completions);
+                std::thread::spawn(move || {
+                    (0..RESULTS).for_each(|number| completions.push(thread * RESULTS + number));
+                })
+            })
+            .collect();
+        let mut taken = BTreeSet::new();
+        while taken.len() < (THREADS * RESULTS) as usize {
+            wait(&completions);
+            taken.extend(completions.take());
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(completions.take().is_empty());
+    }
+}
