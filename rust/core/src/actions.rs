@@ -363,6 +363,15 @@ impl Totals {
         self.size_bytes = sizes.fold(self.size_bytes, u64::saturating_add);
     }
 
+    /// Subtracts totals that are part of these.
+    #[must_use]
+    pub fn minus(self, part: Self) -> Self {
+        Self {
+            files: self.files.saturating_sub(part.files),
+            size_bytes: self.size_bytes.saturating_sub(part.size_bytes),
+        }
+    }
+
     /// Adds a file or other totals; `None` on overflow.
     #[must_use]
     pub fn plus(self, other: Self) -> Option<Self> {

@@ -257,4 +257,9 @@ impl Part {
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
         ParquetFile::open(self.stored(storage)?, &self.name)
     }
+
+    /// As [`Self::open`], for reads of a small share of the file.
+    fn open_apart(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
+        ParquetFile::open(self.stored(storage)?.read_apart(), &self.name)
+    }
 }

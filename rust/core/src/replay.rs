@@ -12,6 +12,9 @@ use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices};
 use crate::commit::Columns;
 use crate::log_path::normal_path;
 
+/// The size of a file whose actions do not state it.
+const UNKNOWN_SIZE: i64 = -1;
+
 /// A set of logical files: (path, unique id of the deletion vector).
 ///
 /// Paths are compared in normal form ([`normal_path`]). Keys are stored in one arena, and only the path is hashed,
@@ -23,6 +26,8 @@ pub struct ReplaySet {
     /// Indices into `entries`, plus one; zero is free. The length is a power of two, at most half is used.
     slots: Vec<u32>,
     hasher: RandomState,
+    /// Whether two actions of one file state different sizes.
+    has_conflicting_sizes: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +36,16 @@ struct Entry {
     start: usize,
     path_bytes: u32,
     vector_bytes: u32,
+    size: i64,
+    /// Whether the oldest action is a remove, so that a valid log has the file before it.
+    begins_with_remove: bool,
+}
+
+/// The facts of an action that a sum over older files needs.
+#[derive(Debug, Clone, Copy)]
+struct Facts {
+    size: i64,
+    is_remove: bool,
 }
 
 impl ReplaySet {
@@ -66,31 +81,83 @@ impl ReplaySet {
         self.find(normal_path(path), is_vector).is_ok()
     }
 
-    /// Inserts a key; returns true if it is new.
-    pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+    /// As [`Self::contains`], but returns a number of the key below [`Self::len`].
+    #[must_use]
+    pub fn position(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
         let vector = vector.map(DeletionVectorDescriptor::unique_id).unwrap_or_default();
-        self.insert_key(normal_path(path), vector.as_bytes())
+        self.find(normal_path(path), |stored| stored == vector.as_bytes()).ok()
     }
 
-    /// Inserts all keys of another set.
-    pub fn extend(&mut self, other: &Self) {
-        for entry in &other.entries {
-            let (path, vector) = other.key(*entry);
-            // The arena holds paths as they came: UTF-8.
-            self.insert_key(std::str::from_utf8(path).unwrap_or_default(), vector);
+    /// Returns the sizes of the files, ascending and without duplicates. Returns `None` if the actions of a file
+    /// state none, or different ones.
+    #[must_use]
+    pub fn sizes(&self) -> Option<Vec<i64>> {
+        let mut sizes: Vec<i64> = self.entries.iter().map(|entry| entry.size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let is_known = !self.has_conflicting_sizes && sizes.first() != Some(&UNKNOWN_SIZE);
+        is_known.then_some(sizes)
+    }
+
+    /// Returns the positions of the files that exist before the commits, by the commits: their oldest action is a
+    /// remove.
+    pub fn older_files(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().enumerate().filter(|(_, entry)| entry.begins_with_remove).map(|(index, _)| index)
+    }
+
+    /// Inserts a key; returns true if it is new.
+    pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        self.insert_action(path, vector, Facts { size: UNKNOWN_SIZE, is_remove: false })
+    }
+
+    /// Inserts the key of an action that is older than those of the set; returns true if it is new.
+    fn insert_action(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>, facts: Facts) -> bool {
+        let vector = vector.map(DeletionVectorDescriptor::unique_id).unwrap_or_default();
+        match self.insert_key(normal_path(path), vector.as_bytes(), facts) {
+            Ok(()) => true,
+            Err(position) => {
+                self.entries[position].begins_with_remove = facts.is_remove;
+                false
+            }
         }
     }
 
-    fn insert_key(&mut self, path: &str, vector: &[u8]) -> bool {
+    /// Inserts all keys of newer commits.
+    pub fn extend(&mut self, newer: &Self) {
+        self.has_conflicting_sizes |= newer.has_conflicting_sizes;
+        for entry in &newer.entries {
+            let (path, vector) = newer.key(*entry);
+            let facts = Facts { size: entry.size, is_remove: entry.begins_with_remove };
+            // The arena holds paths as they came: UTF-8. The oldest action of a known key stays.
+            _ = self.insert_key(std::str::from_utf8(path).unwrap_or_default(), vector, facts);
+        }
+    }
+
+    /// Inserts a key, or adds the size to the known one and returns its position as the error.
+    fn insert_key(&mut self, path: &str, vector: &[u8], facts: Facts) -> Result<(), usize> {
         self.reserve(1);
-        let Err((slot, hash)) = self.find(path, |stored| stored == vector) else { return false };
+        let Facts { size, is_remove: begins_with_remove } = facts;
+        let (slot, hash) = match self.find(path, |stored| stored == vector) {
+            Err(free) => free,
+            Ok(position) => {
+                let known = &mut self.entries[position].size;
+                if *known == UNKNOWN_SIZE {
+                    *known = size;
+                }
+                self.has_conflicting_sizes |= size != UNKNOWN_SIZE && size != *known;
+                return Err(position);
+            }
+        };
         let start = self.arena.len();
         self.arena.extend_from_slice(path.as_bytes());
         self.arena.extend_from_slice(vector);
         let (path_bytes, vector_bytes) = (path.len() as u32, vector.len() as u32);
-        self.entries.push(Entry { hash, start, path_bytes, vector_bytes });
+        self.entries.push(Entry { hash, start, path_bytes, vector_bytes, size, begins_with_remove });
         self.slots[slot] = self.entries.len() as u32;
-        true
+        Ok(())
     }
 
     /// Returns the rows of a batch whose keys are not in the set.
@@ -130,7 +197,9 @@ impl ReplaySet {
         self.reserve(adds.len() + removes.len());
         for (is_add, index) in in_order(adds, removes, order) {
             let file = if is_add { adds } else { removes };
-            let is_first = self.insert(file.path(index), file.deletion_vector(index));
+            let size = file.size(index).filter(|size| *size >= 0).unwrap_or(UNKNOWN_SIZE);
+            let facts = Facts { size, is_remove: !is_add };
+            let is_first = self.insert_action(file.path(index), file.deletion_vector(index), facts);
             if is_add && is_first {
                 live.push(index as u32);
             }
@@ -283,6 +352,51 @@ mod tests {
         assert_eq!(live(&[REMOVE, ADD], Order::FirstCounts), RowIndices::new());
         assert_eq!(live(&[ADD, REMOVE], Order::FirstCounts), [0]);
         assert_eq!(live(&[ADD, ADD], Order::FirstCounts), [0]);
+    }
+
+    #[test]
+    fn the_size_of_a_file_is_that_of_its_actions_if_they_agree() {
+        let take = |lines: &[&str]| {
+            let mut set = ReplaySet::default();
+            for line in lines {
+                live_paths(&mut set, &[line], Order::LastCounts);
+            }
+            set
+        };
+        let sized = r#"{"remove":{"path":"a","size":1}}"#;
+        assert_eq!(take(&[ADD]).sizes(), Some(vec![1]));
+        assert_eq!(take(&[REMOVE]).sizes(), None);
+        assert_eq!(take(&[r#"{"remove":{"path":"a","size":-1}}"#]).sizes(), None);
+        assert_eq!(take(&[sized, REMOVE]).sizes(), Some(vec![1]));
+        assert_eq!(take(&[REMOVE, ADD]).sizes(), Some(vec![1]));
+        assert_eq!(take(&[ADD, r#"{"remove":{"path":"a","size":2}}"#]).sizes(), None);
+        let mut joined = take(&[sized]);
+        joined.extend(&take(&[r#"{"add":{"path":"b","size":7}}"#, r#"{"add":{"path":"c","size":1}}"#]));
+        assert_eq!(joined.sizes(), Some(vec![1, 7]));
+        joined.extend(&take(&[r#"{"add":{"path":"a","size":9}}"#]));
+        assert_eq!(joined.sizes(), None);
+    }
+
+    #[test]
+    fn a_file_is_older_than_the_commits_if_its_oldest_action_is_a_remove() {
+        let older = |newest_first: &[&str]| {
+            let mut set = ReplaySet::default();
+            for line in newest_first {
+                live_paths(&mut set, &[line], Order::LastCounts);
+            }
+            set.older_files().count()
+        };
+        assert_eq!(
+            [older(&[REMOVE]), older(&[ADD]), older(&[REMOVE, ADD]), older(&[ADD, REMOVE])],
+            [1, 0, 0, 1]
+        );
+        for (older, newer, expected) in [(ADD, REMOVE, 0), (REMOVE, ADD, 1), (ADD_VECTOR, REMOVE, 1)] {
+            let (mut set, mut newer_set) = (ReplaySet::default(), ReplaySet::default());
+            live_paths(&mut set, &[older], Order::LastCounts);
+            live_paths(&mut newer_set, &[newer], Order::LastCounts);
+            set.extend(&newer_set);
+            assert_eq!(set.older_files().count(), expected, "{older} {newer}");
+        }
     }
 
     #[test]

@@ -303,8 +303,8 @@ impl Snapshot {
         self.totals.get_or_init(|| totals);
     }
 
-    /// Returns the number and total size of the files. Reads paths and sizes of the checkpoint if they are not
-    /// known.
+    /// Returns the number and total size of the files. Reads the sizes of the checkpoint, and paths as far as
+    /// necessary, if they are not known.
     pub fn totals(&self) -> Result<Totals> {
         self.totals_until(&Stop::default())
     }
@@ -316,14 +316,34 @@ impl Snapshot {
         }
         let mut totals = live_totals(&self.commit_batches);
         if let Some(checkpoint) = self.checkpoint()? {
-            let seen = |path: &str, vector: Option<&_>| self.seen.contains(path, vector);
-            let is_dead: Option<IsDead<'_>> = if self.seen.is_empty() { None } else { Some(&seen) };
-            let found = checkpoint
-                .totals(is_dead, self.sum_threads(), stop)
-                .inspect_err(|error| self.record_error(error))?;
+            let found =
+                self.checkpoint_totals(checkpoint, stop).inspect_err(|error| self.record_error(error))?;
             totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
+    }
+
+    /// Sums up the live files of the checkpoint.
+    ///
+    /// The sizes that the commits state select the adds whose paths are read. They are right if this finds every file
+    /// that the commits only remove: otherwise a writer stated a wrong size, and all paths are read.
+    fn checkpoint_totals(&self, checkpoint: &Checkpoint, stop: &Stop) -> Result<Totals> {
+        let threads = self.sum_threads();
+        if self.seen.is_empty() {
+            return checkpoint.totals(None, threads, stop);
+        }
+        if let Some(sizes) = self.seen.sizes() {
+            let found: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
+            let is_dead: IsDead<'_> = &|path, vector| {
+                let position = self.seen.position(path, vector);
+                position.inspect(|position| found[*position].store(true, Ordering::Relaxed)).is_some()
+            };
+            let totals = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
+            if self.seen.older_files().all(|position| found[position].load(Ordering::Relaxed)) {
+                return Ok(totals);
+            }
+        }
+        checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)
     }
 
     /// Threads that read a bucket mostly wait, so their number does not depend on the processors.
@@ -349,5 +369,7 @@ fn source_of(commit: i64, base_version: i64) -> SourceId {
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod sums;
 #[cfg(test)]
 mod tests;

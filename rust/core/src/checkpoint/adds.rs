@@ -61,7 +61,7 @@ impl<'a> Adds<'a> {
         Self::kept(name, batch, None)
     }
 
-    fn kept(name: &'a str, batch: &'a RecordBatch, kept: Option<BooleanBuffer>) -> Result<Self> {
+    pub(super) fn kept(name: &'a str, batch: &'a RecordBatch, kept: Option<BooleanBuffer>) -> Result<Self> {
         let columns = batch
             .column_by_name("add")
             .and_then(|column| column.as_struct_opt())
@@ -80,7 +80,7 @@ impl<'a> Adds<'a> {
     }
 
     /// Drops the numbers of the rows that are not selected.
-    fn retain(&self, rows: &mut Vec<u32>) {
+    pub(super) fn retain(&self, rows: &mut Vec<u32>) {
         let Some((wanted, _)) = &self.filter else { return };
         let mut wanted = wanted.iter();
         rows.retain(|_| wanted.next().unwrap_or(false));

@@ -17,6 +17,7 @@ use crate::actions::{PartitionColumn, PartitionTuple};
 const BLOCK_ROWS: u32 = 1024;
 
 /// The rows of a row group to read, numbered in the part.
+#[derive(Clone)]
 pub(super) enum RowNumbers {
     Range(Range<u32>),
     /// Blocks of rows, and the kept rows of the blocks.

@@ -107,6 +107,12 @@ impl Columns {
         self.deletion_vector[index].as_deref()
     }
 
+    /// Returns the action's `size`, which an old `remove` may lack.
+    #[must_use]
+    pub fn size(&self, index: usize) -> Option<i64> {
+        self.size[index]
+    }
+
     /// Returns whether the action changes the table's rows (`dataChange`).
     #[must_use]
     pub fn is_data_change(&self, index: usize) -> bool {

@@ -26,6 +26,8 @@ pub struct StoredFile {
     source: Source,
     size: u64,
     name: Arc<str>,
+    /// Whether to request just the ranges that are read from a remote file.
+    is_apart: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +39,8 @@ enum Source {
 impl StoredFile {
     pub(super) fn local(path: &str, entity_tag: Option<&str>) -> Result<Self> {
         let (file, size) = local::open(path, entity_tag)?;
-        Ok(Self { source: Source::Local(Arc::new(file)), size, name: log_path::file_name(path).into() })
+        let source = Source::Local(Arc::new(file));
+        Ok(Self { source, size, name: log_path::file_name(path).into(), is_apart: false })
     }
 
     pub(super) fn remote(
@@ -51,7 +54,14 @@ impl StoredFile {
             None => remote.size(path)?,
         };
         let windows = Windows::new(Arc::clone(remote), path.to_owned(), size, listed);
-        Ok(Self { source: Source::Remote(Arc::new(windows)), size, name: log_path::file_name(path).into() })
+        let source = Source::Remote(Arc::new(windows));
+        Ok(Self { source, size, name: log_path::file_name(path).into(), is_apart: false })
+    }
+
+    /// Requests just the ranges that are read: for readers of few columns, whose windows would hold the others too.
+    #[must_use]
+    pub fn read_apart(self) -> Self {
+        Self { is_apart: true, ..self }
     }
 
     /// Returns the size in bytes.
@@ -79,6 +89,7 @@ impl StoredFile {
                     .map_err(|error| local::store_error(&self.name, &error))?;
                 Ok(buffer.into())
             }
+            Source::Remote(windows) if self.is_apart => windows.read_apart(start, length),
             Source::Remote(windows) => windows.read(start, length),
         }
     }

@@ -83,6 +83,18 @@ impl Windows {
         Ok(joined.freeze())
     }
 
+    /// Reads a range, which must be in the file, by a request of its own.
+    pub(super) fn read_apart(&self, start: u64, length: usize) -> Result<Bytes> {
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let Shared { remote, path, size, .. } = &*self.shared;
+        let entity_tag = self.shared.lock().entity_tag.clone();
+        let range = start..start + length as u64;
+        let piece = runtime::block_on(remote.read_range(path, range, *size, entity_tag))??;
+        cut(&self.shared.accept(piece)?, 0, length)
+    }
+
     fn window(&self, index: u64) -> Result<Bytes> {
         let mut state = self.shared.lock();
         self.request(&mut state, index)?;
@@ -131,6 +143,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the bytes of a response if it is of the listed object and of the object of earlier responses.
+    fn accept(&self, piece: Piece) -> Result<Bytes> {
+        let mut state = self.lock();
+        if state.entity_tag.is_some() && piece.entity_tag.is_some() && state.entity_tag != piece.entity_tag {
+            return Err(changed());
+        }
+        if !self.is_listed(&piece) {
+            // The listed object no longer exists.
+            return Err(Error::FileNotFound { file: log_path::file_name(&self.path).to_owned() });
+        }
+        state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
+        Ok(piece.bytes)
+    }
+
     /// Returns whether a response is of the listed object, given equal sizes. Some stores and proxies send another
     /// tag than they list, so a different tag alone does not mean that the object was replaced.
     fn is_listed(&self, piece: &Piece) -> bool {
@@ -159,21 +185,8 @@ impl Arrival {
 
     fn deliver(&mut self, answer: Result<Piece>) {
         self.delivered = true;
+        let content = answer.and_then(|piece| self.shared.accept(piece));
         let mut state = self.shared.lock();
-        let content = answer.and_then(|piece| {
-            if state.entity_tag.is_some()
-                && piece.entity_tag.is_some()
-                && state.entity_tag != piece.entity_tag
-            {
-                return Err(changed());
-            }
-            if !self.shared.is_listed(&piece) {
-                // The listed object no longer exists.
-                return Err(Error::FileNotFound { file: log_path::file_name(&self.shared.path).to_owned() });
-            }
-            state.entity_tag = state.entity_tag.take().or(piece.entity_tag);
-            Ok(piece.bytes)
-        });
         if let Some(slot) = state.slots.get_mut(&self.index) {
             slot.content = Some(content);
         }
@@ -251,6 +264,19 @@ mod tests {
         for modified_ms in [second - 1, second + 1000] {
             let replaced = windows(&store, "other", modified_ms).read(0, 1);
             assert!(matches!(replaced, Err(Error::FileNotFound { .. })), "{replaced:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_read_apart_is_of_the_same_object_as_the_windows() {
+        let store = Arc::new(InMemory::new());
+        let (tag, modified_ms) = put(&store, 1);
+        let windows = windows(&store, &tag, modified_ms);
+        assert_eq!(windows.read_apart(WINDOW_BYTES - 2, 5).unwrap(), [1; 5][..]);
+        assert_eq!(windows.read_apart(3, 0).unwrap(), [][..]);
+        put(&store, 2);
+        for mixed in [windows.read_apart(0, 1), windows.read(0, 1)] {
+            assert!(matches!(mixed, Err(Error::StorageUnavailable { .. })), "{mixed:?}");
         }
     }
 

@@ -50,7 +50,41 @@ fn totals_are_those_of_the_stream() {
             let expected = of_stream(&checkpoint, is_dead);
             assert!(expected.files < all.files);
             assert_eq!(checkpoint.totals(Some(is_dead), threads, &Stop::default()).unwrap(), expected);
+            let sizes: Vec<i64> = (0..400_000).collect();
+            let by_size = checkpoint.totals_without(is_dead, &sizes[..], threads, &Stop::default());
+            assert_eq!(by_size.unwrap(), expected, "where every add has one of the sizes");
         }
+    }
+}
+
+#[test]
+fn only_adds_of_the_given_sizes_are_probed() {
+    let log = Log::new();
+    let checkpoint = checkpoint(&log);
+    let all = of_stream(&checkpoint, &|_, _| false);
+    for sizes in [&[][..], &[1], &[100_000], &[99, 100_000, 103_990, 203_990, 305_550]] {
+        let probed = std::sync::Mutex::new(Vec::new());
+        let is_dead: IsDead<'_> = &|path, vector| {
+            probed.lock().unwrap().push((path.to_owned(), vector.map(|vector| vector.cardinality)));
+            true
+        };
+        let totals = checkpoint.totals_without(is_dead, sizes, 2, &Stop::default()).unwrap();
+        let batches = read(&checkpoint, everything()).unwrap();
+        let mut expected = Vec::new();
+        let mut live = all;
+        for (batch, file) in batches.iter().flat_map(|batch| (0..batch.len()).map(move |file| (batch, file)))
+        {
+            if sizes.contains(&batch.size[file]) {
+                let vector = batch.deletion_vector_at(file).map(|vector| vector.cardinality);
+                expected.push((batch.path.value(file).to_owned(), vector));
+                live = live.minus(Totals { files: 1, size_bytes: batch.size[file] as u64 });
+            }
+        }
+        let mut probed = probed.into_inner().unwrap();
+        probed.sort();
+        expected.sort();
+        assert_eq!(probed, expected);
+        assert_eq!(totals, live);
     }
 }
 
