@@ -45,7 +45,7 @@ ALONE = (
     "unit/protocol/test_linear_time.py",
     "unit/server/test_serving.py::test_it_starts_in_under_a_second",
     "unit/server/test_serving.py::test_recipients_of_the_command_line_are_seen_within_a_second",
-    "unit/tables/test_answer_cache.py::test_a_large_body_holds_nobody_else_up",
+    "unit/tables/test_answer_cache.py::test_a_large_body_delays_no_other_request",
 )
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
 SERVERS = (
