@@ -1,144 +1,129 @@
-"""The bars that the gateway is held against, and where their figures stand in the results of a run.
-
-In: the results of `run.py`, as it keeps them as JSON. Out: a row for each bar: what, the figure, the bar,
-whether it holds; None where the run did not measure it.
-"""
+"""The limits that figures of the gateway must keep, as data, and what a run found for each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-HOT_BYTES_PER_FILE = 64
-"""What hot columns may hold of a file beside its path and statistics."""
-HOT_MEMORY_RATIO = 1.3
+from figures import Results, text
+from logs import SMALL
+from scenarios import DEFAULT, HUNDRED_THOUSAND, LOCAL, MILLION, ON_DISK, SCENARIOS
 
-Results = Mapping[str, Any]
+TEN_MILLION = 10_000_000
+MICRO, MILLI, MEGA = 1e-6, 1e-3, 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure that has to stay below a limit, or above it."""
+    """A figure of the gateway and its limit in base units. `is_floor`: it must not be below the limit."""
 
-    what: str
-    figure: Callable[[Results], float]
+    setting: str
+    scenario: str
+    files: int
+    quantity: str
     limit: float
-    unit: str
     is_floor: bool = False
 
+    @property
+    def unit(self) -> str:
+        """The unit of the figure, as the table of scenarios has it."""
+        return next(
+            scenario.quantities[self.quantity]
+            for scenario in SCENARIOS
+            if (scenario.setting, scenario.name) == (self.setting, self.scenario)
+            and self.quantity in scenario.quantities
+        )
+
+    @property
+    def what(self) -> str:
+        """The name of the bar."""
+        return f"{self.scenario}, {self.files:,} files: {self.quantity}"
+
+    @property
+    def limit_text(self) -> str:
+        """The limit with its unit."""
+        return f"{'at least' if self.is_floor else 'at most'} {text(self.limit, self.unit)}"
+
     def holds(self, figure: float) -> bool:
-        """Whether a figure is on the right side."""
-        return figure > self.limit if self.is_floor else figure < self.limit
+        """Return whether a figure keeps the limit."""
+        return figure >= self.limit if self.is_floor else figure <= self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A bar as a run found it."""
+    """A bar and the figure of a run; None where the run did not measure it."""
 
     bar: Bar
     figure: float | None
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """`holds`, `MISSED` or `not measured`."""
         if self.figure is None:
             return "not measured"
         return "holds" if self.bar.holds(self.figure) else "MISSED"
 
+    @property
+    def figure_text(self) -> str:
+        """The figure with its unit."""
+        return text(self.figure, self.bar.unit)
+
     def __str__(self) -> str:
-        figure = "-" if self.figure is None else f"{self.figure:.3g}"
-        side = "over" if self.bar.is_floor else "under"
-        return f"{self.verdict:12} {self.bar.what}: {figure} (bar: {side} {self.bar.limit:g} {self.bar.unit})"
+        name = f"{self.bar.setting}: {self.bar.what}"
+        return f"{self.verdict:12} {name} {self.figure_text} ({self.bar.limit_text})"
 
 
-def rows(results: Results) -> list[Row]:
-    """All bars."""
-    return [Row(bar, _figure(bar, results)) for bar in BARS]
+def rows(results: Results, bars: Sequence[Bar] | None = None) -> list[Row]:
+    """Return all bars with the figures of a run."""
+    return [
+        Row(bar, results.find(bar.setting, bar.scenario, bar.files, bar.quantity))
+        for bar in (BARS if bars is None else bars)
+    ]
 
 
-def _figure(bar: Bar, results: Results) -> float | None:
-    try:
-        return float(bar.figure(results))
-    except KeyError:
-        return None
-
-
-def _of(name: str, field: str) -> Callable[[Results], float]:
-    return lambda results: results["results"][name][field]
-
-
-def _ratio(name: str) -> Callable[[Results], float]:
-    return _of(name, "ratio")
-
-
-def _worst(names: list[str], field: str) -> Callable[[Results], float]:
-    return lambda results: max(results["results"][name][field] for name in names)
-
-
-def _large(field: str) -> Callable[[Results], float]:
-    return lambda results: results["large"]["results"]["cold parquet"][field]
-
-
-def _against_large(field: str) -> Callable[[Results], float]:
-    """How much more ten times as many files take, of which the smaller table is the measure."""
-    return lambda results: _large(field)(results) / results["results"]["cold parquet"][field]
-
-
-def _hot_memory(results: Results) -> float:
-    kept = results["results"]["answers"]["text_bytes"] + HOT_BYTES_PER_FILE * results["adds"]
-    return _worst(["hot parquet", "hot delta"], "peak_above_idle_mb")(results) * 1e6 / kept
-
-
-COLD, HOT = ["cold parquet", "cold delta"], ["hot parquet", "hot delta"]
-PORTABLE = ["hot portable parquet", "hot portable delta"]
-BESIDE = "p99 beside four full listings, ms"
-SLOW = "50 slow readers"
-
-BARS = [
-    Bar("hot, portable signer, CPU per file", _worst(PORTABLE, "us_per_file"), 1.0, "µs"),
-    Bar("hot, widest lanes, CPU per file", _worst(HOT, "us_per_file"), 0.7, "µs"),
-    Bar(
-        "hot against a bare aiohttp stream, CPU",
-        _ratio("hot against a bare aiohttp stream, CPU"),
-        3.5,
-        "x",
-    ),
-    Bar("cold, CPU per file", _worst(COLD, "us_per_file"), 2.0, "µs"),
-    Bar(
-        "cold, one of 365 days of a clustered checkpoint, share that is read",
-        _of("cold, one of 365 days of a clustered checkpoint", "share"),
-        0.2,
-        "of its bytes",
-    ),
-    Bar("decode against delta_kernel, CPU", _ratio("decode against delta_kernel, CPU"), 0.5, "x"),
-    Bar("cold answer against deltalake, time", _ratio("cold answer against deltalake, time"), 1 / 3, "x"),
-    Bar(
-        "cold answer against deltalake, memory",
-        _of("cold answer against deltalake, time", "memory_ratio"),
-        0.1,
-        "x",
-    ),
-    Bar("first byte, hot", _worst(HOT, "first_byte_ms"), 10, "ms"),
-    Bar("first byte, cold", _worst(COLD, "first_byte_ms"), 150, "ms"),
-    Bar("first byte of a process, cold", _worst(COLD, "very_first_byte_ms"), 150, "ms"),
-    Bar("peak memory above idle, cold", _worst(COLD, "peak_above_idle_mb"), 80, "MB"),
-    Bar("the same, large table", _large("peak_above_idle_mb"), 80, "MB"),
-    Bar("large table against the other, memory", _against_large("peak_above_idle_mb"), 1.2, "x"),
-    Bar("memory above idle, hot, of paths + stats + 64 a file", _hot_memory, HOT_MEMORY_RATIO, "x"),
-    Bar("large table against the other, CPU per file", _against_large("us_per_file"), 1.15, "x"),
-    Bar("one thread against two, time", _ratio("one thread against two, time"), 1.8, "x", is_floor=True),
-    Bar("last page against first, cold", _ratio("last page against first, cold"), 1.5, "x"),
-    Bar("last page against first, hot", _ratio("last page against first, hot"), 1.5, "x"),
-    Bar("p99 of GET /shares beside four full listings", _of(BESIDE, "shares"), 20, "ms"),
-    Bar("p99 of a small query beside four full listings", _of(BESIDE, "small query"), 20, "ms"),
-    Bar("50 slow readers, memory above idle", _of(SLOW, "above_idle_mb"), 64, "MB"),
-    Bar("50 slow readers, socket buffers", _of(SLOW, "kernel_mb"), 32, "MB"),
-    Bar(
-        "requests/s of a small query against a bare handler",
-        _ratio("small queries against a bare handler, requests/s"),
-        0.45,
-        "x",
-        is_floor=True,
-    ),
-]
+BARS = (
+    Bar(DEFAULT, "small query", SMALL, "repeated, rate against bare aiohttp", 0.45, is_floor=True),
+    Bar(DEFAULT, "small query", SMALL, "different bodies, rate against bare aiohttp", 0.3, is_floor=True),
+    Bar(DEFAULT, "table metadata", HUNDRED_THOUSAND, "GET /version, kept connection, CPU", 0.25 * MILLI),
+    Bar(DEFAULT, "table metadata", HUNDRED_THOUSAND, "GET /metadata, kept connection, CPU", 0.25 * MILLI),
+    Bar(DEFAULT, "full answer", MILLION, "hot CPU per file", 0.5 * MICRO),
+    Bar(DEFAULT, "full answer", HUNDRED_THOUSAND, "hot CPU per file", 0.55 * MICRO),
+    Bar(DEFAULT, "full answer", MILLION, "cold CPU per file", 1.3 * MICRO),
+    Bar(DEFAULT, "full answer", MILLION, "cold time", 0.9),
+    Bar(DEFAULT, "full answer", MILLION, "cold first byte", 0.12),
+    Bar(DEFAULT, "full answer", HUNDRED_THOUSAND, "cold CPU", 0.18),
+    Bar(DEFAULT, "full answer", HUNDRED_THOUSAND, "cold time", 0.15),
+    Bar(DEFAULT, "full answer", TEN_MILLION, "cold first byte", 0.2),
+    Bar(DEFAULT, "full answer", TEN_MILLION, "cold peak beyond kept", 80 * MEGA),
+    Bar(DEFAULT, "full answer", TEN_MILLION, "hot peak beyond kept", 80 * MEGA),
+    Bar(DEFAULT, "limitHint 1, cold", MILLION, "time", 0.06),
+    Bar(DEFAULT, "limitHint 1, cold", TEN_MILLION, "time", 0.1),
+    Bar(DEFAULT, "one day, cold", MILLION, "time", 0.4),
+    Bar(DEFAULT, "one day, cold", TEN_MILLION, "time", 2.5),
+    Bar(DEFAULT, "one day, cold", MILLION, "time again", 0.02),
+    Bar(DEFAULT, "one day, cold", TEN_MILLION, "time again", 0.15),
+    Bar(ON_DISK, "first answer after a restart", MILLION, "first byte", 0.03),
+    Bar(ON_DISK, "first answer after a restart", MILLION, "CPU against hot", 1.1),
+    Bar(ON_DISK, "second worker", MILLION, "first byte", 0.03),
+    Bar(ON_DISK, "second worker", MILLION, "CPU against hot", 1.1),
+    Bar(ON_DISK, "second worker", MILLION, "memory of two against one", 1.15),
+    Bar(LOCAL, "full answer", MILLION, "cold CPU per file", 1.0 * MICRO),
+    Bar(LOCAL, "full answer", MILLION, "cold time", 0.6),
+    Bar(LOCAL, "full answer", MILLION, "cold first byte", 0.05),
+    Bar(LOCAL, "full answer", MILLION, "cold peak above idle", 80 * MEGA),
+    Bar(LOCAL, "full answer", TEN_MILLION, "cold peak above idle", 80 * MEGA),
+    Bar(LOCAL, "full answer", MILLION, "hot CPU per file, portable", 1.0 * MICRO),
+    Bar(LOCAL, "full answer", MILLION, "hot peak against text and 64 bytes a file", 1.3),
+    Bar(LOCAL, "threads", MILLION, "time with one thread against two", 1.8, is_floor=True),
+    Bar(LOCAL, "decoding and replay", MILLION, "CPU per file against delta_kernel", 0.5),
+    Bar(LOCAL, "cold answer beside a list", MILLION, "time against deltalake", 1 / 3),
+    Bar(LOCAL, "cold answer beside a list", MILLION, "peak memory against deltalake", 0.1),
+    Bar(LOCAL, "hot answer beside a stream", MILLION, "CPU per file against bare aiohttp", 3.5),
+    Bar(LOCAL, "one day of an ordered checkpoint", MILLION, "share of the checkpoint that is read", 20),
+    Bar(LOCAL, "pages", MILLION, "cold, last page against first", 1.5),
+    Bar(LOCAL, "pages", MILLION, "hot, last page against first", 1.5),
+    Bar(LOCAL, "beside four full listings", MILLION, "GET /shares, p99", 20 * MILLI),
+    Bar(LOCAL, "beside four full listings", MILLION, "small query, p99", 20 * MILLI),
+    Bar(LOCAL, "50 slow readers", MILLION, "memory above idle", 64 * MEGA),
+    Bar(LOCAL, "50 slow readers", MILLION, "socket buffers", 32 * MEGA),
+)

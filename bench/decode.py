@@ -1,4 +1,4 @@
-"""Replays and decodes a snapshot in this process and writes nothing: every live file's columns are read."""
+"""Replays and decodes a snapshot in this process: reads the columns of every live file and writes no line."""
 
 import json
 import sys

@@ -1,35 +1,105 @@
-"""Reads one answer to its end over a raw socket and checks it: the client that costs least.
+"""Reads one answer over a raw socket and computes the digest of its files, at the least cost for the client.
 
-    python bench/drain.py PORT [--digest] [--delta] [--rate BYTES_PER_SECOND] [--body JSON]
+    python bench/drain.py PORT PATH [--token TOKEN] [--delta] [--body JSON]
 
-Prints what came: lines, bytes, seconds to the first byte and to the last, and with --digest the sum of the
-file ids modulo 2**128 (of the parquet scheme: the md5 of the paths), which must be that of `expected.json`.
+Prints the status, files, bytes, seconds to the first and to the last byte, and the digest: the sum of the
+file ids modulo 2**128. In both formats the ids are those of the parquet format, the MD5 of the path, so the
+digest is that of `expected.json` beside the log. Ids are collected while the answer arrives and summed
+afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 import socket
 import time
+from dataclasses import asdict, dataclass
 
-TOKEN = "a-token-of-the-benches"
-PATH = "/delta-sharing/shares/share/schemas/schema/tables/table/query"
-TOKEN = "a-token-of-the-benches"
 MODULUS = 1 << 128
-LINE = b'{"file":{'
-# One id can be cut by the border of two reads: so much is carried over.
-OVERLAP = 64
+FIELD = b'"id":"'
+ID = 32
+LEAST_LINE = 200
+"""The bytes between two ids at least, which the search skips. A shorter line would change the digest."""
+BUFFER_BYTES = 1 << 20
+FEW = 100
+TOKEN_VARIABLE = "BENCH_TOKEN"
 
 
-def request(body: str, *, delta: bool, path: str = PATH) -> bytes:
-    """The bytes of a query; ids are of the parquet scheme in both formats."""
+@dataclass(frozen=True)
+class Answer:
+    """One answer as the client saw it."""
+
+    status: int
+    files: int
+    bytes: int
+    first_byte_seconds: float
+    seconds: float
+    digest: str
+    ids: list[str]
+    """The ids themselves of an answer with few files."""
+
+
+class Ids:
+    """Collects the file ids of an answer that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self.found = bytearray()
+        self._from = 0
+
+    def feed(self, buffer: bytearray, end: int) -> int:
+        """Take the ids of the first `end` bytes; return how many of them belong to the next piece."""
+        position = self._from
+        while True:
+            start = buffer.find(FIELD, position, end)
+            if start < 0:
+                # A field that begins in the last bytes continues in the next piece.
+                rest = min(len(FIELD) - 1, max(end - position, 0))
+                self._from = max(position - end, 0)
+                return rest
+            after = start + len(FIELD) + ID
+            if after >= end:
+                self._from = 0
+                return end - start
+            if buffer[after] == ord('"'):
+                self.found += buffer[after - ID : after]
+                position = start + LEAST_LINE
+            else:
+                # The table's id is a UUID.
+                position = after
+
+    @property
+    def count(self) -> int:
+        """The number of ids."""
+        return len(self.found) // ID
+
+    def few(self) -> list[str]:
+        """Return the ids of an answer with few files, and an empty list for more."""
+        text = self.found.decode()
+        return [text[start : start + ID] for start in range(0, len(text), ID)] if self.count <= FEW else []
+
+    def digest(self) -> str:
+        """Return the sum of all ids modulo 2**128 in hexadecimal digits."""
+        text = self.found.decode()
+        total = sum(int(text[start : start + ID], 16) for start in range(0, len(text), ID))
+        return f"{total % MODULUS:032x}"
+
+
+def digest_of(body: bytes) -> tuple[int, str]:
+    """Return the number of files in a whole body and their digest."""
+    ids = Ids()
+    ids.feed(bytearray(body), len(body))
+    return ids.count, ids.digest()
+
+
+def request(path: str, token: str, body: str, *, delta: bool = False) -> bytes:
+    """Return the bytes of a query on a new connection."""
     wanted = "delta" if delta else "parquet"
     headers = [
         f"POST {path} HTTP/1.1",
         "Host: localhost",
-        f"Authorization: Bearer {TOKEN}",
+        f"Authorization: Bearer {token}",
         "Content-Type: application/json",
         f"delta-sharing-capabilities: responseformat={wanted};readerfeatures=deletionvectors",
         "fileidhash: parquet",
@@ -39,69 +109,41 @@ def request(body: str, *, delta: bool, path: str = PATH) -> bytes:
     return "\r\n".join([*headers, "", body]).encode()
 
 
-def drain(
-    port: int, body: str = "{}", *, delta: bool = False, digest: bool = False, rate: int | None = None
-) -> dict:
-    """Read an answer. `rate` makes a slow reader."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=300)
-    if rate:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    started = time.perf_counter()
-    connection.sendall(request(body, delta=delta))
-    buffer = bytearray(1 << 20)
+def drain(port: int, path: str, token: str, body: str = "{}", *, delta: bool = False) -> Answer:
+    """Read one answer to its end."""
+    buffer = bytearray(BUFFER_BYTES)
     view = memoryview(buffer)
-    received = lines = ids = 0
+    ids = Ids()
+    received = rest = 0
     first = None
-    head, carried, border = b"", b"", b""
-    while count := connection.recv_into(view):
-        first = first or time.perf_counter()
-        if received < 4096:
-            head += bytes(view[: min(count, 4096)])
-        received += count
-        lines += buffer.count(LINE, 0, count) + (border + bytes(view[: min(count, len(LINE) - 1)])).count(
-            LINE
-        )
-        border = bytes(view[max(0, count - len(LINE) + 1) : count])
-        if digest:
-            text = carried + bytes(view[:count])
-            found = list(re.finditer(rb'"id":"([0-9a-f]{32})"', text))
-            ids += sum(int(match[1], 16) for match in found)
-            end = found[-1].end() if found else 0
-            carried = text[max(end, len(text) - OVERLAP) :]
-        if rate:
-            time.sleep(count / rate)
-    ended = time.perf_counter()
-    connection.close()
-    return {
-        "status": int(head.split(b" ", 2)[1]),
-        "files": lines,
-        "bytes": received,
-        "first_byte_seconds": (first or ended) - started,
-        "seconds": ended - started,
-        "digest": f"{ids % MODULUS:032x}" if digest else None,
-    }
+    head = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=600) as connection:
+        started = time.perf_counter()
+        connection.sendall(request(path, token, body, delta=delta))
+        while count := connection.recv_into(view[rest:]):
+            first = first or time.perf_counter()
+            head = head or bytes(view[: min(count, 64)])
+            received += count
+            end = rest + count
+            rest = ids.feed(buffer, end)
+            buffer[:rest] = buffer[end - rest : end]
+        ended = time.perf_counter()
+    status = int(head.split(b" ", 2)[1])
+    times = ((first or ended) - started, ended - started)
+    return Answer(status, ids.count, received, *times, ids.digest(), ids.few())
 
 
 def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Drains one answer.")
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description="Reads one answer and prints its digest.")
     parser.add_argument("port", type=int)
-    parser.add_argument("--digest", action="store_true")
+    parser.add_argument("path")
+    parser.add_argument("--token", default=os.environ.get(TOKEN_VARIABLE, ""))
     parser.add_argument("--delta", action="store_true")
-    parser.add_argument("--rate", type=int)
     parser.add_argument("--body", default="{}")
     arguments = parser.parse_args()
-    print(
-        json.dumps(
-            drain(
-                arguments.port,
-                arguments.body,
-                delta=arguments.delta,
-                digest=arguments.digest,
-                rate=arguments.rate,
-            )
-        )
-    )
+    answer = drain(arguments.port, arguments.path, arguments.token, arguments.body, delta=arguments.delta)
+    print(json.dumps(asdict(answer)))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""Serves a log of make_log.py as `delta-gateway serve` does, with URLs signed for S3; the log is local.
+"""Serves logs of make_log.py as `delta-gateway serve` does, with URLs signed for S3; the logs are local.
 
-python bench/gateway_server.py PORT DIRECTORY [--cache BYTES] [--staleness SECONDS] ..
+    python bench/gateway_server.py PORT --table NAME=DIRECTORY [--cache BYTES] [--staleness SECONDS] ...
 
-Nothing is left out: tokens, limits, metrics and the access log (to the standard error) are those of a server.
+Tokens, limits, metrics and the access log (to the standard error) are those of a server. The token of its
+only recipient is in the environment variable BENCH_TOKEN.
 """
 
 import argparse
 import dataclasses
 import hashlib
+import json
+import os
 import tempfile
 from pathlib import Path
 
-from drain import TOKEN
+from drain import TOKEN_VARIABLE
 
 from gateway import _native, state
 from gateway.__main__ import main as main_of_gateway
@@ -29,13 +32,7 @@ shares:
 - name: share
   schemas:
   - name: schema
-    tables:
-    - name: table
-      location: file://{directory}
-      id: 00000000-0000-0000-0000-000000000001
-    - name: small
-      location: file://{small}
-      id: 00000000-0000-0000-0000-000000000002
+    tables: {tables}
 gateway:
   recipients: [{{name: bench, tokens: [{{sha256: {token_sha256}}}], shares: [share]}}]
   tokenKeys: [{{id: k1, secret: 0123456789abcdef0123456789abcdef}}]
@@ -45,7 +42,7 @@ gateway:
 
 
 class BucketAccess(TableSigners):
-    """Signers of a bucket, whatever the table's location is."""
+    """Signs for one bucket, wherever the table's log is."""
 
     is_valid = True
 
@@ -61,15 +58,19 @@ class BucketAccess(TableSigners):
         self._of_bucket = _native.Signers(f"s3://{BUCKET}/warehouse/table", signer)
 
     def renew(self) -> None:
-        """The keys never end."""
+        """Do nothing: the keys do not expire."""
+
+    def signers_in_memory(self) -> _native.Signers:
+        """Return the signers of the bucket."""
+        return self._of_bucket
 
     def signers(self) -> _native.Signers:
-        """Always the same."""
+        """Return the signers of the bucket."""
         return self._of_bucket
 
 
 class SignedForS3(Tables):
-    """Tables whose log is local and whose data files are said to be in a bucket."""
+    """Opens tables whose log is local and whose data files have URLs of a bucket."""
 
     portable = False
 
@@ -77,24 +78,27 @@ class SignedForS3(Tables):
         return dataclasses.replace(super()._make(table), url_signers=BucketAccess(portable=self.portable))
 
 
+def entry(name: str, directory: str) -> dict[str, str]:
+    """Return the configuration of a table."""
+    return {"name": name, "location": f"file://{Path(directory).resolve()}"}
+
+
 def main() -> None:
-    """Serve until killed."""
+    """Serve until the process is ended."""
     parser = argparse.ArgumentParser(description="Serves a log without data files.")
     parser.add_argument("port", type=int)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--small", type=Path, help="a second log, shared as the table `small`")
+    parser.add_argument("--table", action="append", metavar="NAME=DIRECTORY", required=True)
     parser.add_argument("--cache", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--staleness", type=float, default=0)
     parser.add_argument("--portable", action="store_true")
     arguments = parser.parse_args()
     SignedForS3.portable = arguments.portable
-    state.Tables = SignedForS3  # type: ignore[misc]
+    state.Tables = SignedForS3  # type: ignore[attr-defined, misc, unused-ignore]
     text = CONFIG.format(
         port=arguments.port,
-        directory=arguments.directory.resolve(),
-        small=(arguments.small or arguments.directory).resolve(),
-        token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest(),
+        tables=json.dumps([entry(*table.split("=", 1)) for table in arguments.table]),
+        token_sha256=hashlib.sha256(os.environ[TOKEN_VARIABLE].encode()).hexdigest(),
         staleness=arguments.staleness,
         cache=arguments.cache,
         threads=arguments.threads,

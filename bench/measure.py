@@ -1,7 +1,8 @@
-"""Measures commands and servers by the operating system's own accounts.
+"""CPU, memory and time of commands and servers, from the accounts of the operating system.
 
-CPU seconds are user + system of the whole process, memory is the peak of its resident set. Two things are
-compared by interleaved pairs (A B A B ..), quoted as the median of the ratios: a shared machine drifts.
+CPU is user and system time of all threads of a process. Memory is what a process has allocated; pages of
+mapped files, which the kernel can drop, are counted apart. Two things are compared in interleaved rounds
+(A B A B ..) and reported as the median of the ratios, because the speed of a shared machine drifts.
 """
 
 from __future__ import annotations
@@ -15,39 +16,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-PACKAGES = (
-    "delta-sharing-gateway",
-    "aiohttp",
-    "uvloop",
-    "deltalake",
-    "polars",
-    "pyarrow",
-    "boto3",
-)
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PACKAGES = ("delta-sharing-gateway", "aiohttp", "uvloop", "deltalake", "polars", "pyarrow", "boto3")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CPUCLOCK_SCHED = 2
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What one run took."""
+    """Time, CPU, peak memory and the printed answer of one command."""
 
     wall_seconds: float
     cpu_seconds: float
     peak_bytes: int
     answer: Any
 
-    def as_json(self) -> dict[str, Any]:
-        """For the kept results."""
-        return asdict(self)
-
 
 def run(command: Sequence[str], **environment: str) -> Usage:
-    """Runs a command that prints its answer as one line of JSON on its last line."""
+    """Run a command that prints its answer as JSON on its last line."""
     before = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, **environment})
     assert process.stdout is not None
@@ -65,32 +55,45 @@ def run(command: Sequence[str], **environment: str) -> Usage:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User + system seconds of a running process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+    """Return the CPU time of a running process, with its ended threads, in nanosecond steps."""
+    # The id of another process's CPU clock, as clock_getcpuclockid(3) computes it.
+    return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 def bytes_read(pid: int) -> int:
-    """By a process since its start, from files, as the kernel counts them."""
+    """Return the bytes that a process has read from files and sockets."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
     return int(lines[0].removeprefix("rchar: "))
 
 
-def resident_bytes(pid: int) -> int:
-    """The resident set of a running process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def allocated_bytes(pid: int) -> int:
+    """Return the resident memory of a process without the pages of mapped files."""
+    _, resident, of_files, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    return (int(resident) - int(of_files)) * PAGE_BYTES
+
+
+def mapped_bytes(pid: int) -> int:
+    """Return the resident pages of mapped files of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * PAGE_BYTES
+
+
+def shared_out_bytes(pids: Iterable[int]) -> int:
+    """Return the memory of several processes together; a page that several of them map counts once."""
+    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() for pid in pids]
+    return sum(
+        int(line.split()[1]) * 1024 for rollup in rollups for line in rollup if line.startswith("Pss:")
+    )
 
 
 class PeakWatch:
-    """The highest resident set of a process while it is watched; its own high-water mark is never reset."""
+    """The highest allocated memory of a process while it is watched. The kernel's own mark is never reset."""
 
     def __init__(self, pid: int, every_seconds: float = 0.005) -> None:
         self.pid = pid
-        self.peak_bytes = 0
+        self.peak_bytes = allocated_bytes(pid)
         self._every = every_seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._recorder, daemon=True)
+        self._thread = threading.Thread(target=self._record, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -100,24 +103,28 @@ class PeakWatch:
         self._stop.set()
         self._thread.join()
 
-    def _recorder(self) -> None:
+    def _record(self) -> None:
         while not self._stop.wait(self._every):
-            self.peak_bytes = max(self.peak_bytes, resident_bytes(self.pid))
+            self.peak_bytes = max(self.peak_bytes, allocated_bytes(self.pid))
 
 
-def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> dict[str, float]:
-    """Medians of both and of their ratios over interleaved pairs."""
-    measured = [(first(), second()) for _ in range(pairs)]
+def interleaved(first: Callable[[], float], second: Callable[[], float], rounds: int) -> dict[str, float]:
+    """Return the medians of two measurements and of their ratio over interleaved rounds."""
+    measured = [(first(), second()) for _ in range(rounds)]
     return {
         "first": statistics.median(one for one, _ in measured),
         "second": statistics.median(other for _, other in measured),
         "ratio": statistics.median(one / other for one, other in measured),
-        "pairs": pairs,
     }
 
 
+def medians(rounds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each quantity over rounds."""
+    return {name: statistics.median(found[name] for found in rounds) for name in rounds[0]}
+
+
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Describe the machine and the versions of the measured packages."""
     cpu = "unknown"
     cpu_info = Path("/proc/cpuinfo")
     if cpu_info.exists():
@@ -133,13 +140,13 @@ def machine() -> dict[str, Any]:
 
 
 def version(package: str) -> str:
-    """Of an installed package."""
+    """Return the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "of the checkout"
 
 
-def python(script: str, *arguments: str) -> list[str]:
-    """The command that runs a script of this folder."""
-    return [sys.executable, str(Path(__file__).parent / script), *arguments]
+def script(name: str, *arguments: str) -> list[str]:
+    """Return the command that runs a script of this directory."""
+    return [sys.executable, str(Path(__file__).parent / name), *arguments]

@@ -1,6 +1,12 @@
-"""A bare aiohttp server that streams the requested number of new bytes, in chunks of 256 KiB."""
+"""A bare aiohttp server: streams the requested number of new bytes in chunks of 256 KiB, or one ready body.
+
+    python bench/peers/bare_stream.py PORT [FILE]
+
+`GET /stream/BYTES` streams; `POST /small` returns the content of the file.
+"""
 
 import sys
+from pathlib import Path
 
 import uvloop
 from aiohttp import web
@@ -9,13 +15,13 @@ CHUNK = b"x" * (256 * 1024)
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """As many bytes as the path says."""
+    """Return as many bytes as the path says."""
     left = int(request.match_info["bytes"])
     response = web.StreamResponse()
     response.enable_chunked_encoding()
     await response.prepare(request)
     while left > 0:
-        # A fresh object every time, as any server that makes its answer has.
+        # A new object each time, as in any server that makes its answer.
         await response.write(bytes(bytearray(CHUNK[: min(left, len(CHUNK))])))
         left -= len(CHUNK)
     await response.write_eof()
@@ -23,11 +29,11 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def small(_: web.Request) -> web.Response:
-    """The bytes of a small answer."""
+    """Return the ready body."""
     return web.Response(body=SMALL, content_type="application/x-ndjson")
 
 
-SMALL = b"x" * int(sys.argv[2]) if len(sys.argv) > 2 else b""
+SMALL = Path(sys.argv[2]).read_bytes() if len(sys.argv) > 2 else b""
 app = web.Application()
 app.router.add_get("/stream/{bytes}", stream)
 app.router.add_post("/small", small)

@@ -1,4 +1,4 @@
-"""The benches' answers, never their seconds: every kind of checkpoint, cold and hot, in both formats."""
+"""The answers of the benches, never their seconds; the table of scenarios, the bars and the reports."""
 
 from __future__ import annotations
 
@@ -6,59 +6,129 @@ import importlib
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import html5lib
 import pytest
-from run import ROOT
+from run import CACHE, ROOT, VERSITYGW
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a module of the directory."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+
+    def module(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return module
 
 
 @pytest.mark.timeout(900)
 def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
     command = [sys.executable, "bench/run.py", "--short", "--logs", str(tmp_path)]
+    program = CACHE / "bin" / f"versitygw-{VERSITYGW}"
+    if program.exists():
+        command += ["--versitygw", str(program)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "answers are right"
+    is_measured = "default configuration, log on S3: small query, 20 files" in done.stdout
+    assert is_measured == program.exists()
 
 
-def test_the_results_of_a_run_become_one_page_with_every_bar_and_curve(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    report = importlib.import_module("report")
+def test_every_bar_is_a_figure_of_the_table_of_scenarios(bench: Any) -> None:
+    bars, scenarios = bench("bars"), bench("scenarios")
+    sizes = {
+        (found.setting, found.name, quantity, files)
+        for found in scenarios.SCENARIOS
+        for quantity in found.quantities
+        for files in found.sizes_of(bars.TEN_MILLION)
+    }
+    missing = [bar for bar in bars.BARS if (bar.setting, bar.scenario, bar.quantity, bar.files) not in sizes]
+    assert missing == []
+    assert len({(bar.setting, bar.what) for bar in bars.BARS}) == len(bars.BARS)
 
-    def answer(seconds: float) -> dict[str, float]:
-        return {"us_per_file": 1.5, "seconds": seconds, "peak_above_idle_mb": 50 * seconds}
 
-    def measured(adds: int, seconds: float) -> dict[str, Any]:
-        return {
-            "adds": adds,
-            "results": {"cold parquet": answer(seconds), "hot parquet": answer(seconds / 2)},
-        }
+def test_the_default_configuration_is_measured_first(bench: Any) -> None:
+    scenarios = bench("scenarios")
+    order = [scenarios.SETTINGS.index(found.setting) for found in scenarios.SCENARIOS]
+    assert order == sorted(order)
+    assert order[0] == 0
 
-    results = measured(1_000_000, 1.25)
-    results["results"][report.STAGES] = {"hot": {"lines": 0.5, "<HTTP>": 0.25}, "cold": {"decode": 0.5}}
-    results["results"]["ours against a peer"] = {"first": 1.0, "second": 2.0, "ratio": 0.5, "pairs": 9}
-    results |= {"machine": {"cpu": "a & b"}, "sizes": [measured(10_000, 0.01), measured(100_000, 0.1)]}
-    page = report.write_report(results | {"large": measured(10_000_000, 12.5)})
+
+def test_an_answer_has_the_same_digest_however_it_is_cut_into_pieces(bench: Any) -> None:
+    drain = bench("drain")
+    ids = [f"{number * 7919 << 90:032x}" for number in range(1, 40)]
+    lines = "".join(f'{{"file":{{"url":"{"u" * 300}","id":"{one}","size":1}}}}\n' for one in ids)
+    head = '{"metaData":{"id":"00000000-0000-0000-0000-000000000001"}}\n'
+    text = (head + lines).encode()
+    expected = (len(ids), f"{sum(int(one, 16) for one in ids) % (1 << 128):032x}")
+    assert drain.digest_of(text) == expected
+    for step in (1, 2, 39, 97, 1000):
+        found = drain.Ids()
+        rest = b""
+        for start, end in pairwise([*range(0, len(text), step), len(text)]):
+            piece = bytearray(rest + text[start:end])
+            kept = found.feed(piece, len(piece))
+            rest = bytes(piece[len(piece) - kept :])
+        assert (found.count, found.digest()) == expected
+
+
+def results(bench: Any) -> Any:
+    """Figures of both settings over four sizes, one of them far above its bar."""
+    figures, scenarios = bench("figures"), bench("scenarios")
+    found = figures.Results(
+        "python bench/run.py", "2026-11-21", {"cpu": "a & b", "cores": 2, "versions": "v"}
+    )
+    for setting in (scenarios.DEFAULT, scenarios.LOCAL):
+        for files, seconds in ((20, 0.002), (100_000, 0.1), (1_000_000, 1.25), (10_000_000, 12.5)):
+            for subject in ("gateway", "previous release"):
+                for quantity, value, unit in (
+                    ("cold time", seconds, "s"),
+                    ("hot time", seconds / 2, "s"),
+                    ("cold CPU per file", 2.123456789012e-6, "s"),
+                    ("cold peak above idle", 50e6 * seconds, "B"),
+                ):
+                    found.figures.append(
+                        figures.Figure(setting, "full answer", files, subject, quantity, value, unit)
+                    )
+    return found
+
+
+def test_the_results_of_a_run_become_one_page_with_every_bar_and_curve(bench: Any) -> None:
+    page = bench("report").write_report(results(bench))
     parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
     figures = {figure.findtext("figcaption"): figure for figure in parser.parse(page).iter("figure")}
-    curves = figures["Time of a full answer over files"]
-    assert len(curves.findall(".//{*}use")) == 8
+    curves = figures["Time of a full answer"]
+    assert len(curves.findall(".//{*}use")) == 16
     labels = [text.text for text in curves.iter("{http://www.w3.org/2000/svg}text")]
-    assert labels == ["10 k", "100 k", "1 M", "10 M", "1 ms", "10 ms", "100 ms", "1 s", "10 s", "100 s"]
-    assert all(said in page for said in ("10,000,000", "ours against a peer", "a &amp; b", "&lt;HTTP&gt;"))
-    assert "not measured" in page
+    assert {"10 k", "10 M", "1 ms", "10 s"} <= set(labels)
+    assert all(said in page for said in ("10,000,000", "previous release", "a &amp; b", "not measured"))
+    assert page.index("Default configuration, log on S3") < page.index("Local log, cache off or filled")
 
 
-def test_a_missed_bar_is_first_on_the_page_with_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    report = importlib.import_module("report")
-    answer = {"us_per_file": 2.123456789012, "seconds": 1.0, "peak_above_idle_mb": 50}
-    results = {"cold parquet": answer, "cold delta": answer}
-    page = report.write_report({"adds": 1000, "machine": {}, "results": results})
-    assert "1 of 24 bars missed, 22 not measured." in page
-    assert page.index("2.12 µs; the bar is under 2 µs.") < page.index("<table")
-    assert "To do: run the bench again" in page
+def test_a_missed_bar_is_first_on_the_page_with_an_action(bench: Any) -> None:
+    page = bench("report").write_report(results(bench))
+    missed = page.index("2.12 µs; the bar is at most 1.3 µs.")
+    assert missed < page.index("<table")
+    assert "Run the bench again" in page
     assert not re.search(r">[^<]*\d\.\d{4,}", page)
+
+
+def test_the_tables_of_the_page_have_a_column_for_each_size_and_a_row_for_each_peer(bench: Any) -> None:
+    lines = bench("markdown").write_table(results(bench)).splitlines()
+    assert "### Default configuration, log on S3" in lines
+    assert "| figure | 20 files | 100,000 files | 1,000,000 files | 10,000,000 files |" in lines
+    assert "| full answer: cold time | 2 ms | 100 ms | 1.25 s | 12.5 s |" in lines
+    assert "| full answer: cold time (previous release) | 2 ms | 100 ms | 1.25 s | 12.5 s |" in lines
+    assert any("**MISSED**" in line for line in lines)
+
+
+def test_kept_figures_are_read_again(bench: Any, tmp_path: Path) -> None:
+    found = results(bench)
+    found.save(tmp_path / "figures.json")
+    assert bench("figures").Results.load(tmp_path / "figures.json") == found
