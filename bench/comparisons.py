@@ -42,18 +42,18 @@ def deltalake(bench: Bench, files: int) -> Measured:
     peaks: list[int] = []
     peer_peaks: list[int] = []
 
-    def ours() -> float:
+    def gateway_seconds() -> float:
         with bench_gateway(table, *COLD) as (server, client), PeakWatch(server.pid) as watch:
             seconds = client.whole(table).seconds
         peaks.append(watch.peak_bytes)
         return seconds
 
-    def theirs() -> float:
+    def peer_seconds() -> float:
         usage = run(command)
         peer_peaks.append(usage.peak_bytes)
         return usage.wall_seconds
 
-    times = interleaved(ours, theirs, bench.rounds)
+    times = interleaved(gateway_seconds, peer_seconds, bench.rounds)
     peak, peer_peak = statistics.median(peaks), statistics.median(peer_peaks)
     memory = {"first": peak, "second": peer_peak, "ratio": peak / peer_peak}
     return merged(compared("time", "deltalake", times), compared("peak memory", "deltalake", memory))

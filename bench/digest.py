@@ -1,9 +1,9 @@
-"""How fast are digests: ours against `sha2(to_json(struct(*)))` of the same rows in the same session.
+"""Measures the digest of `verify` against `sha2(to_json(struct(*)))` of the same rows in the same session.
 
     python bench/digest.py --rows 20000000 --jars ~/.cache/delta-sharing-gateway/jars
 
-Both read the same rows: made by Spark as they are digested, so that no file is in the measure. Prints one
-JSON object. The digest is checked: the same for rows in other partitions, another for one changed row.
+Spark makes the rows while they are digested, so no file is read. Prints one JSON object. The digest is
+checked: it stays the same when the rows are partitioned differently and changes with one row.
 """
 
 import argparse
@@ -37,7 +37,7 @@ COLUMNS = [
 
 
 def main() -> None:
-    """Measure and print."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--runs", type=int, default=3)
@@ -48,18 +48,18 @@ def main() -> None:
     changed = rows.withColumn("quantity", f.when(f.col("id") == 1, 0).otherwise(f.col("quantity")))
     few = [frame.where("id < 100000") for frame in (rows, rows.repartition(3), changed)]
     correct = digest(few[0]) == digest(few[1]) != digest(few[2])
-    ours = [seconds(lambda: digest(rows)) for _ in range(arguments.runs)]
-    theirs = [seconds(lambda: json_digest(rows)) for _ in range(arguments.runs)]
+    of_verify = [seconds(lambda: digest(rows)) for _ in range(arguments.runs)]
+    of_json = [seconds(lambda: json_digest(rows)) for _ in range(arguments.runs)]
     print(
         json.dumps(
             {
                 "rows": arguments.rows,
                 "columns": len(COLUMNS),
                 "cores": os.cpu_count(),
-                "digest_seconds": min(ours),
-                "sha2_json_seconds": min(theirs),
-                "times_as_fast": round(min(theirs) / min(ours), 2),
-                "million_rows_per_second": round(arguments.rows / min(ours) / 1e6, 2),
+                "digest_seconds": min(of_verify),
+                "sha2_json_seconds": min(of_json),
+                "times_as_fast": round(min(of_json) / min(of_verify), 2),
+                "million_rows_per_second": round(arguments.rows / min(of_verify) / 1e6, 2),
                 "correct": correct,
             }
         )
@@ -67,13 +67,13 @@ def main() -> None:
 
 
 def json_digest(rows: DataFrame) -> Any:
-    """The digest that one writes without thinking."""
+    """Compute the obvious digest: the hash of each row as JSON."""
     hashed = rows.select(f.sha2(f.to_json(f.struct("*")), 256).alias("h"))
     return hashed.agg(f.bit_xor(f.xxhash64("h")), f.count("h")).collect()
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """Wall time."""
+    """Return the wall time of some work."""
     started = time.perf_counter()
     work()
     return round(time.perf_counter() - started, 2)

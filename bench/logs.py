@@ -96,7 +96,7 @@ class Logs:
         self._tables: dict[str, Table] = {}
 
     def plain(self, files: int) -> Table:
-        """Return a table of so many files that is not ordered by its partition columns."""
+        """Return a table that is not ordered by its partition columns."""
         # A small table is its checkpoint alone; the commits of a larger one add and remove some files.
         commits = 0 if files <= SMALL else LogOptions.commits
         return self.made(str(files), LogOptions(adds=files, commits=commits))

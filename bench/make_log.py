@@ -4,9 +4,9 @@
                              [--deletion-vectors 0.1] [--commits 10] [--seed 7]
 
 The table is partitioned by `date` (365 days) and `region` (10), each add carries about 250 bytes of stats
-over four columns. After the checkpoint come commits that add and remove a few files. Beside the log stands
-`expected.json`: what every reader must find (files, bytes, and the sum of the md5 of the live paths modulo
-2**128, which does not depend on order). The same arguments make the same log.
+over four columns. Commits after the checkpoint add and remove a few files. `expected.json` beside the log has
+what every reader must find: files, bytes, and the sum of the MD5 of the live paths modulo 2**128, which does
+not depend on their order. The same arguments make the same log.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ ACTION_TYPES = {
 
 @dataclass(frozen=True)
 class LogOptions:
-    """What log to make; the same options make the same log."""
+    """The options of a log; the same options make the same log."""
 
     adds: int
     checkpoint: str = "classic"
@@ -127,7 +127,7 @@ class LogOptions:
 
 
 class Totals:
-    """What a reader must find."""
+    """The files, bytes and digest that a reader must find."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -137,7 +137,7 @@ class Totals:
         """Of paths and statistics."""
 
     def count(self, add: dict[str, Any], sign: int = 1) -> None:
-        """Counts a file in (or out, with sign -1)."""
+        """Add a file, or take it away with sign -1."""
         self.files += sign
         self.size += sign * add["size"]
         self.text_bytes += sign * (len(add["path"]) + len(add["stats"]))
@@ -145,7 +145,7 @@ class Totals:
         self.digest %= MODULUS
 
     def include(self, other: Totals) -> None:
-        """Counts all that another has counted."""
+        """Add the files of other totals."""
         self.files += other.files
         self.size += other.size
         self.digest = (self.digest + other.digest) % MODULUS
@@ -153,7 +153,7 @@ class Totals:
 
 
 def make_adds(options: LogOptions, start: int, count: int) -> list[dict[str, Any]]:
-    """Adds `start` to `start + count` of the table, drawn from the seed and `start` alone."""
+    """Return the adds from `start` to `start + count`, which depend on the seed and `start` alone."""
     draw = random.Random(f"{options.seed}/{start}")
     names = draw.randbytes(16 * count).hex()
     return [
@@ -163,7 +163,7 @@ def make_adds(options: LogOptions, start: int, count: int) -> list[dict[str, Any
 
 
 def make_add(options: LogOptions, number: int, name: str, chance: float) -> dict[str, Any]:
-    """The add of one file."""
+    """Return the add of one file."""
     day_number = number * DAYS // max(options.adds, 1) if options.clustered else number
     day = FIRST_DAY + dt.timedelta(days=day_number % DAYS)
     region = REGIONS[(number // DAYS) % len(REGIONS)]
@@ -205,7 +205,7 @@ def make_add(options: LogOptions, number: int, name: str, chance: float) -> dict
 
 
 def parsed_values(name: str, add: dict[str, Any]) -> dict[str, Any]:
-    """`partitionValues_parsed` or `stats_parsed` of an add, as Spark writes them beside the strings."""
+    """Return `partitionValues_parsed` or `stats_parsed` of an add, as Spark writes them beside strings."""
     if name == "partitionValues_parsed":
         values = add["partitionValues"]
         return {**values, "date": dt.date.fromisoformat(values["date"])}
@@ -216,7 +216,7 @@ def parsed_values(name: str, add: dict[str, Any]) -> dict[str, Any]:
 
 
 def arrow_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """An array of plain Python values, whose maps are dictionaries."""
+    """Return an array of Python values, whose maps are dictionaries."""
 
     def plain(value: Any, kind: pa.DataType) -> Any:
         if value is None:
@@ -231,7 +231,7 @@ def arrow_array(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
 
 
 def add_column(options: LogOptions, adds: list[dict[str, Any]], nulls: int) -> pa.StructArray:
-    """The `add` column of a checkpoint, with `nulls` empty rows first."""
+    """Return the `add` column of a checkpoint, with `nulls` empty rows first."""
     fields = ADD_FIELDS | (PARSED_FIELDS if options.parsed else {})
     children = []
     for name, kind in fields.items():
@@ -244,7 +244,7 @@ def add_column(options: LogOptions, adds: list[dict[str, Any]], nulls: int) -> p
 
 
 def protocol_of(options: LogOptions) -> dict[str, Any]:
-    """The table's protocol action."""
+    """Return the protocol action."""
     features = ["deletionVectors"] if options.deletion_vectors else []
     if options.checkpoint == "v2":
         features.append("v2Checkpoint")
@@ -259,7 +259,7 @@ def protocol_of(options: LogOptions) -> dict[str, Any]:
 
 
 def metadata_of(options: LogOptions) -> dict[str, Any]:
-    """The table's metaData action."""
+    """Return the metaData action."""
     return {
         "id": str(uuid.UUID(int=random.Random(options.seed).getrandbits(128))),
         "format": {"provider": "parquet", "options": {}},
@@ -276,15 +276,15 @@ Head = list[tuple[str, dict[str, Any]]]
 def write_part(
     path: Path, options: LogOptions, span: tuple[int, int], totals: Totals, head: Head | None = None
 ) -> None:
-    """One parquet file of a checkpoint: the actions of `head`, then the adds of `span`."""
+    """Write a Parquet file of a checkpoint: the actions of `head`, then the adds of `span`."""
     writer = None
     for table, counted in row_groups(options, *span, head or []):
         totals.include(counted)
         writer = writer or pq.ParquetWriter(
-            # Spark writes checksums, too.
             path,
             table.schema,
             compression="snappy",
+            # As Spark does.
             write_page_checksum=True,
         )
         writer.write_table(table, row_group_size=len(table))
@@ -293,7 +293,7 @@ def write_part(
 
 
 def row_groups(options: LogOptions, start: int, end: int, head: Head) -> Iterator[tuple[pa.Table, Totals]]:
-    """The row groups in order; those of a large file are made by a process for each CPU."""
+    """Make the row groups in order; those of a large file by one process for each CPU."""
     begins = range(start, end, ROWS_PER_GROUP)
     spans = [(begin, min(begin + ROWS_PER_GROUP, end)) for begin in begins]
     heads = [head, *([] for _ in spans[1:])]
@@ -309,7 +309,7 @@ def row_groups(options: LogOptions, start: int, end: int, head: Head) -> Iterato
 
 
 def row_group(options: LogOptions, span: tuple[int, int], head: Head) -> tuple[pa.Table, Totals]:
-    """One row group, and what a reader must find in it."""
+    """Make one row group and its totals."""
     totals = Totals()
     adds = [add for part in spans_of(options, *span, totals) for add in part]
     columns: dict[str, pa.Array] = {"add": add_column(options, adds, len(head))}
@@ -320,7 +320,7 @@ def row_group(options: LogOptions, span: tuple[int, int], head: Head) -> tuple[p
 
 
 def spans_of(options: LogOptions, start: int, end: int, totals: Totals) -> Iterator[list[dict[str, Any]]]:
-    """Adds in pieces of a row group."""
+    """Make the adds of a span in pieces of a row group."""
     for begin in range(start, end, ROWS_PER_GROUP):
         adds = make_adds(options, begin, min(ROWS_PER_GROUP, end - begin))
         for add in adds:
@@ -359,24 +359,24 @@ def write_checkpoint(log: Path, options: LogOptions, totals: Totals) -> None:
 
 
 def write_lines(path: Path, actions: Iterable[dict[str, Any]]) -> None:
-    """A JSON commit or top file."""
+    """Write a commit, or the JSON file of a v2 checkpoint."""
     with path.open("w") as file:
         file.writelines(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
 
 
 def removal(add: dict[str, Any], version: int) -> dict[str, Any]:
-    """The remove of a file."""
+    """Return the remove of a file."""
     kept = {key: add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in add}
     extra = {"deletionTimestamp": EPOCH_MS + version, "dataChange": True, "extendedFileMetadata": True}
     return {"remove": kept | extra}
 
 
 def write_commits(log: Path, options: LogOptions, totals: Totals) -> None:
-    """Commits after the checkpoint: each adds new files and removes some of the first ones."""
-    victims = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP))
+    """Write the commits after the checkpoint: each adds new files and removes some of the first ones."""
+    first = make_adds(options, 0, min(options.adds, ROWS_PER_GROUP))
     for version in range(1, options.commits + 1):
         added = make_adds(options, options.adds + version * ADDS_PER_COMMIT, ADDS_PER_COMMIT)
-        removed = victims[(version - 1) * REMOVES_PER_COMMIT : version * REMOVES_PER_COMMIT]
+        removed = first[(version - 1) * REMOVES_PER_COMMIT : version * REMOVES_PER_COMMIT]
         for add in added:
             totals.count(add)
         for add in removed:
@@ -390,7 +390,7 @@ def write_commits(log: Path, options: LogOptions, totals: Totals) -> None:
 
 
 def make_log(directory: Path, options: LogOptions) -> dict[str, Any]:
-    """Makes the log and `expected.json`, or leaves a finished one of the same options as it is."""
+    """Make the log and `expected.json`, unless the directory has them for the same options."""
     expected_file = directory / "expected.json"
     if expected_file.exists():
         known: dict[str, Any] = json.loads(expected_file.read_text())
@@ -421,7 +421,7 @@ def make_log(directory: Path, options: LogOptions) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Makes a Delta log without data files.")
     parser.add_argument("directory", type=Path)
     parser.add_argument("--adds", type=int, default=1_000_000)

@@ -25,7 +25,7 @@ NANOSECONDS = 1e-9
 
 
 def profile(page: str) -> dict[str, dict[str, float]]:
-    """Sum the table of stages up: the seconds of each part of a hot and of a cold line."""
+    """Add up the table of stages: the seconds of each part of a hot and of a cold line."""
     rows = re.findall(r"^\| ([a-z ]+) \| [^|]+ \|([ \d]*)\|([ \d]*)\|$", page, re.MULTILINE)
     stacks: dict[str, dict[str, float]] = {"hot": defaultdict(float), "cold": defaultdict(float)}
     for part, hot, cold in rows:
@@ -40,7 +40,7 @@ def profile_svg(page: str) -> str:
 
 
 def standalone(plot: StackPlot) -> str:
-    """Return a plot with its legend and colours as a file of its own."""
+    """Return a plot with its legend and colours as a whole SVG file."""
     drawn = plot.svg()
     _, _, _, height = (float(number) for number in re.findall(r'viewBox="([^"]*)"', drawn)[0].split())
     inner = drawn.replace("<svg ", f'<svg y="{LEGEND_HEIGHT}" width="{WIDTH}" height="{height:g}" ', 1)

@@ -1,4 +1,4 @@
-"""Whether an answer is the right one: its lines counted, its file ids summed, as its bytes come in.
+"""Checks an answer while it arrives: counts its lines and adds up the ids of its files.
 
 The sum of the ids (md5 of the path, modulo 2**128) is the digest that `bench/make_log.py` writes beside a
 log; it does not depend on order and costs little enough to check a million lines while they arrive.
@@ -20,18 +20,18 @@ _ID = re.compile(rb'"id":"([0-9a-f]{32})"')
 
 
 class WrongAnswer(Exception):
-    """An answer that claims to be whole and is not what it must be."""
+    """Raised for an answer that is cut, malformed, or has other files than expected."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """What an answer holds."""
+    """The number of files of an answer and the sum of their ids."""
 
     files: int
     digest: int
 
     def check(self, expected: Digest, what: str) -> None:
-        """Raise WrongAnswer unless it is as expected."""
+        """Raise WrongAnswer unless the digest is the expected one."""
         if self != expected:
             raise WrongAnswer(
                 f"{what}: {self.files} files with digest {self.digest:032x}, "
@@ -40,7 +40,7 @@ class Digest:
 
 
 class Reader:
-    """Takes an answer's bytes in pieces of any size."""
+    """Reads an answer in pieces of any size."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -51,7 +51,7 @@ class Reader:
         self.last_line = b""
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece."""
+        """Read the next piece."""
         self.size += len(piece)
         data = self._rest + piece
         end = data.rfind(b"\n") + 1
@@ -59,7 +59,7 @@ class Reader:
         if not whole:
             return
         if self.lines < HEADER_LINES:
-            # metaData has an id of its own.
+            # metaData has an id, too.
             whole = self._skip_header(whole)
         found = _ID.findall(whole)
         self._ids += len(found)
@@ -69,7 +69,7 @@ class Reader:
             self.last_line = whole[whole.rfind(b"\n", 0, -1) + 1 :]
 
     def finish(self) -> Digest:
-        """What it held. Raise WrongAnswer when a line is cut or is no file's line."""
+        """Return the digest. Raise WrongAnswer when a line is cut or is not that of a file."""
         if self._rest:
             raise WrongAnswer("the last line is cut")
         trailer = 1 if b'"endStreamAction"' in self.last_line else 0
@@ -85,7 +85,7 @@ class Reader:
 
 
 def read(pieces: Iterable[bytes]) -> Digest:
-    """Read a whole answer."""
+    """Return the digest of a whole answer."""
     reader = Reader()
     for piece in pieces:
         reader.feed(piece)

@@ -1,7 +1,7 @@
-"""What every answer of the mix must hold, found once before the load.
+"""The expected content of every answer of the mix, determined once before the load.
 
-One full listing is read without any load, held against the digest that the log's maker computed, and
-filtered here in Python; so a small query's expectation does not come from the code that answers it.
+One full listing is read without load, compared with the digest beside the log, and filtered in Python, so
+the expected files of a small query do not come from the code that answers it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL_QUERIES = 20
 
 @dataclass(frozen=True)
 class SmallQuery:
-    """A predicate on both partition columns, and what it must give."""
+    """A predicate on both partition columns, and the files that it selects."""
 
     date: str
     region: str
@@ -34,13 +34,13 @@ class SmallQuery:
     digest: int
 
     def body(self) -> dict[str, Any]:
-        """The request."""
+        """Return the body of the request."""
         return {"predicateHints": [f"date = '{self.date}'", f"region = '{self.region}'"]}
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """All expectations."""
+    """The expected answers."""
 
     version: int
     files: int
@@ -54,27 +54,27 @@ class Baseline:
 
     @property
     def full(self) -> Digest:
-        """The whole listing."""
+        """The digest of all files."""
         return Digest(self.files, self.digest)
 
     def page(self, number: int) -> Digest:
-        """A page of PAGE_FILES."""
+        """Return the digest of a page of PAGE_FILES files."""
         return Digest(*self.pages[number])
 
     def save(self, path: Path) -> None:
-        """Write it for the load generator."""
+        """Write the baseline for the load generator."""
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
     def load(path: Path) -> Baseline:
-        """Read it."""
+        """Read a baseline."""
         values = json.loads(path.read_text())
         values["small"] = [SmallQuery(**query) for query in values["small"]]
         return Baseline(**values)
 
 
 def measure(url: str, token: str, log: Path, expected: dict[str, Any]) -> Baseline:
-    """Ask a gateway that is otherwise idle, and hold its answer against the log's own digest."""
+    """Query an idle gateway and compare its answer with the digest beside the log."""
     files = list_files(url, token)
     total = _sum(files)
     total.check(Digest(expected["files"], int(expected["digest"], 16)), "full listing without load")
@@ -96,14 +96,14 @@ def measure(url: str, token: str, log: Path, expected: dict[str, Any]) -> Baseli
 
 
 def request(url: str, token: str, body: dict[str, Any] | None = None) -> Any:
-    """One request by the standard library alone."""
+    """Send a request by the standard library alone."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=300)
 
 
 def list_files(url: str, token: str) -> list[tuple[int, str, str]]:
-    """(id, date, region) of each file in the order of the answer."""
+    """Return id, date and region of each file in the order of the answer."""
     found = []
     with request(f"{url}{TABLE}/query", token, {}) as lines:
         for line in lines:
@@ -115,7 +115,7 @@ def list_files(url: str, token: str) -> list[tuple[int, str, str]]:
 
 
 def small_queries(files: list[tuple[int, str, str]]) -> list[SmallQuery]:
-    """Some partitions, drawn always alike, with what they hold."""
+    """Return some partitions, chosen by a fixed seed, with their files."""
     partitions: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
     for file in files:
         partitions.setdefault(file[1:], []).append(file)
@@ -124,7 +124,7 @@ def small_queries(files: list[tuple[int, str, str]]) -> list[SmallQuery]:
 
 
 def changed_files(log: Path, last_version: int) -> Digest:
-    """Files added or removed by the commits after the first, read from the commits themselves."""
+    """Return the digest of the files in commits after the first one, read from the commits."""
     ids = []
     for version in range(1, last_version + 1):
         for line in (log / "_delta_log" / f"{version:020d}.json").read_text().splitlines():

@@ -1,8 +1,7 @@
-"""Who makes the load: locust for users whose answers are checked, hey for the ceiling of requests a second.
+"""The load: locust for users whose answers are checked, hey for the highest rate of requests.
 
-Locust runs all users of a process in one loop, so those who check a million lines would hold up the clocks of
-those who ask for one: users who wait for small answers have a process of their own, and their times are the
-gateway's.
+Locust runs all users of a process in one loop, so a user who checks a million lines would delay the clock of
+one who waits for a single line. Users with small answers therefore run in a separate process.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from baseline import TABLE
 HERE = Path(__file__).resolve().parent
 HEY = "github.com/rakyll/hey@v0.1.5"
 HEY_CLIENTS = 64
-# It gives each client the same number, and leaves the rest out.
+# hey sends the same number per client and drops the remainder.
 HEY_REQUESTS = HEY_CLIENTS * 320
 
 WEIGHTS: Mapping[str, Mapping[str, int]] = {
@@ -30,17 +29,17 @@ WEIGHTS: Mapping[str, Mapping[str, int]] = {
     "small": {"SmallQuery": 25, "Pages": 10, "Changes": 5, "Refresh": 5},
     "long": {"FullListing": 3, "CutStream": 4, "SlowReader": 4},
 }
-"""The processes of locust, and the users in each by their part of all."""
+"""The processes of locust, and the weights of the users in each."""
 
 
 def weight_of(kind: str) -> int:
-    """A kind's part of all users."""
+    """Return the weight of a kind of user."""
     return next(kinds[kind] for kinds in WEIGHTS.values() if kind in kinds)
 
 
 @dataclass(frozen=True)
 class Load:
-    """How much of it, and where."""
+    """Users, duration and shape of the load, and its target."""
 
     users: int
     seconds: int
@@ -51,7 +50,7 @@ class Load:
 
 
 def users_of(users: int) -> dict[str, int]:
-    """How many users each process has, of so many in all; at least one of each kind."""
+    """Divide the users among the processes; at least one of each kind."""
     total = sum(sum(kinds.values()) for kinds in WEIGHTS.values())
     parts = {
         name: max(len(kinds), round(users * sum(kinds.values()) / total)) for name, kinds in WEIGHTS.items()
@@ -61,7 +60,7 @@ def users_of(users: int) -> dict[str, int]:
 
 
 def run_locust(load: Load, expectations: Path) -> bool:
-    """Run all of them to their end, headless. Whether all ended well."""
+    """Run all processes to their end; return whether each exited with code 0."""
     running = [_start(name, users, load, expectations) for name, users in users_of(load.users).items()]
     codes = [process.wait() for process in running]
     return not any(codes)
@@ -84,7 +83,7 @@ def _start(name: str, users: int, load: Load, expectations: Path) -> subprocess.
 
 
 def kinds(report: Path) -> list[dict[str, Any]]:
-    """What each kind of request saw."""
+    """Return counts and times of each kind of request."""
     rows = [row for name in WEIGHTS for row in csv.DictReader((report / f"{name}_stats.csv").open())]
     return [_kind(row) for row in rows if row["Name"] != "Aggregated"]
 
@@ -102,7 +101,7 @@ def _kind(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def history(report: Path) -> list[dict[str, float]]:
-    """What they saw second by second: users and requests of all, the 99th percentile of the quick ones."""
+    """Return users and requests of each second, and the 99th percentile of the quick ones."""
     seconds: dict[float, dict[str, float]] = {}
     for name in WEIGHTS:
         for row in _aggregated(report / f"{name}_stats_history.csv"):
@@ -144,7 +143,7 @@ def _requests_per_second(hey: Path, url: str, token: str) -> str:
 
 
 def find_hey(cache: Path) -> Path | None:
-    """The generator, installed by Go where it is not there; None where there is no Go either."""
+    """Return the path of hey, which Go installs if it is missing; None without Go."""
     places = [os.environ.get("PATH", ""), str(Path.home() / "go/bin"), "/usr/local/go/bin", str(cache)]
     found = shutil.which("hey", path=os.pathsep.join(places))
     if found is not None:
@@ -158,7 +157,7 @@ def find_hey(cache: Path) -> Path | None:
 
 
 def slope_percent_per_hour(samples: Sequence[tuple[float, int]]) -> float:
-    """How fast memory grows: a line through (second, bytes), as percent of its middle per hour."""
+    """Return the slope of a line through (second, bytes) in percent of the mean per hour."""
     count = len(samples)
     if count < 2:
         return 0.0

@@ -1,8 +1,7 @@
-"""The users of a gateway: a class for each kind of client, and the shapes in which they come.
+"""The users of a gateway: a class for each kind of client, and the shapes of the load.
 
-Every answer is checked by its lines and digest, not only by its status; what is wrong is a failure of
-locust. The baseline, the token and the shape come by environment variables from `run.py`, which is the
-command to use.
+Every answer is checked by its lines and digest, not only by its status; a wrong answer is a failure of
+locust. Baseline, token and shape are environment variables that `run.py`, the command to use, sets.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PIECE_BYTES = 256 * 1024
 
 @contextmanager
 def checked(response: Any) -> Iterator[None]:
-    """What is found wrong inside becomes a failure of the request."""
+    """Record an error in the block as a failure of the request."""
     try:
         yield
     except WrongAnswer as wrong:
@@ -47,13 +46,13 @@ def checked(response: Any) -> Iterator[None]:
 
 
 def expect(truth: bool, what: str) -> None:
-    """Raise WrongAnswer unless it is so."""
+    """Raise WrongAnswer unless the condition is true."""
     if not truth:
         raise WrongAnswer(what)
 
 
 def digest(body: bytes) -> tuple[Digest, dict[str, Any]]:
-    """What an answer held, and its endStreamAction (or nothing)."""
+    """Return the digest of an answer and its endStreamAction, which may be empty."""
     reader = Reader()
     reader.feed(body)
     held = reader.finish()
@@ -62,7 +61,7 @@ def digest(body: bytes) -> tuple[Digest, dict[str, Any]]:
 
 
 class QuickUser(FastHttpUser):
-    """Answers that fit one piece."""
+    """A user whose answers are read as a whole."""
 
     abstract = True
     connection_timeout = 30
@@ -70,7 +69,7 @@ class QuickUser(FastHttpUser):
 
     @contextmanager
     def ask(self, name: str, path: str, body: dict[str, Any] | None = None) -> Iterator[Any]:
-        """One request whose answer is checked by the caller."""
+        """Send a request whose answer the caller checks."""
         method = "GET" if body is None else "POST"
         with (
             self.client.request(
@@ -83,7 +82,7 @@ class QuickUser(FastHttpUser):
 
 
 class Discovery(QuickUser):
-    """Looks around: shares, schemas, tables, version, metadata."""
+    """Discovers shares, tables, versions and metadata."""
 
     weight = weight_of("Discovery")
     wait_time = between(0.3, 1.0)
@@ -113,7 +112,7 @@ class Discovery(QuickUser):
 
 
 class SmallQuery(QuickUser):
-    """Asks for one partition, as a dashboard does."""
+    """Queries one partition, as a dashboard does."""
 
     weight = weight_of("SmallQuery")
     wait_time = between(0.3, 1.2)
@@ -145,7 +144,7 @@ class Pages(QuickUser):
 
 
 class Changes(QuickUser):
-    """Follows the table, as a streaming reader does."""
+    """Reads changes, as a streaming reader does."""
 
     weight = weight_of("Changes")
     wait_time = between(1.0, 2.0)
@@ -183,7 +182,7 @@ class Refresh(QuickUser):
 
 
 class WrongToken(QuickUser):
-    """Sends a wrong token and is refused."""
+    """Sends a wrong token, which is rejected."""
 
     weight = weight_of("WrongToken")
     wait_time = between(0.5, 1.5)
@@ -205,13 +204,13 @@ class WrongToken(QuickUser):
 
 
 class StreamUser(HttpUser):
-    """Answers that are read as they come."""
+    """A user whose answers are read as a stream."""
 
     abstract = True
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
-        """The whole table, not read yet."""
+        """Query the whole table; the caller reads the answer."""
         with (
             self.client.post(
                 QUERY, name=name, json={}, headers=HEADERS, stream=True, catch_response=True, timeout=300
@@ -238,7 +237,7 @@ class FullListing(StreamUser):
 
 
 class CutStream(StreamUser):
-    """Leaves during the answer."""
+    """Closes the connection during the answer."""
 
     weight = weight_of("CutStream")
     wait_time = between(1.0, 3.0)
@@ -251,7 +250,7 @@ class CutStream(StreamUser):
                 reader.feed(piece)
                 if reader.size >= leave_after:
                     break
-            expect(reader.lines > 2, "no file before it was left")
+            expect(reader.lines > 2, "no file before the connection was closed")
             response.close()
 
 
@@ -275,7 +274,7 @@ class SlowReader(StreamUser):
 
 
 class Shape(LoadTestShape):
-    """steady and soak: all the time; ramp: more and more; spike: a tenth, suddenly all, a tenth again."""
+    """The number of users over time. A spike has a tenth of the users before and after it."""
 
     def tick(self) -> tuple[int, float] | None:
         """Return the users and the users started per second, or None at the end."""

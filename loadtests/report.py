@@ -1,4 +1,4 @@
-"""The report of a load test: one HTML page, what failed first, with plots over time."""
+"""The report of a load test: one HTML page, failures first, with plots over time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BARS = {"failures": 0, "discovery_p99_ms": 100, "memory_after_percent": 110}
 SOAK_SECONDS = 900
 SOAK_BARS = BARS | {"memory_slope_percent_per_hour": 20}
-"""In less time a line through the samples says how the last of them lie."""
+"""In a shorter run the slope depends on the last few samples."""
 
 MILLISECOND = 1e-3
 FIGURES: dict[str, tuple[str, Unit, float]] = {
@@ -42,25 +42,25 @@ FIGURES: dict[str, tuple[str, Unit, float]] = {
 
 ACTIONS = {
     "failures": "Read the failures in locust's own pages and the errors in gateway.log, both linked below.",
-    "discovery_p99_ms": "Repeat on an idle machine. If it stays, see in the plots which load goes with it.",
+    "discovery_p99_ms": "Repeat on an idle machine. If it remains, the plots show the load that causes it.",
     "memory_after_percent": "Repeat with --shape soak --seconds 3600 and see whether memory still grows.",
     "memory_slope_percent_per_hour": "Compare the plot of memory with that of an earlier version.",
 }
 
 
 def write_report(directory: Path, summary: dict[str, Any]) -> None:
-    """Write `index.html` of a summary."""
+    """Write the page of a summary to `index.html`."""
     (directory / "index.html").write_text(page(summary, links(directory)), encoding="utf-8")
 
 
 def links(directory: Path) -> list[tuple[str, str]]:
-    """The other files of the report."""
+    """Return the other files of the report."""
     pages = [(page.stem, page.name) for page in sorted(directory.glob("locust-*.html"))]
     return [("all figures", "summary.json"), ("gateway.log", "gateway.log"), *pages]
 
 
 def page(summary: dict[str, Any], beside: list[tuple[str, str]]) -> str:
-    """The page."""
+    """Return the page."""
     judged = bars(summary)
     missed = [row for row in judged if not row["kept"]]
     failures = summary["failures"]
@@ -81,7 +81,7 @@ def page(summary: dict[str, Any], beside: list[tuple[str, str]]) -> str:
 
 
 def bars(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """The bars for a run of the whole length on an otherwise idle machine, with the figures of this run."""
+    """Return the bars of a full run on an idle machine, with the figures of this run."""
     options = summary["options"]
     is_soak = options["shape"] == "soak" and int(options["seconds"]) >= SOAK_SECONDS
     return [
@@ -104,7 +104,7 @@ def _bars(judged: list[dict[str, Any]]) -> Table:
 
 
 def _judged(row: dict[str, Any]) -> tuple[str, Quantity, str]:
-    """A bar's name, its figure and its limit as the page writes them."""
+    """Return the name, figure and limit of a bar as the page shows them."""
     name, unit, factor = FIGURES[row["figure"]]
     limit = unit.text(SOAK_BARS[row["figure"]] * factor)
     return name, Quantity(row["seen"] * factor, unit), f"at most {limit}"
@@ -128,7 +128,7 @@ def _kinds(kinds: list[dict[str, Any]]) -> Table:
 
 
 def _seconds(milliseconds: str) -> float | None:
-    """A time of locust's table; None where it has none."""
+    """Parse a time of locust's table; None for a missing one."""
     try:
         return float(milliseconds) * MILLISECOND
     except ValueError:

@@ -1,13 +1,13 @@
-"""One command: a gateway with a large table, a mix of users against it, and a report with plots.
+"""Runs a gateway with a large table, a mix of users against it, and writes a report with plots.
 
     python loadtests/run.py                          a million files, 200 users, two minutes, steady
     python loadtests/run.py --shape spike            or ramp, or soak (with --seconds 3600)
     python loadtests/run.py --short                  the form for CI: a small table, few users, seconds
     python loadtests/run.py --workers 2 --report DIRECTORY
 
-Ends with code 1 when an answer was wrong or an error unexpected. The report holds locust's own page, the
-samples of the gateway's memory, CPU and descriptors, and `summary.json`. The ceiling of requests a second is
-measured by `hey`, which Go installs where it is missing; in the short form it is not.
+Exits with code 1 after a wrong answer or an unexpected error. The report has the pages of locust, samples of
+the gateway's memory, CPU and descriptors, and `summary.json`. The highest rate of requests is measured by
+`hey`, which Go installs if it is missing; the short form leaves it out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ START_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run it; 0 when every answer was right."""
+    """Run the load test; return 0 when every answer was right."""
     options = parse()
     options.report.mkdir(parents=True, exist_ok=True)
     table = CACHE / f"{options.adds}-adds"
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -95,7 +95,7 @@ def parse() -> argparse.Namespace:
 
 
 def make_table(directory: Path, adds: int) -> dict[str, Any]:
-    """The log, made by the bench's own maker; kept for the next time."""
+    """Make the log with `bench/make_log.py`; return its expected files. It is kept for the next run."""
     command = [
         sys.executable,
         str(HERE.parent / "bench" / "make_log.py"),
@@ -108,7 +108,7 @@ def make_table(directory: Path, adds: int) -> dict[str, Any]:
 
 
 def write_config(directory: Path, table: Path, token: str, port: int) -> Path:
-    """A configuration for one table of this machine and one recipient."""
+    """Write a configuration with one local table and one recipient."""
     config = {
         "version": 1,
         "host": "127.0.0.1",
@@ -143,7 +143,7 @@ def write_config(directory: Path, table: Path, token: str, port: int) -> Path:
 
 @contextmanager
 def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.Process, str]]:
-    """The gateway as a process of its own, ready to answer."""
+    """Run the gateway in a separate process until the block ends."""
     port = json.loads(config.read_text())["port"]
     command = [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(config.resolve())]
     if options.workers > 1:
@@ -154,7 +154,7 @@ def serving(config: Path, options: argparse.Namespace) -> Iterator[tuple[psutil.
         )
     }
     with (options.report / "gateway.log").open("wb") as log:
-        # -P and not from the checkout, whose native module may not be built.
+        # With -P the package of the checkout, whose native module may not be built, is not imported.
         process = subprocess.Popen(command, env=environment, cwd=options.report, stdout=log, stderr=log)
         try:
             wait_ready(f"http://127.0.0.1:{port}/readyz", process)
@@ -228,7 +228,7 @@ def storm(
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """Describe the machine."""
     return {
         "cpus": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
@@ -238,7 +238,7 @@ def machine() -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
+    """Return a port that no process listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What a process and its children hold, sampled while others load it."""
+"""Samples of the memory, descriptors and CPU of a process and its children."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Sample:
-    """One look, the sum over the processes."""
+    """One sample: the sum over the processes."""
 
     second: float
     resident_bytes: int
@@ -27,7 +27,7 @@ class Sample:
 
 
 class Sampler:
-    """Samples from a thread of its own until the block ends."""
+    """Takes samples in a separate thread until the block ends."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
@@ -37,22 +37,22 @@ class Sampler:
         self.samples: list[Sample] = []
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start sampling."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End."""
+        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 
     def settled(self, seconds: float) -> Sample:
-        """The medians over the next seconds."""
+        """Return the medians over the next seconds."""
         start = len(self.samples)
         time.sleep(seconds)
-        found = self.samples[start:] or [self._look()]
+        found = self.samples[start:] or [self._sample()]
         return Sample(
             found[-1].second,
             int(statistics.median(sample.resident_bytes for sample in found)),
@@ -62,9 +62,9 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._stop.wait(EVERY_SECONDS):
-            self.samples.append(self._look())
+            self.samples.append(self._sample())
 
-    def _look(self) -> Sample:
+    def _sample(self) -> Sample:
         resident = descriptors = 0
         cpu = 0.0
         for process in [self._process, *self._process.children(recursive=True)]:
