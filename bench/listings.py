@@ -138,6 +138,7 @@ def restarted(bench: Bench, files: int, section: Mapping[str, Any]) -> Measured:
     for _ in range(bench.rounds_of(table)):
         with bench.default_gateway(CURRENT, table, section=section) as (server, client):
             hot = [answered(server, client, table)[1] for _ in range(1 + HOT_ANSWERS)][1:]
+            server.stop()
         with bench.default_gateway(CURRENT, table, section=section) as (server, client):
             first, cpu = answered(server, client, table)
         rounds.append(first_against_hot(first, cpu, statistics.median(hot), table))

@@ -28,7 +28,7 @@ import gateway
 
 PACKAGE = Path(gateway.__file__).parent.parent
 STARTS = 3
-START_SECONDS = 60
+START_SECONDS = 180
 STOP_SECONDS = 30
 SHARE = "share"
 SCHEMA = "schema"
@@ -96,6 +96,15 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.workers == [self.pid]:
+            # Without the delay in which a server drains.
+            self.process.kill()
+            self.process.wait()
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the server as an operator does, by SIGTERM."""
         self.process.terminate()
         try:
             self.process.wait(STOP_SECONDS)
@@ -111,6 +120,8 @@ class Server:
     @property
     def workers(self) -> list[int]:
         """The ids of the processes that answer: the children of a supervisor, or the server itself."""
+        if self.process.poll() is not None:
+            return [self.pid]
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return [int(pid) for pid in children] or [self.pid]
 
