@@ -237,6 +237,8 @@ class Tables:
         return self._natives[location][1]
 
     def _take_over(self, previous: Tables, catalog: Catalog) -> None:
+        # One queue for the life of the process: it is registered with the event loop.
+        self._completions = previous._completions
         for table in catalog.tables():
             known = previous._natives.get(table.location)
             # A storage with an invalid configuration fails the requests of its tables, not the reload.
