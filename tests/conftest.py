@@ -27,14 +27,13 @@ pytest_plugins = [
 TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
 
-# Tests that measure time or memory, or a share of the machine: none runs beside another one.
+# Tests that measure time or memory, or a share of the machine: none runs beside another one. In other files
+# single tests have the mark `alone`.
 ALONE = (
     "integration/faults/test_bounds.py",
     "integration/faults/test_hostile.py",
     "integration/faults/test_memory.py",
     "integration/faults/test_mount.py",
-    "integration/faults/test_processes.py::test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole",
-    "integration/faults/test_processes.py::test_memory_and_descriptors_return_to_idle_after_storms",
     "integration/faults/test_soak.py",
     "integration/faults/test_store.py",
     "integration/faults/test_writer.py",
@@ -43,37 +42,18 @@ ALONE = (
     "unit/bench/test_bench.py",
     "unit/loadtests/test_load.py",
     "unit/protocol/test_linear_time.py",
-    "unit/server/test_serving.py::test_it_starts_in_under_a_second",
-    "unit/server/test_serving.py::test_recipients_of_the_command_line_are_seen_within_a_second",
-    "unit/tables/test_answer_cache.py::test_a_large_body_delays_no_other_request",
 )
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
-SERVERS = (
-    "unit/server/",
-    "unit/telemetry/test_log_output.py::test_a_reader_of_the_log_that_stalls_stops_neither_requests_nor_the_end",
-)
+SERVERS = ("unit/server/",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
-    config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists)")
-    config.addinivalue_line("markers", "servers: runs whole servers (set for what SERVERS lists)")
-    if missing := [name for name in (*ALONE, *SERVERS) if not is_there(name)]:
+    config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
+    config.addinivalue_line("markers", "servers: runs whole servers (set for what SERVERS lists, too)")
+    if missing := [name for name in (*ALONE, *SERVERS) if not (TESTS / name).exists()]:
         raise pytest.UsageError(f"ALONE or SERVERS lists {missing}, which are not there")
-
-
-def is_there(name: str) -> bool:
-    """Whether a directory, a file or a test function of a list exists."""
-    path, _, function = name.partition("::")
-    return (TESTS / path).exists() and (not function or f"def {function}(" in (TESTS / path).read_text())
-
-
-def is_listed(item: pytest.Item, names: tuple[str, ...]) -> bool:
-    """Whether a test, its file or a directory of it is in a list."""
-    path = item.path.relative_to(TESTS).as_posix()
-    function = f"{path}::{item.name.split('[')[0]}"
-    return path.startswith(tuple(name for name in names if "::" not in name)) or function in names
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,9 +66,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
-        if is_listed(item, ALONE):
+        path = item.path.relative_to(TESTS).as_posix()
+        if path.startswith(ALONE):
             item.add_marker(pytest.mark.alone)
-        if is_listed(item, SERVERS):
+        if path.startswith(SERVERS):
             item.add_marker(pytest.mark.servers)
 
 

@@ -161,6 +161,7 @@ def test_the_last_bytes_reach_a_slow_reader_before_a_server_ends(table, tmp_path
         assert received.endswith(end)
 
 
+@pytest.mark.alone
 async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tmp_path):
     section = {"drainDelaySeconds": 0, "drainSeconds": 1}
     with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
@@ -218,6 +219,7 @@ async def test_a_reader_that_does_not_drain_is_cut_off(table, tmp_path):
             writer.transport.abort()
 
 
+@pytest.mark.alone
 async def test_memory_and_descriptors_return_to_idle_after_storms(table, tmp_path):
     with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}) as gateway:
         base = f"http://127.0.0.1:{gateway.port}"

@@ -25,6 +25,7 @@ def gateway(tmp_path):
     return Gateway(tmp_path)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("place", ["state/recipients.db", None])
 def test_recipients_of_the_command_line_are_seen_within_a_second(gateway, place):
     # Without a place the database is made beside the file, by the first who is added while the server runs.
@@ -275,6 +276,7 @@ def test_a_missing_directory_of_the_audit_log_is_noticed_at_the_start_and_by_che
     assert list((tmp_path / "missing").iterdir()) == []
 
 
+@pytest.mark.alone
 def test_it_starts_in_under_a_second(gateway):
     # From the command to the first answer that it is ready, without the time that others had the processor.
     taken = []
