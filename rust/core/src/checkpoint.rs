@@ -8,6 +8,7 @@
 mod adds;
 mod json_file;
 mod kept_rows;
+mod known_tuples;
 mod parquet;
 mod part_batches;
 mod part_readers;
@@ -33,7 +34,7 @@ use crate::segment::{CheckpointFiles, CheckpointKind};
 use crate::storage::{Listed, Storage, StoredFile};
 use crate::{Error, Result};
 use json_file::JsonPieces;
-use parquet::file::ParquetFile;
+use parquet::file::{Footer, ParquetFile};
 use top_file::{Sidecar, TopFile};
 
 /// Maximum rows of a batch: its columns stay in the L2 cache until its lines are written.
@@ -42,6 +43,9 @@ const BATCH_ROWS: usize = 4096;
 /// Maximum bytes of decoded text of a batch with more than one row. In addition it holds the rest of its rows'
 /// pages.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
+
+/// Maximum number of parts whose footers are kept with an open checkpoint.
+const KEPT_FOOTERS: usize = 4;
 
 /// The columns to read in addition to path, size, modification time, deletion vector and partition values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,6 +76,9 @@ pub struct ReadOptions {
     pub keep_tuple: Option<KeepTuple>,
     /// Skips a row group without reading it.
     pub may_match: Option<MayMatch>,
+    /// Whether each row group has a reader, if the footer is known: a filter leaves little to do for the consumer of
+    /// the batches, so several row groups are read at a time.
+    pub by_row_group: bool,
 }
 
 impl fmt::Debug for ReadOptions {
@@ -142,6 +149,10 @@ struct Part {
     entity_tag: Option<Box<str>>,
     modified_ms: i64,
     is_json: bool,
+    /// The end of each row group, in rows; empty if the footer was not read.
+    row_group_ends: Arc<[u32]>,
+    /// Kept for the parts of small number whose tag identifies the file.
+    footer: Option<Footer>,
 }
 
 impl Checkpoint {
@@ -151,20 +162,26 @@ impl Checkpoint {
         let mut parts = Vec::with_capacity(files.files.len());
         for file in &files.files {
             let name = file.name.as_str();
-            let part = Part {
+            let mut part = Part {
                 name: name.into(),
                 path: log_path::join(root, &format!("{}/{name}", log_path::LOG_DIRECTORY)),
                 size: file.size,
                 entity_tag: file.entity_tag.clone(),
                 modified_ms: file.modified_ms,
                 is_json: files.kind == CheckpointKind::UuidJson,
+                row_group_ends: Arc::default(),
+                footer: None,
             };
             let is_known = top.protocol.is_some() && top.metadata.is_some();
             if part.is_json {
                 top = json_file::top_file(JsonPieces::open(storage, &part)?)?;
             } else if !(is_known && files.kind == CheckpointKind::MultiPart) {
                 // Parts of a multi-part checkpoint have no sidecars, and most have no protocol.
-                top.read(&part.open(storage)?)?;
+                let file = part.open(storage)?;
+                top.read(&file)?;
+                part.row_group_ends = row_group_ends(&file);
+                let is_kept = part.entity_tag.is_some() && files.files.len() <= KEPT_FOOTERS;
+                part.footer = is_kept.then(|| file.footer());
             }
             parts.push(part);
         }
@@ -201,7 +218,11 @@ impl Checkpoint {
     /// Returns the memory of the checkpoint in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let parts = self.parts.iter().map(|part| size_of::<Part>() + part.name.len() + part.path.len());
+        let parts = self.parts.iter().map(|part| {
+            let footer = part.footer.as_ref().map_or(0, Footer::memory_bytes);
+            let texts = part.name.len() + part.path.len();
+            size_of::<Part>() + texts + size_of_val(&*part.row_group_ends) + footer
+        });
         parts.sum::<usize>() + self.metadata.as_ref().map_or(0, Metadata::memory_bytes)
     }
 
@@ -227,6 +248,15 @@ impl Checkpoint {
     }
 }
 
+fn row_group_ends(file: &ParquetFile<StoredFile>) -> Arc<[u32]> {
+    let rows = file.row_groups().iter().map(|row_group| row_group.num_rows() as u32);
+    let ends = rows.scan(0, |end: &mut u32, rows| {
+        *end += rows;
+        Some(*end)
+    });
+    ends.collect()
+}
+
 impl Part {
     /// Sidecars are in the table's directory by PROTOCOL, so only the name of a URI is used: a log cannot make this
     /// reader open other files.
@@ -245,6 +275,8 @@ impl Part {
             entity_tag: None,
             modified_ms: 0,
             is_json: false,
+            row_group_ends: Arc::default(),
+            footer: None,
         })
     }
 
@@ -255,11 +287,18 @@ impl Part {
     }
 
     fn open(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
-        ParquetFile::open(self.stored(storage)?, &self.name)
+        self.open_stored(self.stored(storage)?)
     }
 
     /// As [`Self::open`], for reads of a small share of the file.
     fn open_apart(&self, storage: &Storage) -> Result<ParquetFile<StoredFile>> {
-        ParquetFile::open(self.stored(storage)?.read_apart(), &self.name)
+        self.open_stored(self.stored(storage)?.read_apart())
+    }
+
+    fn open_stored(&self, file: StoredFile) -> Result<ParquetFile<StoredFile>> {
+        match &self.footer {
+            Some(footer) => Ok(ParquetFile::open_again(file, &self.name, footer)),
+            None => ParquetFile::open(file, &self.name),
+        }
     }
 }

@@ -12,9 +12,12 @@ use parquet::arrow::arrow_reader::RowSelection;
 use super::KeepTuple;
 use crate::actions::{PartitionColumn, PartitionTuple};
 
-/// The number of rows that are read together if one of them is kept. Pages have thousands of rows, and skipping single
-/// rows of a page costs as much as reading them. A batch of rows from many pages would hold all of these in memory.
+/// The number of rows that are read together if one of them is kept. Between rows that lie close together, skipping costs
+/// as much as reading.
 const BLOCK_ROWS: u32 = 1024;
+
+/// Up to one kept row of so many, single rows are read. The reader skips such distances faster than it decodes them.
+const SPARSE_ROWS: usize = 64;
 
 /// The rows of a row group to read, numbered in the part.
 #[derive(Clone)]
@@ -40,10 +43,11 @@ impl RowNumbers {
         if kept.len() == wanted.len() {
             return Self::Range(wanted);
         }
+        let block_rows = if kept.len() * SPARSE_ROWS <= wanted.len() { 1 } else { BLOCK_ROWS };
         let mut blocks: VecDeque<Range<u32>> = VecDeque::new();
         for row in &kept {
-            let start = row - (row - wanted.start) % BLOCK_ROWS;
-            let end = start.saturating_add(BLOCK_ROWS).min(wanted.end);
+            let start = row - (row - wanted.start) % block_rows;
+            let end = start.saturating_add(block_rows).min(wanted.end);
             match blocks.back_mut() {
                 Some(last) if start <= last.end => last.end = end,
                 _ => blocks.push_back(start..end),
@@ -57,6 +61,15 @@ impl RowNumbers {
             Self::Range(rows) => rows.is_empty(),
             Self::Blocks { blocks, .. } => blocks.is_empty(),
         }
+    }
+
+    /// Returns the rows of a batch that lie in about `rows` rows of the file. A batch holds each page that it has a row
+    /// of, so fewer rows are read at a time if they are far apart.
+    pub(super) fn batch_rows(&self, rows: usize) -> usize {
+        let Self::Blocks { blocks, .. } = self else { return rows };
+        let (Some(first), Some(last)) = (blocks.front(), blocks.back()) else { return rows };
+        let selected: usize = blocks.iter().map(ExactSizeIterator::len).sum();
+        (rows * selected).div_ceil((first.start..last.end).len()).clamp(1, rows)
     }
 
     /// Returns the next `count` rows, or the rest.
@@ -134,7 +147,7 @@ mod tests {
         #[test]
         fn the_selected_rows_are_those_of_a_row_by_row_selection(
             group in 0..9000_u32, skipped in 0..3000_u32, length in 1..9000_u32, batch in 1..5000_usize,
-            kept in prop::collection::btree_set(0..9000_u32, 0..20),
+            kept in prop_oneof![prop::collection::btree_set(0..9000_u32, 0..20), prop::collection::btree_set(0..9000_u32, 0..900)],
         ) {
             let row_group = group..group + skipped + length + 7;
             let wanted = group + skipped..group + skipped + length;
@@ -162,6 +175,7 @@ mod tests {
             prop_assert_eq!(&read, &selected);
             prop_assert!(read.iter().all(|row| wanted.contains(row)));
             prop_assert!(read.len() <= kept.len() * BLOCK_ROWS as usize);
+            prop_assert!(kept.len() * SPARSE_ROWS > wanted.len() || read == kept);
         }
     }
 }

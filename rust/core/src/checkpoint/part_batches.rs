@@ -13,15 +13,18 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::ChunkReader;
 
 use super::adds::{self, Adds};
-use super::kept_rows::{RowNumbers, Verdicts};
+use super::kept_rows::RowNumbers;
+use super::known_tuples::KnownTuples;
 use super::parquet::decoded_bytes;
 use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, null_count};
 use super::parquet::row_group_bounds::TypedLeaves;
 use super::shared_interner::SharedInterner;
 use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
 use crate::actions::{FileBatch, SourceId};
-use crate::partition::PartitionInterner;
 use crate::{Error, Result};
+
+/// Batches of fewer files are copied out of the pages that they are scattered over.
+const FEW_FILES: usize = 128;
 
 const DELTA_FIELDS: [&str; 5] =
     ["dataChange", "baseRowId", "defaultRowCommitVersion", "clusteringProvider", "tags"];
@@ -39,9 +42,7 @@ pub(super) struct PartBatches<R> {
     current: Option<OpenRowGroup>,
     interner: SharedInterner,
     log_names: Arc<[Box<str>]>,
-    /// Separate from the caller's interner, whose dictionary has no tuples of dropped files.
-    all_tuples: PartitionInterner,
-    verdicts: Verdicts,
+    tuples: KnownTuples,
     filter: Option<(MayMatch, TypedLeaves)>,
 }
 
@@ -116,6 +117,7 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         rows: Range<u32>,
         options: ReadOptions,
         interner: &SharedInterner,
+        tuples: &KnownTuples,
     ) -> Self {
         let log_names = Arc::clone(interner.lock().log_names());
         let columns = Columns::new(&file);
@@ -131,9 +133,8 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             projection: None,
             current: None,
             interner: interner.clone(),
-            all_tuples: PartitionInterner::new(&log_names),
             log_names,
-            verdicts: Verdicts::default(),
+            tuples: tuples.clone(),
             filter,
         }
     }
@@ -157,11 +158,19 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             if taken.rows.len() < batch.num_rows() {
                 return Err(self.corrupt("a row group has more rows than it says"));
             }
+            let is_sparse = taken.kept.is_some();
             let batch =
                 adds::file_batch(self.file.name(), self.source, taken, &batch, &mut self.interner.lock())?;
-            if !batch.is_empty() {
-                return Ok(Some(batch));
+            if batch.is_empty() {
+                continue;
             }
+            // A batch holds every page of its files, and several batches wait for their consumer.
+            let is_copied = is_sparse && batch.len() < FEW_FILES;
+            return Ok(Some(if is_copied {
+                batch.only(&(0..batch.len() as u32).collect::<Vec<_>>())
+            } else {
+                batch
+            }));
         }
     }
 
@@ -197,19 +206,22 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
         while let Some(row_group) = self.file.row_groups().get(self.next_row_group) {
             let index = self.next_row_group;
             let all = self.next_first_row..self.next_first_row + row_group.num_rows() as u32;
-            let has_adds = self.columns.has_adds(row_group);
-            let leaves = self.columns.wanted(row_group, self.options.needs, &self.log_names);
+            let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
+            let leaves = if !wanted.is_empty() && self.columns.has_adds(row_group) {
+                self.columns.wanted(row_group, self.options.needs, &self.log_names)
+            } else {
+                Vec::new()
+            };
             self.next_row_group += 1;
             self.next_first_row = all.end;
-            let wanted = all.start.max(self.rows.start)..all.end.min(self.rows.end);
-            if wanted.is_empty() || !has_adds || !self.may_match(index) {
+            if leaves.is_empty() || !self.may_match(index) {
                 continue;
             }
             let rows = self.kept(index, &all, wanted)?;
             if rows.is_empty() {
                 continue;
             }
-            let batch_rows = self.file.batch_rows(index, &leaves);
+            let batch_rows = rows.batch_rows(self.file.batch_rows(index, &leaves));
             let projection = self.project(leaves)?;
             let reader = self.file.read_bounded(index, &projection, batch_rows, rows.selection(&all))?;
             let decoded = VecDeque::new();
@@ -228,11 +240,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
     /// Returns the rows of `wanted` whose partition values the caller keeps.
     fn kept(&mut self, row_group: usize, all: &Range<u32>, wanted: Range<u32>) -> Result<RowNumbers> {
         let Some(keep) = self.options.keep_tuple.clone() else { return Ok(RowNumbers::Range(wanted)) };
-        let leaves =
-            self.columns.partition_leaves(&self.file.row_groups()[row_group], self.all_tuples.log_names());
+        let leaves = self.columns.partition_leaves(&self.file.row_groups()[row_group], &self.log_names);
+        let mut tuples = self.tuples.take();
         if leaves.is_empty() {
             // All values are null, in every row.
-            let mut column = self.all_tuples.column(1);
+            let mut column = tuples.interner.column(1);
             column.push(&[]);
             let column = column.finish();
             let kept = keep(&column.dictionary[column.keys[0] as usize]);
@@ -246,10 +258,11 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             let batch = batch?;
             let mut rows = left.take(batch.num_rows()).rows;
             let column =
-                Adds::new(self.file.name(), &batch)?.partitions_of(&mut rows, &mut self.all_tuples)?;
-            self.verdicts.retain(&mut rows, &column, &keep);
+                Adds::new(self.file.name(), &batch)?.partitions_of(&mut rows, &mut tuples.interner)?;
+            tuples.verdicts.retain(&mut rows, &column, &keep);
             kept.append(&mut rows);
         }
+        self.tuples.put(tuples);
         Ok(RowNumbers::of(kept, wanted))
     }
 

@@ -1,17 +1,21 @@
 //! Readers of the parts of a checkpoint, in the order of the parts.
 //!
-//! Readers share only the dictionary of partition values, so several may read at a time.
+//! Readers share the dictionary of partition values and the footer, so several may read at a time.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::json_file::{self, JsonPieces};
+use super::known_tuples::KnownTuples;
+use super::parquet::file::ParquetFile;
 use super::part_batches::PartBatches;
 use super::shared_interner::SharedInterner;
 use super::{Part, ReadOptions};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
+use crate::pool;
 use crate::storage::{Storage, StoredFile};
 
 /// The readers of the parts that have wanted rows. Nothing is read before the first batch of a reader is requested.
@@ -21,7 +25,10 @@ pub struct PartReaders {
     parts: Arc<[Part]>,
     interner: SharedInterner,
     options: ReadOptions,
+    tuples: KnownTuples,
     next_part: u32,
+    /// The readers of the current part that are not yet returned.
+    slices: VecDeque<PartReader>,
 }
 
 impl PartReaders {
@@ -31,7 +38,19 @@ impl PartReaders {
         interner: PartitionInterner,
         options: ReadOptions,
     ) -> Self {
-        Self { storage, parts, interner: SharedInterner::new(interner), options, next_part: 0 }
+        let tuples = KnownTuples::new(interner.log_names());
+        let (interner, slices) = (SharedInterner::new(interner), VecDeque::new());
+        Self { storage, parts, interner, options, tuples, next_part: 0, slices }
+    }
+
+    /// Returns the wanted rows of a part, divided if row groups are to be read by several readers.
+    fn slices(&self, index: u32, part: &Part) -> Vec<Range<u32>> {
+        let wanted = self.options.span.map_or(0..u32::MAX, |span| span.rows_of(index));
+        let ends = if self.options.by_row_group { &*part.row_group_ends } else { &[] };
+        let Some((_, inner)) = ends.split_last() else { return vec![wanted] };
+        let starts = std::iter::once(0).chain(inner.iter().copied());
+        let ends = inner.iter().copied().chain([u32::MAX]);
+        starts.zip(ends).map(|(start, end)| start.max(wanted.start)..end.min(wanted.end)).collect()
     }
 }
 
@@ -40,33 +59,46 @@ impl Iterator for PartReaders {
 
     fn next(&mut self) -> Option<PartReader> {
         loop {
+            if let Some(reader) = self.slices.pop_front() {
+                return Some(reader);
+            }
             let index = self.next_part;
             let part = self.parts.get(index as usize)?;
             self.next_part += 1;
-            let rows = self.options.span.map_or(0..u32::MAX, |span| span.rows_of(index));
-            if !rows.is_empty() {
-                return Some(PartReader {
-                    storage: self.storage.clone(),
-                    part: part.clone(),
-                    source: SourceId(self.options.first_source.0 + index),
-                    rows,
-                    interner: self.interner.clone(),
-                    options: self.options.clone(),
-                    state: State::Unopened,
-                });
-            }
+            let slices: Vec<_> =
+                self.slices(index, part).into_iter().filter(|rows| !rows.is_empty()).collect();
+            let file_bytes = part.size / slices.len().max(1) as u64;
+            let opened = Arc::default();
+            self.slices.extend(slices.into_iter().map(|rows| PartReader {
+                storage: self.storage.clone(),
+                part: part.clone(),
+                opened: Arc::clone(&opened),
+                file_bytes,
+                source: SourceId(self.options.first_source.0 + index),
+                rows,
+                interner: self.interner.clone(),
+                tuples: self.tuples.clone(),
+                options: self.options.clone(),
+                state: State::Unopened,
+            }));
         }
     }
 }
 
-/// An iterator over the adds of one part, in their order. It ends after an error.
+/// The open file of a part, for all readers of the part.
+type Opened = Mutex<Option<ParquetFile<StoredFile>>>;
+
+/// An iterator over the adds of one part or of one of its row groups, in their order. It ends after an error.
 pub struct PartReader {
     storage: Storage,
     part: Part,
+    opened: Arc<Opened>,
+    file_bytes: u64,
     source: SourceId,
     /// The requested rows of the part.
     rows: Range<u32>,
     interner: SharedInterner,
+    tuples: KnownTuples,
     options: ReadOptions,
     state: State,
 }
@@ -85,10 +117,10 @@ impl std::fmt::Debug for PartReader {
 }
 
 impl PartReader {
-    /// Returns the size of the part's file in bytes.
+    /// Returns the bytes of the part's file, or of a share of it if several readers read the part.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.part.size
+        self.file_bytes
     }
 
     /// Returns the bytes that it holds between two batches: the pages of the next rows.
@@ -99,6 +131,24 @@ impl PartReader {
             State::Json(pieces) => pieces.held_bytes(),
             State::Unopened | State::Ended => 0,
         }
+    }
+
+    /// Opens the part, or returns the file that another reader of the part opened.
+    fn open(&self) -> Result<ParquetFile<StoredFile>> {
+        let mut opened = match self.opened.try_lock() {
+            Ok(opened) => opened,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // The other reader may wait for storage, so this wait releases its place in the pool as well.
+            Err(TryLockError::WouldBlock) => {
+                pool::block_in_place(|| self.opened.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        };
+        if let Some(file) = &*opened {
+            return Ok(file.clone());
+        }
+        let file = self.part.open(&self.storage)?;
+        *opened = Some(file.clone());
+        Ok(file)
     }
 
     fn next_batch(&mut self) -> Result<Option<FileBatch>> {
@@ -122,9 +172,10 @@ impl PartReader {
                     }
                 }
                 State::Unopened => {
-                    let file = self.part.open(&self.storage)?;
+                    let file = self.open()?;
                     let (rows, options) = (self.rows.clone(), self.options.clone());
-                    let batches = PartBatches::new(file, self.source, rows, options, &self.interner);
+                    let (interner, tuples) = (&self.interner, &self.tuples);
+                    let batches = PartBatches::new(file, self.source, rows, options, interner, tuples);
                     self.state = State::Open(Box::new(batches));
                 }
                 State::Open(batches) => return batches.next(),

@@ -316,7 +316,7 @@ impl PartSums<'_> {
             return Ok(());
         }
         let projection = self.file.project(&leaves)?;
-        let batch_rows = self.file.batch_rows(row_group, &leaves);
+        let batch_rows = numbers.batch_rows(self.file.batch_rows(row_group, &leaves));
         for batch in self.file.read(row_group, &projection, batch_rows, numbers.selection(all))? {
             self.stop.check()?;
             each(&batch?)?;

@@ -8,6 +8,9 @@ use super::key::ColumnsKey;
 use super::state::{Entry, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
 
+/// Number of files whose size is taken for that of the others. Columns that far exceed the budget by it are not built.
+const SAMPLED_FILES: u64 = 16_384;
+
 /// A build of columns. Dropping it before [`ColumnsBuilder::finish`] leaves no trace.
 #[derive(Debug)]
 pub struct ColumnsBuilder {
@@ -46,16 +49,21 @@ impl ColumnsBuilder {
         state.used_bytes = state.used_bytes - counted + bytes;
         let budget_bytes = state.budget_bytes;
         let mut evicted = Vec::new();
-        if state.used_bytes > budget_bytes {
-            let so_far = TooLarge { files: self.files_pushed, bytes };
-            let expected = self.files.map(|files| so_far.expected(files.max(self.files_pushed)));
+        let so_far = TooLarge { files: self.files_pushed, bytes };
+        let expected = self.files.map(|files| so_far.expected(files.max(self.files_pushed)));
+        // Files differ in size, so the sample decides only by a clear excess.
+        let is_hopeless = self.files_pushed >= SAMPLED_FILES
+            && expected.is_some_and(|expected| expected / 5 * 4 > budget_bytes);
+        if is_hopeless {
+            state.too_large.insert(self.key.table, so_far);
+        } else if state.used_bytes > budget_bytes {
             if expected.is_some_and(|expected| expected <= budget_bytes) {
                 evicted = state.shrink(budget_bytes);
             } else if expected.is_some() || bytes > budget_bytes {
                 state.too_large.insert(self.key.table, so_far);
             }
         }
-        let has_room = state.used_bytes <= budget_bytes;
+        let has_room = !is_hopeless && state.used_bytes <= budget_bytes;
         if !has_room {
             evicted.extend(state.remove(&entry));
         }

@@ -148,6 +148,23 @@ fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
 }
 
 #[test]
+fn a_build_that_clearly_cannot_fit_ends_after_a_sample_and_is_not_tried_again() {
+    let cache = Arc::new(ColumnCache::new(50 * thousand_bytes()));
+    fill(&cache, 2, 1000);
+    let four_thousand = batch(4000);
+    let pushed = |files: u64| {
+        let mut builder = cache.claim_build(&key(1), Some(files)).unwrap();
+        (0..7).take_while(|_| builder.push(&four_thousand)).count()
+    };
+    assert_eq!(pushed(30_000), 7, "it fits");
+    assert_eq!(pushed(47_000), 7, "the other files may be smaller");
+    assert_eq!(pushed(100_000), 4);
+    assert!(cache.claim_build(&key(1), Some(100_000)).is_none());
+    assert!(cache.claim_build(&key(1), Some(30_000)).is_some(), "files were removed");
+    assert!(cache.get(&key(2)).is_some(), "nothing was evicted for it");
+}
+
+#[test]
 fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
     for grows_while_it_is_built in [true, false] {
         let cache = Arc::new(ColumnCache::new(1 << 30));

@@ -14,6 +14,8 @@ use crate::{Error, Result};
 
 /// Decoding a batch takes about as long as writing its lines, with variation: a second batch keeps two threads busy.
 const BATCHES_AHEAD: usize = 2;
+/// Maximum number of batches decoded ahead if they are small.
+const MOST_BATCHES_AHEAD: usize = 256;
 /// Maximum bytes of decoded batches in the queue and of the pages that their readers hold, in addition to the needs
 /// of the current part.
 const DECODED_BYTES_AHEAD: usize = 24 << 20;
@@ -46,6 +48,8 @@ pub(super) struct Measures<R, T> {
     pub(super) reader_held: fn(&R) -> usize,
     /// The bytes of a batch.
     pub(super) batch: fn(&T) -> usize,
+    /// Batches of each part with fewer bytes together are decoded ahead whatever their number.
+    pub(super) few_bytes: usize,
 }
 
 impl<R, T> Clone for Measures<R, T> {
@@ -106,7 +110,14 @@ where
 
     /// Returns the next batch; `None` at the end and after an error.
     pub(super) fn next(&mut self) -> Option<Result<T>> {
-        while !self.failed && (!self.open.is_empty() || self.open_next()) {
+        while !self.failed {
+            if self.open.is_empty() {
+                if !self.open_next() {
+                    return None;
+                }
+                // A part may be long without a batch for the consumer.
+                self.work_ahead();
+            }
             match self.open.front()?.0.next() {
                 Some(Ok(batch)) => {
                     self.work_ahead();
@@ -117,7 +128,12 @@ where
                     self.open.clear();
                     return Some(Err(error));
                 }
-                None => _ = self.open.pop_front(),
+                None => {
+                    self.open.pop_front();
+                    if !self.open.is_empty() {
+                        self.work_ahead();
+                    }
+                }
             }
         }
         None
@@ -199,14 +215,18 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
         self.take_ready().or_else(|| Some(self.decode(&mut reader)?.0))
     }
 
-    /// Decodes a batch; returns false if none is left.
-    fn decode_ahead(&self) -> bool {
-        let mut reader = self.lock_reader();
-        let Some((found, bytes)) = self.decode(&mut reader) else { return false };
+    /// Decodes a batch; returns false if none is left. Returns `None` if another thread decodes one.
+    fn decode_ahead(&self) -> Option<bool> {
+        let mut reader = match self.reader.try_lock() {
+            Ok(reader) => reader,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let Some((found, bytes)) = self.decode(&mut reader) else { return Some(false) };
         let goes_on = found.is_ok();
         self.bytes.add(bytes);
         self.ready().push_back((found, bytes));
-        goes_on
+        Some(goes_on)
     }
 
     /// Decodes a batch, returns it with its size, and updates the bytes of the reader.
@@ -223,8 +243,14 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
         Some((found?, bytes))
     }
 
+    fn is_decoding(&self) -> bool {
+        matches!(self.reader.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     fn has_room(&self) -> bool {
-        self.ready().len() < BATCHES_AHEAD
+        let ready = self.ready();
+        let bytes = || ready.iter().map(|(_, bytes)| bytes).sum::<usize>();
+        ready.len() < BATCHES_AHEAD || (ready.len() < MOST_BATCHES_AHEAD && bytes() < self.measures.few_bytes)
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<(Result<T>, usize)>> {
@@ -293,10 +319,20 @@ where
         };
         let goes_on = part.decode_ahead();
         drop(reserved);
-        if goes_on {
-            part.stepping.store(false, Ordering::Release);
-            // From here on taking a batch schedules the next step.
-            part.step(pool);
+        match goes_on {
+            Some(false) => {}
+            Some(true) => {
+                part.stepping.store(false, Ordering::Release);
+                // From here on taking a batch schedules the next step.
+                part.step(pool);
+            }
+            None => {
+                part.stepping.store(false, Ordering::Release);
+                // The consumer schedules the next step once it has its batch, unless it did so just before.
+                if !part.is_decoding() {
+                    part.step(pool);
+                }
+            }
         }
     }
 }
@@ -320,7 +356,7 @@ mod tests {
 
     /// Returns measures for batches of one byte and files of a given size.
     fn in_files_of(file: fn(&Numbers) -> u64) -> Measures<Numbers, u32> {
-        Measures { file, reader_held: |_| 0, batch: |_| 1 }
+        Measures { file, reader_held: |_| 0, batch: |_| 1, few_bytes: 0 }
     }
 
     fn pools() -> [Option<Pool>; 3] {
@@ -391,6 +427,7 @@ mod tests {
             file: |_: &Numbers| 1,
             reader_held: |_| DECODED_BYTES_AHEAD / 12,
             batch: |_| DECODED_BYTES_AHEAD / 4,
+            few_bytes: 0,
         };
         let decoded = Arc::new(AtomicU32::new(0));
         let counting = Arc::clone(&decoded);

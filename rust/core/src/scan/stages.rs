@@ -11,6 +11,9 @@ use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span}
 use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder};
 use crate::snapshot::CHECKPOINT_SOURCE;
 
+/// Batches of a selective predicate are small: a row group of them is decoded ahead.
+const FEW_BYTES_AHEAD: usize = 512 << 10;
+
 #[derive(Debug)]
 pub(super) enum Stage {
     Commits { next: usize },
@@ -127,6 +130,7 @@ impl Scan {
             first_source: CHECKPOINT_SOURCE,
             span: self.options.after.map(|cursor| Span { start: start_in(cursor), end: None }),
             keep_tuple,
+            by_row_group: may_match.is_some(),
             may_match,
         };
         let parts = checkpoint.readers(self.snapshot.interner(), options);
@@ -139,6 +143,7 @@ impl Scan {
             file: PartReader::file_bytes,
             reader_held: PartReader::held_bytes,
             batch: FileBatch::memory_bytes,
+            few_bytes: FEW_BYTES_AHEAD,
         };
         Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
     }

@@ -34,6 +34,19 @@ pub(crate) struct ParquetFile<R> {
     fields: Fields,
 }
 
+/// A decoded footer, to open the same file again without reading it.
+#[derive(Debug, Clone)]
+pub(crate) struct Footer {
+    metadata: Arc<ParquetMetaData>,
+    fields: Fields,
+}
+
+impl Footer {
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.metadata.memory_size() + self.fields.size()
+    }
+}
+
 impl<R> Clone for ParquetFile<R> {
     fn clone(&self) -> Self {
         Self {
@@ -68,6 +81,16 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         let (metadata, fields) = opened.map_err(|error| from_parquet(name, &error))?;
         check_rows(name, &metadata)?;
         Ok(Self { name: name.into(), source: Arc::new(source), metadata: Arc::new(metadata), fields })
+    }
+
+    /// Opens a file whose footer is known. `source` must be the file of the footer.
+    pub(crate) fn open_again(source: R, name: &Arc<str>, footer: &Footer) -> Self {
+        let Footer { metadata, fields } = footer.clone();
+        Self { name: Arc::clone(name), source: Arc::new(source), metadata, fields }
+    }
+
+    pub(crate) fn footer(&self) -> Footer {
+        Footer { metadata: Arc::clone(&self.metadata), fields: self.fields.clone() }
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {

@@ -260,22 +260,28 @@ fn files_of_partitions_that_are_not_kept_are_never_seen() {
             row["add"]["partitionValues"]["day"] = json!("2024-01-09");
         }
     }
+    // A few rows far apart.
+    for index in [37, 38, 660, 1450] {
+        assert!(rows[index].get("add").is_some());
+        rows[index]["add"]["partitionValues"]["day"] = json!("2024-01-07");
+    }
     let checkpoint = open(log.root(), &log.classic(&parquet(&schema(), &rows, small_pages()))).unwrap();
-    for kept in ["2024-01-00", "2024-01-01", "2024-01-09", "never", "2024-01"] {
+    let days = ["2024-01-00", "2024-01-01", "2024-01-07", "2024-01-09", "never", "2024-01"];
+    for (kept, by_row_group) in days.into_iter().flat_map(|day| [(day, false), (day, true)]) {
         let requested = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let counter = Arc::clone(&requested);
         let keep = move |tuple: &PartitionTuple| {
             counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             tuple.values[0].as_deref().is_some_and(|day| day.starts_with(kept))
         };
-        let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), ..everything() };
+        let options = ReadOptions { keep_tuple: Some(Arc::new(keep)), by_row_group, ..everything() };
         let found = adds(&read(&checkpoint, options).unwrap());
         let is_kept = |add: &(u32, u32, Value)| {
             add.2["partitionValues"]["day"].as_str().is_some_and(|day| day.starts_with(kept))
         };
         let expected: Vec<_> = expected(0, &rows).into_iter().filter(is_kept).collect();
         assert_eq!(found, expected, "{kept}");
-        assert_eq!(requested.load(std::sync::atomic::Ordering::Relaxed), 4, "each tuple is asked about once");
+        assert_eq!(requested.load(std::sync::atomic::Ordering::Relaxed), 5, "each tuple is asked about once");
     }
 }
 

@@ -1,0 +1,45 @@
+//! The partition values that a filter has seen, with its verdicts, for all readers of a checkpoint.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::kept_rows::Verdicts;
+use crate::partition::PartitionInterner;
+
+/// Dictionaries that no reader uses. A reader takes one for a row group, so there are as many as readers that run at
+/// once.
+#[derive(Clone)]
+pub(super) struct KnownTuples {
+    log_names: Arc<[Box<str>]>,
+    idle: Arc<Mutex<Vec<Tuples>>>,
+}
+
+/// A dictionary of partition values and the filter's verdicts on them. It is separate from that of the answer, which
+/// has no values of dropped files.
+pub(super) struct Tuples {
+    pub(super) interner: PartitionInterner,
+    pub(super) verdicts: Verdicts,
+}
+
+impl KnownTuples {
+    pub(super) fn new(log_names: &Arc<[Box<str>]>) -> Self {
+        Self { log_names: Arc::clone(log_names), idle: Arc::default() }
+    }
+
+    pub(super) fn take(&self) -> Tuples {
+        let known = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        known.unwrap_or_else(|| Tuples {
+            interner: PartitionInterner::new(&self.log_names),
+            verdicts: Verdicts::default(),
+        })
+    }
+
+    pub(super) fn put(&self, tuples: Tuples) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(tuples);
+    }
+}
+
+impl std::fmt::Debug for KnownTuples {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("KnownTuples").finish_non_exhaustive()
+    }
+}
