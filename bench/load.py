@@ -123,8 +123,10 @@ class Client(asyncio.Protocol):
         lines = head.lower().split(b"\r\n")
         headers = dict(line.split(b": ", 1) for line in lines[1:])
         version = self.load.version
-        if not lines[0].startswith(b"http/1.1 200") or (
-            version is not None and headers.get(b"delta-table-version") != b"%d" % version
+        if (
+            not lines[0].startswith(b"http/1.1 200")
+            or b"content-length" not in headers
+            or (version is not None and headers.get(b"delta-table-version") != b"%d" % version)
         ):
             self.ended.set_exception(AssertionError(f"wrong answer: {head!r}"))
             self.transport.close()

@@ -60,6 +60,8 @@ def subjects(bench: Bench, table: Table) -> Iterator[dict[str, tuple[Server, Cli
         found = {}
         for release in bench.releases:
             server, client = stack.enter_context(bench.default_gateway(release, table))
+            # A first answer is streamed; later ones are written at once.
+            client.whole(table)
             found[release.name] = server, client, client.path(table)
         _, client, path = found[GATEWAY]
         body = Path(stack.enter_context(tempfile.TemporaryDirectory()), "body")
