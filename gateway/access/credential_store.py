@@ -92,7 +92,7 @@ class CredentialStore:
 
     @asynccontextmanager
     async def watching(self, config: Callable[[], Config]) -> AsyncIterator[None]:
-        """Follow the database for as long as the context lives."""
+        """Follow the database within the context."""
         task = asyncio.ensure_future(self._recorder(config))
         try:
             yield

@@ -3,7 +3,7 @@
 In: a purpose, the recipient, a small JSON value and an expiry. Out: base64url text without padding, which
 the Spark client puts into URLs unencoded. AES-256-GCM encrypts the value and authenticates purpose and
 recipient. The keys are derived from the configured secrets by HKDF; the first one seals and all open, so
-keys can be rotated and any replica can continue. An invalid token gets one answer, whatever is wrong.
+keys can be rotated and any replica can continue. All invalid tokens get the same answer.
 
 Layout: format byte 1, four bytes of the key id's SHA-256, twelve random bytes, ciphertext and tag. Random
 nonces limit a key to 2^32 tokens.
@@ -82,7 +82,7 @@ class Sealer:
         return base64.urlsafe_b64encode(head + sealed).rstrip(b"=").decode()
 
     def open(self, purpose: Purpose, recipient: str, token: str, *, now_ms: int) -> dict[str, Any]:
-        """Return a token's value. Raises InvalidToken, whatever is wrong."""
+        """Return a token's value. Raises InvalidToken for any invalid token."""
         return self.open_with_expiry(purpose, recipient, token, now_ms=now_ms)[0]
 
     def open_with_expiry(

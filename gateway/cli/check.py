@@ -43,7 +43,7 @@ SPARK_FEATURES = PYTHON_FEATURES | {
 
 
 class NotReadable(Exception):
-    """Raised for a file that a recipient could not fetch; the text says why."""
+    """Raised for a file that a recipient could not fetch; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

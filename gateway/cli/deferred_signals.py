@@ -21,7 +21,7 @@ class DeferredSignals:
 
     def __init__(self) -> None:
         self._handlers: dict[signal.Signals, Any] = {}
-        self._came: list[int] = []
+        self._received: list[int] = []
 
     def hold(self) -> None:
         """Record the signals from here on instead of ending. Blocking calls are not interrupted."""
@@ -39,9 +39,9 @@ class DeferredSignals:
         handlers, self._handlers = self._handlers, {}
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        came, self._came = self._came, []
-        for waiting in dict.fromkeys(came):
-            signal.raise_signal(waiting)
+        received, self._received = self._received, []
+        for signal_number in dict.fromkeys(received):
+            signal.raise_signal(signal_number)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self._came.append(number)
+        self._received.append(number)

@@ -21,7 +21,7 @@ def seconds(text: str) -> int:
     """Parse a duration in seconds, as a type of argparse. Raises ArgumentTypeError."""
     match = _LENGTH.fullmatch(text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is no length of time; accepted: 90d, 12h, 30m, 45s, 2w")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration; accepted: 90d, 12h, 30m, 45s, 2w")
     found = int(match.group(1)) * _SECONDS[match.group(2)]
     if found > MAX_LIFE_SECONDS:
         most = MAX_LIFE_SECONDS // DAY_SECONDS
@@ -33,5 +33,5 @@ def life(text: str) -> int:
     """Parse the lifetime of a token, a duration of at least a second."""
     found = seconds(text)
     if found == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is no life of a token; accepted: 1s and more")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a token lifetime; accepted: 1s and more")
     return found

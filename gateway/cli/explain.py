@@ -93,7 +93,7 @@ def conditions(explained: Explanation) -> list[dict[str, object]]:
     return [
         {
             "condition": conjunct.text,
-            "asks about": ", ".join(conjunct.columns),
+            "columns": ", ".join(conjunct.columns),
             "decided by": conjunct.scope,
             "drops": conjunct.drops,
             "for example": next(iter(conjunct.dropped_examples), ""),
@@ -117,5 +117,5 @@ def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
 def _names(text: str) -> tuple[str, str, str]:
     parts = text.split(".")
     if len(parts) < 3:  # noqa: PLR2004 - share, schema, table
-        raise OSError(f"'{text}' is no table; accepted: SHARE.SCHEMA.TABLE")
+        raise OSError(f"'{text}' is not a table name; accepted: SHARE.SCHEMA.TABLE")
     return ".".join(parts[:-2]), parts[-2], parts[-1]

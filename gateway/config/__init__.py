@@ -1,9 +1,9 @@
 """The configuration: one YAML file in, frozen and validated dataclasses out.
 
-The file of the existing reference server is accepted as it is; what is ours stands under its `gateway:` map.
-`load` is the only reader of files and environment variables. A wrong value raises `ConfigError`, which names
-file, line and key and says what is accepted; an unknown key is a warning in the log, with its place and the
-nearest known key. Secrets are `Secret` and print as stars.
+The file of the reference server is accepted as it is; the keys of this gateway are in its `gateway:` map.
+`load` is the only reader of files and environment variables. A wrong value raises `ConfigError` with file,
+line, key and the accepted values. An unknown key is a warning in the log, with its place and the nearest
+known key. Secrets are `Secret` and print as stars.
 """
 
 from gateway.config.errors import ConfigError

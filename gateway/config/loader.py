@@ -74,7 +74,7 @@ def loads(
         raise ConfigError(
             file,
             "gateway",
-            "nobody could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
+            "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
     _warn(config, file)
@@ -99,7 +99,7 @@ def _warn(config: Config, file: str) -> None:
         names = [share.name, *(name for schema in share.schemas for name in (schema.name, *_tables(schema)))]
         for name in names:
             if " " in name:
-                log.warning("%s: '%s' holds a blank, which not all clients can ask for", file, name)
+                log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
     local = [t for s in config.shares for c in s.schemas for t in c.tables if t.location.kind == "file"]
     if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
         log.warning(

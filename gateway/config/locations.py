@@ -40,7 +40,7 @@ class Location:
             parts = urlsplit(text)
             if parts.netloc in ("", "localhost") and parts.path.startswith("/"):
                 return _directory(unquote(parts.path))
-        raise ValueError(f"'{text}' is no location; accepted: {ACCEPTED}")
+        raise ValueError(f"'{text}' is not a location; accepted: {ACCEPTED}")
 
     @property
     def url(self) -> str:
@@ -56,11 +56,11 @@ class Location:
 
 def _directory(path: str) -> Location:
     if ".." in PurePosixPath(path).parts or "\0" in path:
-        raise ValueError(f"a location may hold no '..'; accepted: {ACCEPTED}")
+        raise ValueError(f"a location may not contain '..'; accepted: {ACCEPTED}")
     return Location("file", "", str(PurePosixPath(path)))
 
 
 def _segments(key: str) -> str:
     if ".." in key.split("/") or "\0" in key:
-        raise ValueError(f"a location may hold no '..'; accepted: {ACCEPTED}")
+        raise ValueError(f"a location may not contain '..'; accepted: {ACCEPTED}")
     return key.strip("/")

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.config.errors import Invalid
 
 CLIENT_PATIENCE_SECONDS = 6.0
-"""Spark's client gives up a request after about 7 s of refusals, so no wait is longer than this."""
+"""Maximum wait: Spark's client fails a request after about 7 s of refusals."""
 
 _ORIGIN = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -196,7 +196,7 @@ class Cors:
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise Invalid(
-                    "origins", f"'{origin}' is no origin; accepted: https://host, http://host:port, '*'"
+                    "origins", f"'{origin}' is not an origin; accepted: https://host, http://host:port, '*'"
                 )
 
 

@@ -403,10 +403,10 @@ class Config:
 
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:
-            raise Invalid("version", f"{self.version} is no known version; accepted: 1")
+            raise Invalid("version", f"{self.version} is not a supported version; accepted: 1")
         if not self.endpoint.startswith("/") or "?" in self.endpoint or "#" in self.endpoint:
             raise Invalid(
-                "endpoint", f"'{self.endpoint}' is no path prefix; accepted: /delta-sharing and the like"
+                "endpoint", f"'{self.endpoint}' is not a path prefix; accepted: /delta-sharing and the like"
             )
         _check_unique("shares", [share.name for share in self.shares])
         self._check_ids()
@@ -415,9 +415,9 @@ class Config:
     @property
     def readers(self) -> bool:
         """Return whether the configuration gives access to anyone."""
-        ours = self.gateway
-        named = ours.recipients or self.authorization or self.has_recipients_database
-        return ours.anonymous or bool(named)
+        gateway = self.gateway
+        named = gateway.recipients or self.authorization or self.has_recipients_database
+        return gateway.anonymous or bool(named)
 
     @property
     def recipients_database(self) -> Path:
@@ -452,7 +452,7 @@ class Config:
         locations: dict[str, Location] = {}
         for table in (t for share in self.shares for schema in share.schemas for t in schema.tables):
             if table.id and locations.setdefault(table.id, table.location) != table.location:
-                raise Invalid("shares", f"the id '{table.id}' stands at tables of different locations")
+                raise Invalid("shares", f"the id '{table.id}' belongs to tables of different locations")
 
     def _check_grants(self) -> None:
         known = {share.name.casefold() for share in self.shares}
@@ -468,20 +468,20 @@ def _check_name(name: str) -> None:
     if len(name) > MAX_NAME_LENGTH:
         raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
     if _UNSPEAKABLE.search(name):
-        raise Invalid("name", "may hold no '/' and no control character")
+        raise Invalid("name", "may not contain '/' or control characters")
 
 
 def _check_unique(field: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:
-            raise Invalid(field, f"'{name}' stands there twice (names are case-insensitive)")
+            raise Invalid(field, f"'{name}' is there twice (names are case-insensitive)")
         seen.add(name.casefold())
 
 
 def _check_url(field: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
-        raise Invalid(field, f"'{url}' is no URL; accepted: https://host, http://host:port")
+        raise Invalid(field, f"'{url}' is not a URL; accepted: https://host, http://host:port")
 
 
 def _names_an_address(url: str | None) -> bool:

@@ -1,7 +1,7 @@
 """A bounded capacity with a bounded queue: the base of every limit.
 
-Waiting is bounded in time and in number. No refusal asks for a longer pause than
-`RETRY_AFTER_CEILING_SECONDS`, because the Spark client gives up after 7 s. Nothing here knows HTTP.
+Waiting is bounded in time and in number. No refusal requests a longer pause than
+`RETRY_AFTER_CEILING_SECONDS`, because the Spark client fails after 7 s. Independent of HTTP.
 """
 
 from __future__ import annotations

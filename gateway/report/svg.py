@@ -49,7 +49,7 @@ def series_variable(number: int) -> str:
 
 @contextmanager
 def drawing(width: float, height: float, salt: str) -> Iterator["Figure"]:
-    """A figure of a size in CSS pixels, under matplotlib's own defaults whatever the machine's settings.
+    """A figure of a size in CSS pixels, under matplotlib's defaults instead of the machine's settings.
 
     `salt` makes the ids of this figure unlike those of others on the page.
     """

@@ -1,4 +1,4 @@
-"""One serving process: the request pipeline and everything that lives as long as it.
+"""One serving process: the request pipeline and everything with its lifetime.
 
 In: a configuration file and either a host and port or a worker's slot. Out: it serves until SIGTERM or
 SIGINT, or until its supervisor ends, and then drains: readiness fails first, and running streams finish
@@ -52,7 +52,7 @@ class RestartRequired(ValueError):
 
 
 class ServerProcess:
-    """Everything that lives as long as the process, and how a new configuration takes effect."""
+    """Everything with the lifetime of the process, and how a new configuration takes effect."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class ServerProcess:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Probe the process and follow the database and the files for as long as the context lives."""
-        async with AsyncExitStack() as lives:
-            lives.callback(self._close_tables)
-            await lives.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
-            await lives.enter_async_context(self.credential_store.watching(lambda: self.config))
-            await lives.enter_async_context(self.reloader.watching(self._read))
+        """Probe the process and follow the database and the files for as long as the context stack."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self._close_tables)
+            await stack.enter_async_context(probes(self.metrics, resident_bytes, self._probe()))
+            await stack.enter_async_context(self.credential_store.watching(lambda: self.config))
+            await stack.enter_async_context(self.reloader.watching(self._read))
             yield
         if self.audit is not None:
             await asyncio.to_thread(self.audit.close)

@@ -58,7 +58,7 @@ class Reloader(Generic[T]):
 
     @asynccontextmanager
     async def watching(self, read: Stamp = ()) -> AsyncIterator[None]:
-        """Watch for as long as the context lives.
+        """Watch within the context.
 
         `read`: the stamp of the first files, from before they were read. The other files count as read in
         their state at the beginning.

@@ -201,9 +201,9 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
 
         await supervisor.start()
         try:
-            async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as lives:
-                await lives.enter_async_context(_noticing(config.recipients_database, database_seen.set))
-                await lives.enter_async_context(
+            async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
+                await stack.enter_async_context(_noticing(config.recipients_database, database_seen.set))
+                await stack.enter_async_context(
                     _administration(
                         config,
                         admin_listener,
@@ -293,7 +293,7 @@ async def _administration(
     had_database: Callable[[], bool],
     metrics: AdminMetrics,
 ) -> AsyncIterator[None]:
-    """Serve the admin listener, if one is configured, for as long as the context lives."""
+    """Serve the admin listener, if one is configured, within the context."""
     admin = settings.gateway.admin
     if admin is None or listener is None:
         yield
@@ -346,7 +346,7 @@ async def _renewing(
 
 @asynccontextmanager
 async def _noticing(database: Path, noticed: Callable[[], None]) -> AsyncIterator[None]:
-    """Call `noticed` once the recipients' database is there, for as long as the context lives."""
+    """Call `noticed` once the recipients' database is there, within the context."""
 
     async def look() -> None:
         # In a thread: the file may lie on a mount that hangs.

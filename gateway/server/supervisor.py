@@ -47,7 +47,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 class CannotListen(OSError):
-    """Raised for an address that cannot be listened on; the text says which and why."""
+    """Raised for an address that cannot be listened on; the text has the address and the reason."""
 
 
 def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
@@ -333,9 +333,9 @@ class Supervisor:
             await self._pause(worker, exit_code, loop.time() - began)
 
     async def _run(self, worker: _Worker) -> int:
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        descriptors = (worker.listener.fileno(), theirs.fileno())
+        own_end, worker_end = socket.socketpair()
+        own_end.setblocking(False)
+        descriptors = (worker.listener.fileno(), worker_end.fileno())
         worker.serves = False
         slot = f"{worker.index},{len(self._workers)},{descriptors[0]},{descriptors[1]}"
         try:
@@ -345,7 +345,7 @@ class Supervisor:
                 pass_fds=descriptors,
                 start_new_session=True,
             )
-            theirs.close()
+            worker_end.close()
             if self._ending:
                 process.terminate()
             secrets, loop = self._secrets(), asyncio.get_running_loop()
@@ -354,9 +354,9 @@ class Supervisor:
             try:
                 with suppress(OSError):
                     length = len(secrets).to_bytes(LENGTH_BYTES, "big")
-                    await loop.sock_sendall(ours, length + secrets)
-                    async for message in _lines(ours):
-                        self._take(worker, ours, message)
+                    await loop.sock_sendall(own_end, length + secrets)
+                    async for message in _lines(own_end):
+                        self._take(worker, own_end, message)
                 return await process.wait()
             finally:
                 if late is not None:
@@ -366,8 +366,8 @@ class Supervisor:
             for answer in worker.reloads.values():
                 if not answer.done():
                     answer.set_result("the worker ended")
-            ours.close()
-            theirs.close()
+            own_end.close()
+            worker_end.close()
 
     def _take(self, worker: _Worker, control_socket: socket.socket, message: Mapping[str, Any]) -> None:
         if "ready" in message:

@@ -82,7 +82,7 @@ def check_jars(jars: Path | None, connector: Path | None = None) -> None:
     if jars is not None and not jars.is_dir():
         raise ValueError(f"--jars {jars} is not a directory")
     if jars is not None and not any(jars.glob("delta-spark*.jar")):
-        raise ValueError(f"--jars {jars} holds no delta-spark*.jar")
+        raise ValueError(f"--jars {jars} has no delta-spark*.jar")
     if connector is not None and not connector.is_file():
         raise ValueError(f"--connector {connector} is not a file")
 
@@ -95,7 +95,7 @@ def check_java() -> None:
     try:
         said = subprocess.run([str(java), "-version"], check=True, capture_output=True, text=True).stderr  # noqa: S603 - the Java that Spark takes
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SparkUnavailable(f"there is no Java here. {needed}") from error
+        raise SparkUnavailable(f"Java is not installed. {needed}") from error
     match = _JAVA_VERSION.search(said)
     if match is not None and int(match[1]) < _OLDEST_JAVA:
         raise SparkUnavailable(f"this is Java {match[1]}. {needed}")

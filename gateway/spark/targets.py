@@ -43,7 +43,7 @@ def _document(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is no UTF-8 text") from None
+        raise ValueError(f"{path} is not UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ValueError(f"{path}{line} is not YAML: {error.problem}") from None

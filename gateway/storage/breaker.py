@@ -26,7 +26,7 @@ class StorageDown(Exception):
     """Raised while the circuit breaker is open, or when all threads of the storage are busy."""
 
     def __init__(self, retry_after_seconds: float) -> None:
-        super().__init__("the storage does not answer at present")
+        super().__init__("the storage does not answer")
         self.retry_after_seconds = retry_after_seconds
 
 

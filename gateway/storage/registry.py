@@ -153,7 +153,7 @@ class Storages:
             return found
         if previous is not None and previous.file is not None:
             # It is being written, or is away: a role would be another identity.
-            raise CredentialsUnavailable("the shared credentials file has no keys at present")
+            raise CredentialsUnavailable("the shared credentials file has no keys")
         role = role_of(self._environment, self._region(entry))
         if role is None:
             raise CredentialsUnavailable(f"no keys were found; supported: {SUPPORTED}", lasting=True)

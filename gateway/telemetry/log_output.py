@@ -106,7 +106,7 @@ class LogWriter:
             try:
                 self._write_piece(piece)
             except OSError:
-                # The reader is gone: there is no other place to say so than the count.
+                # The reader is gone, so only the counter can report it.
                 with self._lock:
                     self.counts.lost += count
                     self._told_lost += count
@@ -171,7 +171,7 @@ def log_counts() -> LogCounts | None:
 
 @contextmanager
 def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
-    """Let all logs, warnings and uncaught exceptions of threads leave by a queue while the context lives."""
+    """Let all logs, warnings and uncaught exceptions of threads leave by a queue within the context."""
     root, writer = logging.getLogger(), LogWriter(descriptor)
     handlers, level = root.handlers[:], root.level
     hooks = sys.unraisablehook, threading.excepthook

@@ -295,7 +295,7 @@ def forget_worker(directory: Path, process_id: int) -> None:
 async def probes(
     metrics: Metrics, resident_bytes: Callable[[], int], also: Callable[[], None] = lambda: None
 ) -> AsyncIterator[None]:
-    """Measure the event loop's lag and the process's size for as long as the context lives.
+    """Measure the event loop's lag and the process's size within the context.
 
     `also` is called at each measurement.
     """

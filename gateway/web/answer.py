@@ -24,7 +24,7 @@ class Answer:
         chunks: the body without its last line.
         headers: of the protocol, without content type and coding.
         content_coding: of the chunks.
-        last_line: the fields of the endStreamAction; None where the client did not ask for that line.
+        last_line: the fields of the endStreamAction; None if the client did not request that line.
         record: facts of the answer; the counts are added when the body ends.
         considered: the number of files before pruning, where it is known before they are read.
         ended: called with None after the last chunk, or with the error; not called when the client leaves.

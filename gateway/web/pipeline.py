@@ -213,7 +213,7 @@ def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
 
 @cache
 def _preflight(methods: tuple[str, ...]) -> Route:
-    """Return the route for a browser's preflight request. It says nothing about what is shared."""
+    """Return the route for a browser's preflight request. It reveals no share."""
     headers = preflight_headers(methods)
 
     async def preflight(_context: RequestContext) -> web.StreamResponse:

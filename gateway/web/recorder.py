@@ -119,7 +119,7 @@ class RequestRecorder:
             return
         line = self._audit_record(context, None, cut=False, seconds=None).line()
         if not await self._audit.written(line, timeout_seconds=AUDIT_SECONDS):
-            raise Unavailable("the server cannot keep its records at present")
+            raise Unavailable("the server cannot write its audit records")
 
     def _streamed(self, context: RequestContext, response: web.StreamResponse | None) -> None:
         record = context.record

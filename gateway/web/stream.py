@@ -97,7 +97,7 @@ def _head(answer: Answer) -> web.StreamResponse:
 
 
 async def _fail(context: RequestContext, answer: Answer, body: BodyWriter, error: Exception) -> None:
-    """Write an error as the last line, or cut the connection where the client did not ask for that line."""
+    """Write an error as the last line, or cut the connection if the client did not request that line."""
     failure = error_answer(error, context.id)
     context.record.outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
     context.record.error_code = failure.error_code

@@ -1,4 +1,4 @@
-"""The console lines of README, CONTRIBUTING and docs/ as they stand, in a clone and a new environment.
+"""The console lines of README, CONTRIBUTING and docs/, run in a clone and a new environment.
 
 `tests/run.py clone` makes the clone and the environment. A line either runs here, under `@runs`, or is listed
 in ELSEWHERE with the reason why it cannot run here and the test that runs the same command.

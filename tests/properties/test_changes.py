@@ -1,4 +1,4 @@
-"""Ranges of versions against plain Python: which actions of which commits a client gets."""
+"""Ranges of versions against a reference in Python: the actions that a client gets."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Deletion vectors, native against plain Python."""
+"""Deletion vectors of the native module against a reference in Python."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Paths of a log against plain Python: the URL of a file opens what its path says, or there is no URL."""
+"""Paths of a log against a reference in Python: a URL opens the file of its path, or there is no URL."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The twin itself: it must agree with those who wrote the logs before anything is held against it."""
+"""The reference replay itself agrees with the writers of the logs."""
 
 import json
 import tempfile

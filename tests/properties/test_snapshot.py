@@ -1,4 +1,4 @@
-"""Snapshots against their slow honest twin: the same files in the same order at every version of any log."""
+"""Snapshots against the reference replay: the same files in the same order at every version of any log."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Deletion vectors in plain Python: the slow honest twin of `_native` (PROTOCOL, Deletion Vector Format)."""
+"""Deletion vectors in plain Python: the slow reference for `_native` (PROTOCOL, Deletion Vector Format)."""
 
 import struct
 import uuid

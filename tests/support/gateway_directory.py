@@ -1,4 +1,4 @@
-"""A gateway as its users run it: a directory with a configuration file, commands and server processes."""
+"""A gateway in a directory with a configuration file, commands and server processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sha256(text):
 class Gateway:
     """A configuration in a directory and the process that serves it."""
 
-    def __init__(self, directory, **ours):
+    def __init__(self, directory, **settings):
         self.directory = directory
         self.port, self.admin_port = free_port(), free_port()
         self.path = directory / "share.json.yaml"
@@ -49,7 +49,7 @@ class Gateway:
                 "drainSeconds": 5,
                 "audit": {"file": "audit.jsonl"},
                 "admin": {"port": self.admin_port, "tokenSha256": sha256(ADMIN_TOKEN)},
-                **ours,
+                **settings,
             },
         }
         self.write()

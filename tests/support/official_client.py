@@ -1,4 +1,4 @@
-"""The official Python client, spoken to from the tests: it lives in its own environment and process."""
+"""The official Python client, which runs in a separate environment and process."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Runs in the official client's environment: requests come on stdin, answers go to stdout, a line each.
+"""Runs in the official client's environment: reads requests from stdin and writes answers to stdout.
 
 A request is {"call": name of an operation below, ...arguments}; an answer {"value": ..} or {"error": ..}.
 Only the client itself and the standard library are used: the project is not installed there.

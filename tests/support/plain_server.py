@@ -1,4 +1,4 @@
-"""A server of the protocol with the least features there are: the "any server" of the source's tests.
+"""A server with the minimum features of the protocol, for tests of the Spark source.
 
 It replays a Delta log forwards, in the plainest way, and answers /version, /metadata, /query and /changes
 in one piece: no pages, no end of stream line, no refresh tokens, no capabilities beyond a format. What it

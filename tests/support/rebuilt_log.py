@@ -1,5 +1,7 @@
-"""Rebuilds a local Delta log from a delta-format answer, as delta-sharing's clients do: its files are fetched
-by their URLs, and the log refers to those copies. What Spark then reads is what a recipient can read.
+"""Rebuilds a local Delta log from a delta-format answer, as delta-sharing's clients do.
+
+The files are fetched by their URLs, and the log refers to these copies. Spark then reads the rows that a
+recipient can read.
 """
 
 import json

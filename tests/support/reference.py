@@ -1,8 +1,8 @@
-"""A Delta log replayed forward in plain Python: slow, honest, the twin of `deltalog`.
+"""A forward replay of a Delta log in plain Python: the slow reference for `deltalog`.
 
-In comes a table's directory and a version, out come protocol, metadata and the live files in the gateway's
-order: commits newest first, then the checkpoint's parts as they are named. Nothing is skipped, cached or
-guessed, so that a reader can hold it against Delta's PROTOCOL line by line. Only tests use it.
+In: a table's directory and a version. Out: protocol, metadata and the live files in the gateway's order:
+commits newest first, then the checkpoint's parts by name. Nothing is skipped, cached or guessed, so that
+it can be compared with Delta's PROTOCOL line by line. Only tests use it.
 """
 
 import json
@@ -64,7 +64,7 @@ def replay(root: Path, version: int | None = None) -> State:
 
 
 def after_commits(place: int) -> int:
-    """Where a checkpoint's part stands; a commit stands at its version below zero, so the newest is first."""
+    """Returns the position of a checkpoint's part. That of a commit is its negative version: newest first."""
     return 1 + place
 
 
@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def apply(state: State, actions: list[Action], source: int) -> None:
-    """Takes over the actions of one log file; adds come to stand at (source, row)."""
+    """Applies the actions of one log file; adds get the position (source, row)."""
     for row, action in enumerate(actions):
         match action:
             case {"protocol": protocol}:

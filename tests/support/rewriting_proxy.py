@@ -1,4 +1,4 @@
-"""Stands between a client and a server and rewrites the lines of answers: how faults are injected."""
+"""A proxy between a client and a server that rewrites lines of answers to inject faults."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""The Spark client's requests, replayed: headers, bodies and the checks it makes on what comes back.
+"""The Spark client's requests, replayed: headers, bodies and its checks of the answers.
 
 The client's jar is not in the registries that the tests use, so its behaviour is written down here as its
 sources show it: whatever raises in that client is an assertion here.

@@ -1,4 +1,4 @@
-"""One Spark session with Delta for all tests that ask for it."""
+"""One Spark session with Delta for all tests that use it."""
 
 import os
 import sys

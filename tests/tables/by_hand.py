@@ -1,4 +1,4 @@
-"""Tables written by hand, a function each: in comes an empty directory, out goes the table.
+"""Tables written by hand: each function writes a table into an empty directory.
 
 Together they hold every form of checkpoint, every kind of deletion vector, column mapping by name and by id,
 type widening, and features that this server refuses.

@@ -1,4 +1,4 @@
-"""Tables as delta-spark writes them, a function each: in come a session and a path.
+"""Tables written by delta-spark: each function takes a session and a path.
 
 The names are those of the share `written`. Functions use SQL where Delta's documentation does.
 """

@@ -243,17 +243,7 @@ class Log:
     def compact(self, first: int) -> None:
         """Writes a log compaction file of the versions from `first` to the latest."""
         last = self.next_version - 1
-        newest: dict[tuple[str, str], Action] = {}
-        others: list[Action] = []
-        for version in range(first, last + 1):
-            for line in (self.directory / f"{version:020}.json").read_text().splitlines():
-                action = json.loads(line)
-                (kind,) = action
-                if kind in {"add", "remove"}:
-                    newest[key(action[kind])] = action
-                elif kind != "commitInfo":
-                    others.append(action)
-        rows = [*others, *newest.values()]
+        rows = compacted(self.directory, first, last)
         path = self.directory / f"{first:020}.{last:020}.compacted.json"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -425,3 +415,18 @@ def addition(log: Log, draw: dict, data_change: bool) -> Action:
     add |= {"stats": draw["stats"]} if draw["stats"] else {}
     add |= {"tags": draw["tags"]} if draw["tags"] is not None else {}
     return add | ({"deletionVector": draw["vector"]} if draw["vector"] else {})
+
+
+def compacted(log: Path, first: int, last: int) -> list[Action]:
+    """Returns the actions of a range of commits that a log compaction file has."""
+    newest: dict[tuple[str, str], Action] = {}
+    others: list[Action] = []
+    for version in range(first, last + 1):
+        for line in (log / f"{version:020}.json").read_text().splitlines():
+            action = json.loads(line)
+            (kind,) = action
+            if kind in {"add", "remove"}:
+                newest[key(action[kind])] = action
+            elif kind != "commitInfo":
+                others.append(action)
+    return [*others, *newest.values()]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from support import deletion_vectors
 from support.reference import Action, key
-from tables.random_logs import COLUMNS, for_parquet
+from tables.random_logs import COLUMNS, compacted, for_parquet
 
 Row = dict[str, Any]
 Form = Literal[
@@ -245,7 +245,7 @@ class Table:
                 pass
 
     def checkpoint(self, form: Form, *, statistics: Statistics = "text", hint: str = "right") -> None:
-        """Writes a checkpoint of the latest version. `hint` says what `_last_checkpoint` becomes."""
+        """Writes a checkpoint of the latest version. `hint` selects the content of `_last_checkpoint`."""
         version = self.next_version - 1
         stem = f"{version:020}.checkpoint"
         head = [{"protocol": self.protocol}, {"metaData": self.metadata}, *self.others]
@@ -342,17 +342,8 @@ class Table:
 
     def compact(self, first: int, last: int) -> None:
         """Writes a log compaction file of a range of versions."""
-        newest: dict[tuple[str, str], Action] = {}
-        others: list[Action] = []
-        for version in range(first, last + 1):
-            for line in (self.log / f"{version:020}.json").read_text().splitlines():
-                action = json.loads(line)
-                (kind,) = action
-                if kind in {"add", "remove"}:
-                    newest[key(action[kind])] = action
-                elif kind != "commitInfo":
-                    others.append(action)
-        write_lines(self.log / f"{first:020}.{last:020}.compacted.json", [*others, *newest.values()])
+        path = self.log / f"{first:020}.{last:020}.compacted.json"
+        write_lines(path, compacted(self.log, first, last))
 
     def checksum(self) -> None:
         """Writes the checksum file of the latest version."""

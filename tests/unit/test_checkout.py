@@ -1,4 +1,4 @@
-"""Standing at the top of a checkout: the installed package runs, and an unbuilt folder says what to do."""
+"""At the top of a checkout the installed package runs, and an unbuilt checkout reports an action."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The layers of the Python package: one ordered list, held against every import in every module."""
+"""The layers of the Python package: one ordered list, compared with every import in every module."""
 
 import ast
 from dataclasses import dataclass

@@ -74,11 +74,11 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
     audit = audit.cache()
     # A gateway with `failClosed` writes two lines for a request; the first one has no status.
     answered = (f.col("serviceName") == SERVICE) & f.col("response.statusCode").isNotNull()
-    ours = audit.where(answered & f.col("timestamp").isNotNull()).select(
+    requests = audit.where(answered & f.col("timestamp").isNotNull()).select(
         f.to_date(f.timestamp_millis("timestamp")).alias("day"),
         "source",
         f.timestamp_millis("timestamp").alias("at"),
-        f.coalesce("recipientName", f.lit("(nobody)")).alias("recipient"),
+        f.coalesce("recipientName", f.lit("(no recipient)")).alias("recipient"),
         _table_name().alias("table"),
         f.col("actionName").alias("action"),
         f.col("requestId").alias("request_id"),
@@ -87,7 +87,7 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
         "response.result.*",
     )
     unreadable = audit.where(f.col("_corrupt").isNotNull() | f.col("serviceName").isNull()).count()
-    return UsageTables(ours, slow_ms, unreadable)
+    return UsageTables(requests, slow_ms, unreadable)
 
 
 def upsert_usage(tables: UsageTables, location: str) -> None:

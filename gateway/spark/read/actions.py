@@ -115,12 +115,12 @@ def check_protocol(protocol: Mapping[str, Any]) -> None:
     newest = 3 if "deltaProtocol" in protocol else 1
     if reader_version > newest:
         raise UnsupportedTable(
-            f"the table needs reader version {reader_version}, known are those to {newest}"
+            f"the table needs reader version {reader_version}, supported are versions up to {newest}"
         )
     unknown = [name for name in delta.get("readerFeatures") or () if name.lower() not in _KNOWN_FEATURES]
     if unknown:
         raise UnsupportedTable(
-            f"the table needs reader features that are not known here: {', '.join(unknown)}"
+            f"the table needs reader features that are not supported: {', '.join(unknown)}"
         )
 
 

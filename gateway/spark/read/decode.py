@@ -76,12 +76,12 @@ class FileDecoder:
         partition_values: Mapping[str, str | None],
         *,
         constants: Mapping[str, pa.Scalar] | None = None,
-        rows_gone: Sequence[int] = (),
+        rows_deleted: Sequence[int] = (),
         rows_kept: Sequence[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield all live rows of a file, in its order.
 
-        `rows_gone`: ascending row indexes to leave out. `rows_kept`: if given, only these (ascending).
+        `rows_deleted`: ascending row indexes to leave out. `rows_kept`: if given, only these (ascending).
         """
         with pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file:
             plan = self._plan(file.schema_arrow, partition_values, constants or {})
@@ -93,7 +93,7 @@ class FileDecoder:
             names = [column.file_name for column in plan if isinstance(column, _FromFile)]
             first_row = 0
             for rows, batch in _file_batches(source, file, names):
-                chosen = _choose(first_row, rows, rows_gone, rows_kept)
+                chosen = _choose(first_row, rows, rows_deleted, rows_kept)
                 first_row += rows
                 if chosen is None or len(chosen):
                     yield self._assemble(plan, batch, rows, chosen, reading)
@@ -303,11 +303,11 @@ def _top(path: str, names: set[str]) -> bool:
     return path in names or any(path.startswith(f"{name}.") for name in names)
 
 
-def _choose(first_row: int, rows: int, gone: Sequence[int], kept: Sequence[int] | None) -> Any:
+def _choose(first_row: int, rows: int, deleted: Sequence[int], kept: Sequence[int] | None) -> Any:
     """Return the indexes of the selected rows of a batch; None for all."""
     if kept is not None:
         return pa.array([row - first_row for row in _between(kept, first_row, rows)], pa.int64())
-    here = _between(gone, first_row, rows)
+    here = _between(deleted, first_row, rows)
     if not len(here):
         return None
     alive = bytearray(b"\x01" * rows)

@@ -55,7 +55,7 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
     if is_later and lost_column(mine, theirs, other) is None:
         raise SchemaChanged(
             f"[DELTA_SCHEMA_CHANGED_WITH_VERSION] Columns were added in version {_said(other)}: {unknown}. "
-            "Start the stream again: it reads on with the new columns."
+            "Start the stream again: it continues with the new columns."
         )
     is_mapped = "none" not in {loaded.column_mapping_mode, other.column_mapping_mode}
     error = _USE_SCHEMA_LOG if is_mapped else "DELTA_SCHEMA_CHANGED_WITH_VERSION"

@@ -96,7 +96,7 @@ class FileFetcher:
         if file.size_bytes <= _WHOLE_FILE_BYTES:
             data = self._with_fresh_url(file, lambda fresh: self._transport.fetch(fresh.url))
             if len(data) != file.size_bytes:
-                raise HttpError(f"{len(data)} bytes came of a file of {file.size_bytes}", 0)
+                raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
             return pa.BufferReader(data)
 
         def read_range(start: int, length: int) -> bytes:
@@ -142,7 +142,7 @@ class FileFetcher:
         missing = self._list_again()
         if self._origin.key(file) in missing:
             raise StaleListing(
-                "a file's URL expired and the server lists that file no longer: the table has moved on; load "
+                "a file's URL expired and the server no longer lists that file: the table has moved on; load "
                 "it again, read a pinned version (versionAsOf), or share the table with history"
             )
         return self._files[self._origin.key(file)]
@@ -175,7 +175,7 @@ class FileFetcher:
 def _vector_url(file: DataFile, vector: DeletionVector) -> str:
     fresh = file.deletion_vector
     if fresh is None or fresh.url is None or fresh.identity != vector.identity:
-        raise StaleListing("a deletion vector is listed no longer")
+        raise StaleListing("a deletion vector is no longer listed")
     return fresh.url
 
 

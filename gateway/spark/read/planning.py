@@ -112,9 +112,9 @@ def read_partition(partition: InputPartition | None, schema: t.StructType) -> It
     fetcher = FileFetcher(partition.origin, owners)
     for task in partition.tasks:
         kept = fetcher.vector_rows(task.only) if task.only else None
-        gone = fetcher.vector_rows(task.without) if task.without else []
+        deleted = fetcher.vector_rows(task.without) if task.without else []
         if kept is not None:
-            dropped = set(gone)
+            dropped = set(deleted)
             kept = [row for row in kept if row not in dropped]
             if not kept:
                 continue
@@ -122,7 +122,7 @@ def read_partition(partition: InputPartition | None, schema: t.StructType) -> It
             fetcher.source(task.file),
             task.file.partition_values,
             constants=_constants(task),
-            rows_gone=gone,
+            rows_deleted=deleted,
             rows_kept=kept,
         )
 

@@ -86,7 +86,7 @@ def _by_version(files: Iterable[DataFile]) -> Iterator[tuple[int, list[DataFile]
     """Group files by version, ascending; a server may send a range in any order."""
     listed = list(files)
     if any(file.version is None for file in listed):
-        raise UnsupportedTable("the server's change files carry no version")
+        raise UnsupportedTable("the server's change files have no version")
     for version, group in groupby(sorted(listed, key=_version), key=_version):
         yield version, list(group)
 

@@ -203,7 +203,7 @@ def _parts(url: str) -> SplitResult:
         _ = parts.port
     except ValueError:
         # The error quotes the text that it cannot parse.
-        raise HttpError("this is no URL that can be read", 0) from None
+        raise HttpError("this URL cannot be read", 0) from None
     return parts
 
 
@@ -231,7 +231,7 @@ def _redirected(parts: SplitResult, location: str) -> SplitResult:
     """Return the target of a redirect. Raises HttpError if it must not be followed."""
     target = _parts(urljoin(parts.geturl(), location))
     if target.scheme not in _DEFAULT_PORTS or not target.hostname:
-        raise HttpError(f"{_shown(parts)}: a redirect to a scheme other than http or https", 0)
+        raise HttpError(f"{_shown(parts)}: a redirect to another scheme than http or https", 0)
     if parts.scheme == "https" and target.scheme != "https":
         raise HttpError(f"{_shown(parts)}: a redirect from https to http is not followed", 0)
     return target

@@ -43,6 +43,6 @@ def zone_of(name: str) -> dt.tzinfo:
         try:
             return ZoneInfo(name)
         except (OSError, ValueError, LookupError) as error:
-            raise ValueError(f"the time zone {name} is not known here") from error
+            raise ValueError(f"the time zone {name} is unknown") from error
     offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3] or 0), seconds=int(match[4] or 0))
     return dt.timezone(-offset if match[1] == "-" else offset)

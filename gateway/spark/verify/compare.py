@@ -64,31 +64,33 @@ def compare_groups(shared: DataFrame, direct: DataFrame, keys: Sequence[str]) ->
     # As text, because Python supports fewer dates and times than Spark.
     pairs = pairs.withColumns({name: key_text(f.col(name)) for name in names})
     for row in pairs.coalesce(1).toLocalIterator():
-        ours, theirs = _side(row, "0"), _side(row, "1")
+        of_share, of_table = _side(row, "0"), _side(row, "1")
         comparison.groups += 1
-        comparison.shared += ours
-        comparison.direct += theirs
-        if ours != theirs:
+        comparison.shared += of_share
+        comparison.direct += of_table
+        if of_share != of_table:
             comparison.differing += 1
             if comparison.differing <= _MOST_GROUPS:
                 key = tuple(row[name] for name in names)
-                comparison.differences.append(GroupDifference(key, ours, theirs))
+                comparison.differences.append(GroupDifference(key, of_share, of_table))
     return comparison
 
 
 def compare_schemas(shared: t.StructType, direct: t.StructType) -> list[str]:
     """Describe the differences of columns in name, position and type. Comments and nullability may differ."""
     differences = []
-    ours, theirs = _types(shared), _types(direct)
-    differences += [f"column {name} is not shared" for name in theirs if name not in ours]
-    differences += [f"column {name} is shared but not in the table" for name in ours if name not in theirs]
+    of_share, of_table = _types(shared), _types(direct)
+    differences += [f"column {name} is not shared" for name in of_table if name not in of_share]
     differences += [
-        f"column {name} is shared as {kind}, the table has {theirs[name]}"
-        for name, kind in ours.items()
-        if name in theirs and kind != theirs[name]
+        f"column {name} is shared but not in the table" for name in of_share if name not in of_table
     ]
-    if not differences and list(ours) != list(theirs):
-        differences.append("the columns stand in another order")
+    differences += [
+        f"column {name} is shared as {kind}, the table has {of_table[name]}"
+        for name, kind in of_share.items()
+        if name in of_table and kind != of_table[name]
+    ]
+    if not differences and list(of_share) != list(of_table):
+        differences.append("the columns are in another order")
     return differences
 
 

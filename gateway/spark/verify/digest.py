@@ -183,7 +183,7 @@ def _canonical(value: Column, data_type: t.DataType) -> Column:
     return value
 
 
-# Replacements of -0.0: subnormal numbers that do not occur in honest tables.
+# Replacements of -0.0: subnormal numbers that do not occur in real tables.
 _NEGATIVE_ZERO: dict[type[t.DataType], float] = {t.FloatType: -7.006e-45, t.DoubleType: -2.5e-323}
 
 

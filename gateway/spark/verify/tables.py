@@ -308,10 +308,10 @@ class _Verification:
         )
         found["all rows, after filters"] = (digest(shared), whole)
         return [
-            f"{name}: {ours.rows} rows shared, {theirs.rows} in the table"
-            + (", but not the same" if ours.rows == theirs.rows else "")
-            for name, (ours, theirs) in found.items()
-            if ours != theirs
+            f"{name}: {of_share.rows} rows shared, {of_table.rows} in the table"
+            + (", but not the same" if of_share.rows == of_table.rows else "")
+            for name, (of_share, of_table) in found.items()
+            if of_share != of_table
         ]
 
     def _check_changes(self) -> None:

@@ -1,4 +1,4 @@
-"""Damaged tables over HTTP: each fails by itself, clearly, and says nothing of where it is kept."""
+"""Damaged tables over HTTP: each fails alone, with a clear error that does not show its location."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The last word belongs to others' clients: the official Python client over local URLs and over S3."""
+"""The official Python client reads shares over local URLs and over S3."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a server takes at most: hot columns of all workers, memory for many queries, time past a deadline."""
+"""Upper bounds of a server: hot columns of all workers, memory for many queries, work past a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall clock steps, forward and back, under tokens, URLs and streams; nothing stays or goes for ever."""
+"""Steps of the wall clock, forward and back, with tokens, URLs and streams in use."""
 
 from __future__ import annotations
 

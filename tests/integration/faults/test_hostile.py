@@ -1,4 +1,4 @@
-"""Hostile requests, drawn and by hand: no 500, no hang, nothing of the storage or of secrets in any answer.
+"""Hostile requests: no status 500, no hang, and neither storage paths nor secrets in any answer.
 
 `DELTA_GATEWAY_HOSTILE_REQUESTS` says how many are drawn; the long form is 100000.
 """
@@ -282,7 +282,7 @@ async def test_drawn_requests_never_end_in_a_500_and_tell_nothing(served):
 async def attack(
     session: aiohttp.ClientSession, gateway: RunningGateway, secrets: list[str], seed: int
 ) -> int:
-    """One request; its status. The answer may hold nothing of what is secret."""
+    """Sends a request and returns its status. The answer must not contain a secret."""
     method, path, body, headers = Draw(seed).request()
     url = aiohttp.client.URL(f"http://127.0.0.1:{gateway.port}{path}", encoded=True)
     async with session.request(method, url, data=body, headers=headers, allow_redirects=False) as response:

@@ -1,4 +1,4 @@
-"""What a gateway holds is bounded by `gateway.cache.memoryBytes`, whatever its clients ask for."""
+"""The memory of a gateway is bounded by `gateway.cache.memoryBytes` for any requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mount hangs: what lies on it ends in errors within the deadline, what lies on others does not notice."""
+"""A mount hangs: its tables fail within the deadline, and tables of other mounts are not delayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers are killed and servers stopped during streams; clients leave, cut and crawl."""
+"""Workers are killed and servers stopped during streams; clients disconnect and read slowly."""
 
 from __future__ import annotations
 

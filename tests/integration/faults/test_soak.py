@@ -1,4 +1,4 @@
-"""A soak: clients of every kind come again and again, and memory and descriptors stay flat.
+"""A soak: clients of every kind repeat their requests, and memory and descriptors stay constant.
 
 `DELTA_GATEWAY_SOAK_SECONDS` says for how long. The long form is `loadtests/run.py --shape soak`.
 """

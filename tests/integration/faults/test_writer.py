@@ -1,4 +1,4 @@
-"""A writer commits, checkpoints and cleans up while readers page: each reads one whole version."""
+"""A writer commits, checkpoints and cleans up during paged reads: each reader gets one consistent version."""
 
 from __future__ import annotations
 

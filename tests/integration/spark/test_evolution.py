@@ -1,4 +1,4 @@
-"""Tables that change while they are read: DataFrames and streams follow where Delta does, else refuse."""
+"""Schema changes during reads: DataFrames and streams continue where Delta does, and otherwise fail."""
 
 import json
 from collections.abc import Callable, Iterator

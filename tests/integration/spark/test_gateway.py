@@ -1,4 +1,4 @@
-"""The pipeline against the gateway itself: generated tables, the demo's, other implementations' ones."""
+"""The Spark pipeline against the gateway, with generated tables, the demo's and those of other writers."""
 
 import json
 import xml.etree.ElementTree as ET

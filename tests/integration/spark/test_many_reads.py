@@ -1,4 +1,4 @@
-"""One DataFrame read in many ways gives the rows that it gives when it is collected."""
+"""Any use of a DataFrame gives the same rows as collecting it."""
 
 import random
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Predicates over what Spark writes: the files that the gateway keeps hold every row that Spark finds."""
+"""Predicates on tables of Spark: the files that the gateway keeps contain every row that Spark finds."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The source in a Spark session, against a server with nothing but the protocol's first version."""
+"""The source in a Spark session, against a server with only the first version of the protocol."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

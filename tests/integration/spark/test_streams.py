@@ -1,4 +1,4 @@
-"""Streams in pieces: every row once, however the pieces are cut, also over a restart."""
+"""Streams in batches: every row once, for any batches, also over a restart."""
 
 from collections import Counter
 from collections.abc import Iterator

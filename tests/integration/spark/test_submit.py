@@ -1,4 +1,4 @@
-"""The commands as a cluster runs them: spark-submit of the pipeline's file, one process after another."""
+"""The commands run by spark-submit with the pipeline's file, as on a cluster."""
 
 import json
 import os

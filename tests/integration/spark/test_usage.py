@@ -1,4 +1,4 @@
-"""The audit log, as the gateway writes it, summed up."""
+"""`usage` sums up the audit log that the gateway writes."""
 
 import datetime as dt
 import gzip
@@ -78,7 +78,7 @@ def test_sums_per_recipient_table_and_day(spark: Any, log: str) -> None:
         ("ada", "s.d.orders", "2024-10-04"): (3, 3, 1, 17, 1200, 90),
         ("ada", "s.d.orders", "2024-10-05"): (1, 0, 0, 0, 0, 0),
         ("bob", "s.d.parts", "2024-10-04"): (1, 1, 1, 0, 0, 0),
-        ("(nobody)", "s.d.orders", "2024-10-04"): (1, 1, 1, 0, 0, 0),
+        ("(no recipient)", "s.d.orders", "2024-10-04"): (1, 1, 1, 0, 0, 0),
     }
     assert tables.unreadable == 1
     assert [row["durationMs"] for row in tables.slow.collect()] == [9000]

@@ -1,4 +1,4 @@
-"""Verify finds nothing where nothing is wrong, and each injected fault where one is."""
+"""Verify reports each injected fault, and nothing for equal tables."""
 
 import copy
 import datetime as dt

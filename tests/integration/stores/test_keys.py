@@ -1,4 +1,4 @@
-"""The keys of a bucket, as the store sees them: refused ones are the provider's to mend, lent ones used."""
+"""Keys of a bucket: refused keys are reported as the provider's, and temporary keys are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that point out of their tables, as shallow clones do: `allowedRoots` opens a place, none beside it."""
+"""Logs with paths outside of their tables, as of shallow clones: only `allowedRoots` are accessible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed URLs, local and S3: they open their object by ranges, and nothing else."""
+"""Signed URLs, local and S3, open only their object, also by ranges."""
 
 import time
 from collections.abc import Callable

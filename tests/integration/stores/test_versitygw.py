@@ -1,4 +1,4 @@
-"""The S3 server of the tests refuses what S3 refuses: without that the tests of signed URLs prove nothing."""
+"""The S3 server of the tests refuses the requests that S3 refuses, which tests of signed URLs rely on."""
 
 import urllib.error
 import urllib.parse

@@ -1,4 +1,4 @@
-"""deltalake (delta-rs on PyPI) as writer: what it writes and lists is what is answered."""
+"""Answers for tables of deltalake (delta-rs on PyPI) equal its own listing."""
 
 import json
 from pathlib import Path

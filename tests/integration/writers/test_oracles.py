@@ -1,4 +1,4 @@
-"""Every version of the known tables as delta_kernel and deltalake list it; where they differ, and why."""
+"""Every version of the known tables equals the listings of delta_kernel and deltalake, except as listed."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What delta-spark writes, a recipient reads: the same rows, the same changes."""
+"""Recipients read the rows and changes that delta-spark wrote."""
 
 from collections.abc import Iterator
 from dataclasses import replace

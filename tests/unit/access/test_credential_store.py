@@ -1,4 +1,4 @@
-"""Credentials of the recipients' database as a running server follows them."""
+"""A running server follows the credentials of the recipients' database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sealed tokens: what opens them, and that nothing else does."""
+"""Sealed tokens open only for the recipient and purpose that they were made for."""
 
 import base64
 

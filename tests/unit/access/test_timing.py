@@ -1,4 +1,4 @@
-"""One answer for absent and forbidden, also in time: the same steps, and no more to be seen by a clock."""
+"""Absent and forbidden tables have one answer after the same steps in the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`delta-gateway token`, `check` and `explain`, as they are called."""
+"""`delta-gateway token`, `check`, `explain` and `demo` as commands."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A command loads the packages that it uses: a count of modules, which no clock of a busy machine blurs."""
+"""A command imports only the packages that it uses. Modules are counted, so the load does not matter."""
 
 import subprocess
 import sys

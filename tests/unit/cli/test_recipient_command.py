@@ -1,4 +1,4 @@
-"""`delta-gateway recipient` as it is called: what it writes, what it refuses, and in which order."""
+"""`delta-gateway recipient` as a command: its files, its refusals and their order."""
 
 from __future__ import annotations
 
@@ -289,11 +289,11 @@ def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_pat
         (["add", "x", "--expires", "9999999d"], "'9999999d' is too long; accepted: up to 3650d"),
         (["rotate", "x", "--expires", "999999999999w"], "is too long; accepted: up to 3650d"),
         (["rotate", "x", "--old-expires", "3651d"], "is too long; accepted: up to 3650d"),
-        (["add", "x", "--expires", "0d"], "'0d' is no life of a token"),
+        (["add", "x", "--expires", "0d"], "'0d' is not a token lifetime"),
         (["add", "x", "--expires", "-1d"], "expected one argument"),
-        (["add", "x", "--expires", "1.5d"], "is no length of time; accepted: 90d, 12h, 30m, 45s, 2w"),
-        (["add", "x", "--expires", "\u0661d"], "is no length of time"),
-        (["purge", "--history-older-than", "1y"], "is no length of time"),
+        (["add", "x", "--expires", "1.5d"], "is not a duration; accepted: 90d, 12h, 30m, 45s, 2w"),
+        (["add", "x", "--expires", "\u0661d"], "is not a duration"),
+        (["purge", "--history-older-than", "1y"], "is not a duration"),
     ],
 )
 def test_a_length_of_time_is_bounded_and_clear(config, tmp_path, capsys, arguments, words):

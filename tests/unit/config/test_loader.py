@@ -1,4 +1,4 @@
-"""Configuration files: the reference server's, the keys of this gateway, and every way to be wrong."""
+"""Configuration files: those of the reference server, the keys of this gateway, and every error."""
 
 import logging
 from datetime import UTC, datetime
@@ -85,16 +85,16 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ("a: [", "configuration:1: is not YAML"),
         ("- a", "configuration:1: expected a map of keys"),
         ("host: x", "configuration:1: version: must be given"),
-        ("version: 2", "configuration:1: version: 2 is no known version; accepted: 1"),
+        ("version: 2", "configuration:1: version: 2 is not a supported version; accepted: 1"),
         (
             "version: 1",
-            "gateway: nobody could read: add one by `delta-gateway recipient add`, give gateway.recipients",
+            "gateway: no recipient could read: add one by `delta-gateway recipient add`",
         ),
         (MINIMAL + "port: x", "configuration:3: port: 'x' is not a whole number"),
         (MINIMAL + "port: 65536", "configuration:3: port: 65536 is too large; accepted: up to 65535"),
         (MINIMAL + "port: [1]", "configuration:3: port: expected a single value"),
         (MINIMAL + "host: ''", "configuration:3: host: may not be empty"),
-        (MINIMAL + "endpoint: api", "configuration:3: endpoint: 'api' is no path prefix"),
+        (MINIMAL + "endpoint: api", "configuration:3: endpoint: 'api' is not a path prefix"),
         (MINIMAL + "version: 1", "configuration:3: version: given twice"),
         (MINIMAL + "shares: {}", "configuration:3: shares: expected a list"),
         (MINIMAL + "gateway: {drainSeconds: 30s}", "gateway.drainSeconds: '30s' is not a number"),
@@ -110,10 +110,13 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             MINIMAL + "requestTimeoutSeconds: 9223372036854775807",
             "is too large; accepted: up to 9007199254740992",
         ),
-        (MINIMAL + "gateway: {cors: {origins: ['https://a.example/']}}", "'https://a.example/' is no origin"),
+        (
+            MINIMAL + "gateway: {cors: {origins: ['https://a.example/']}}",
+            "'https://a.example/' is not an origin",
+        ),
         (
             MINIMAL + "gateway: {cors: {origins: [a.example]}}",
-            "gateway.cors.origins: 'a.example' is no origin",
+            "gateway.cors.origins: 'a.example' is not an origin",
         ),
         (MINIMAL + "gateway: {anonymous: y}", "gateway.anonymous: 'y' is neither true nor false"),
         (
@@ -131,8 +134,8 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway.recipients: one token is given twice, to a and to b",
         ),
         (MINIMAL + "shares: [{schemas: []}]", "configuration:3: shares[0].name: must be given"),
-        (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' stands there twice"),
-        (MINIMAL + "shares: [{name: a/b}]", "shares[0].name: may hold no '/'"),
+        (MINIMAL + "shares: [{name: a}, {name: A}]", "configuration:3: shares: 'A' is there twice"),
+        (MINIMAL + "shares: [{name: a/b}]", "shares[0].name: may not contain '/'"),
         (MINIMAL + "stalenessAcceptable: perhaps", "'perhaps' is neither true nor false"),
         (MINIMAL + "ssl: {certificateFile: c}", "ssl.certificateKeyFile: must be given, or selfSigned: true"),
         (MINIMAL + "preSignedUrlTimeoutSeconds: 604801", "is too large; accepted: up to 604800"),
@@ -155,7 +158,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ),
         (
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'minio:9000'}]",
-            "endpoint: 'minio:9000' is no URL; accepted: https://host",
+            "endpoint: 'minio:9000' is not a URL; accepted: https://host",
         ),
         (
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'http://127.0.0.1:9000'}]",
@@ -249,7 +252,7 @@ def test_names_are_read_as_they_stand_not_as_yaml_guesses() -> None:
 
 
 def test_a_configuration_without_recipients_is_refused_unless_anonymous() -> None:
-    with pytest.raises(ConfigError, match="nobody could read"):
+    with pytest.raises(ConfigError, match="no recipient could read"):
         loads("version: 1\ngateway: {anonymous: false}")
     assert loads("version: 1\ngateway: {anonymous: true}").gateway.anonymous
 
@@ -285,7 +288,7 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
     [
         ("preSignedUrlTimeoutSeconds: 900", "Spark clients refuse URLs that live 15 minutes or less"),
         ("host: localhost", "gateway.tokenKeys is missing"),
-        ("shares: [{name: a b}]", "'a b' holds a blank"),
+        ("shares: [{name: a b}]", "'a b' contains a blank"),
         (
             "host: 0.0.0.0\nshares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t}]}]}]",
             "gateway.publicUrl is missing",
@@ -308,7 +311,7 @@ def test_a_table_may_stand_in_two_shares_but_two_tables_have_two_ids() -> None:
         )
 
     assert len(loads(MINIMAL + shares("/a")).shares) == 2
-    with pytest.raises(ConfigError, match="the id 'x' stands at tables of different locations"):
+    with pytest.raises(ConfigError, match="the id 'x' belongs to tables of different locations"):
         loads(MINIMAL + shares("/b"))
 
 

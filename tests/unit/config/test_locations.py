@@ -1,4 +1,4 @@
-"""Locations of tables: what lies below a prefix."""
+"""Locations of tables and of prefixes."""
 
 import pytest
 

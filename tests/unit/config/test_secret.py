@@ -1,4 +1,4 @@
-"""Secrets of a configuration: where they come from, and that no text shows them."""
+"""Secrets of a configuration: their sources, and that no text shows them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The demo's tables are real: other implementations read them, and read the same rows."""
+"""Other implementations read the same rows from the demo's tables."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Admission by cost: places are given back whatever happens, and large costs are not starved."""
+"""Admission by cost: capacity is always returned, and large costs do not starve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slowest rate at which a client may take an answer."""
+"""The minimum rate at which a client may read an answer."""
 
 from __future__ import annotations
 

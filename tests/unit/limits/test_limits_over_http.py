@@ -1,4 +1,4 @@
-"""Limits over HTTP of a full server: a client waits, or gets the time of its next attempt."""
+"""Limits of a full server over HTTP: a client waits, or gets the time of its next attempt."""
 
 from __future__ import annotations
 

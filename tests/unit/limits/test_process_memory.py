@@ -1,4 +1,4 @@
-"""Memory of the process: what the system says, and what goes back to it."""
+"""The memory of the process as the system measures it, and its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits of a recipient: buckets against a slow reference, bounded queues, waits that clients survive."""
+"""Limits of a recipient: buckets against a slow reference, bounded queues, waits that clients accept."""
 
 from __future__ import annotations
 

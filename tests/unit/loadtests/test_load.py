@@ -1,4 +1,4 @@
-"""The load test's short form: every kind of user for some seconds, and not one wrong answer or error."""
+"""The load test's short form: every kind of user for some seconds, without a wrong answer or error."""
 
 from __future__ import annotations
 

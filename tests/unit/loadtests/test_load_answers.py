@@ -1,4 +1,4 @@
-"""The load tests' own judgement: a cut, short, doubled or altered answer is never taken for the right one."""
+"""The load tests reject cut, short, doubled and altered answers."""
 
 from __future__ import annotations
 

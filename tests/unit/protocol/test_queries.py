@@ -1,4 +1,4 @@
-"""Bodies and parameters of requests: what is read, and what is refused in which words."""
+"""Bodies and parameters of requests: accepted values, and the messages for others."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The protocol's table of errors as a whole: every route through every row that applies to it.
+"""The protocol's table of errors as a whole: every row on every route that it applies to.
 
 Rows that apply to any route run here over the whole route table, so that no new route is left out. Rows
 about one route's own parameters have the tests that `HELD_BY` names. `HELD_BY` is compared with the table of

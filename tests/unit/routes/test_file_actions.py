@@ -1,4 +1,4 @@
-"""File actions of a log as answers spell them: partition values, removes and paths."""
+"""File actions in answers: partition values, removes and paths."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages of a query through a real socket: together the whole answer, and tokens that open nothing else."""
+"""Pages of a query through a real socket: together the whole answer, with tokens bound to the query."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""Refreshed URLs through a real socket: the same files, later ends, and no access that has ended."""
+"""Refreshed URLs through a real socket: the same files with later expiry, and no revoked access."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Requests that the texts allow and clients rarely send: coded bodies, repeated words, other refreshes."""
+"""Valid requests that clients rarely send: coded bodies, repeated parameters, unusual refreshes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload changes of connections and of the shutdown, through a real process."""
+"""Effects of a reload on connections and on the shutdown, through a real process."""
 
 from __future__ import annotations
 

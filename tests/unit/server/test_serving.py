@@ -1,4 +1,4 @@
-"""The server as its users run it: recipients, reloads, limits, workers and drains through real processes."""
+"""The server with real processes: recipients, reloads, limits, workers and drains."""
 
 from __future__ import annotations
 

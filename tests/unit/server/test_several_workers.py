@@ -1,4 +1,4 @@
-"""Several workers are one server: any of them takes what another gave, and a second server is refused."""
+"""Several workers are one server: each accepts tokens of the others, and a second server is refused."""
 
 from __future__ import annotations
 

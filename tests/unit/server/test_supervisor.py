@@ -1,4 +1,4 @@
-"""Workers as real processes: one port, restarts, drains, and nobody left behind."""
+"""Workers as real processes: one port, restarts, drains, and no process left at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS as clients see it: certificates by files or made at start, renewed while the server runs."""
+"""TLS with certificates by files or made at start, renewed while the server runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old calendars, against the table of rules that Spark itself reads."""
+"""Old calendars against Spark's table of rules."""
 
 import datetime as dt
 import json

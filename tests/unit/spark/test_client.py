@@ -1,4 +1,4 @@
-"""The protocol's client of the source, against a server with prepared answers."""
+"""The protocol client of the source, against a server with prepared answers."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the commands say where something is missing: one line, and nothing is started. No Spark session."""
+"""The commands report a missing prerequisite in one line and start nothing. No Spark session."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_a_profile_is_checked_before_spark_is_started(
     [
         (b"shares: [", "is not YAML: "),
         (b"a: b: c", "bad.yaml:1 is not YAML: "),
-        (b"\xff\xfe\xff", "is no UTF-8 text"),
+        (b"\xff\xfe\xff", "is not UTF-8 text"),
         (b"\x00", "is not YAML"),
         (b"tables: 3", "`tables` is not a list"),
         (b"tables: {a: b}", "`tables` is not a list"),

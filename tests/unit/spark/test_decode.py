@@ -144,7 +144,7 @@ class TestDecoding:
         values = [{"a": 1}, None, {}, {"b": 2, "c": None}, {"d": 4}, {"e": 5}]
         entries = [None if value is None else list(value.items()) for value in values]
         data = pa.table({"m": pa.array(entries, pa.map_(pa.string(), pa.int32()))})
-        answer = decode(head(field("m", kind)), data, rows_gone=[0, 4])
+        answer = decode(head(field("m", kind)), data, rows_deleted=[0, 4])
         assert [v if v is None else dict(v) for v in answer.column("m").to_pylist()] == [
             None,
             {},
@@ -152,12 +152,12 @@ class TestDecoding:
             {"e": 5},
         ]
 
-    def test_rows_gone_and_kept_count_over_row_groups(self) -> None:
+    def test_rows_deleted_and_kept_count_over_row_groups(self) -> None:
         numbers = head(field("a", "long"))
         data = pa.table({"a": list(range(10))})
-        assert decode(numbers, data, rows_gone=[0, 3, 4, 9]).column("a").to_pylist() == [1, 2, 5, 6, 7, 8]
+        assert decode(numbers, data, rows_deleted=[0, 3, 4, 9]).column("a").to_pylist() == [1, 2, 5, 6, 7, 8]
         assert decode(numbers, data, rows_kept=[1, 4, 8]).column("a").to_pylist() == [1, 4, 8]
-        assert decode(numbers, data, rows_gone=list(range(10))).num_rows == 0
+        assert decode(numbers, data, rows_deleted=list(range(10))).num_rows == 0
 
     def test_ancient_int96_timestamps_survive(self) -> None:
         sink = io.BytesIO()
@@ -202,7 +202,7 @@ class TestDecoding:
             [("a", shredded(pa.int64())), ("b", shredded(pa.string())), ("c", shredded(pa.list_(element)))]
         )
         kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", typed)])
-        answer = decode(head(field("v", "variant")), pa.table({"v": pa.array(rows, kind)}), rows_gone=[3])
+        answer = decode(head(field("v", "variant")), pa.table({"v": pa.array(rows, kind)}), rows_deleted=[3])
         found = [
             None if one is None else VariantUtils.to_python(one["value"], one["metadata"])
             for one in answer.column("v").to_pylist()

@@ -202,7 +202,7 @@ def removes(root: Path) -> list[Any]:
 def test_a_file_of_another_size_is_refused(answers: Answers) -> None:
     file = listed(answers, "a")
     content(answers, b"longer")
-    with pytest.raises(HttpError, match="6 bytes came of a file of 4"):
+    with pytest.raises(HttpError, match="6 bytes received of a file of 4"):
         fetcher(answers, file).source(file)
 
 

@@ -1,4 +1,4 @@
-"""A large file is read in little memory: measured in a process of its own, over a real socket."""
+"""A large file is read in little memory, measured in a separate process over a real socket."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Options of the source: what is read, and what is refused in which words."""
+"""Options of the source: accepted values, and the messages for others."""
 
 import pytest
 

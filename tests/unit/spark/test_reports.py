@@ -1,4 +1,4 @@
-"""Reports say what was found, in forms that others read. No Spark session is needed."""
+"""Reports contain the results, in formats that other tools read. No Spark session is needed."""
 
 import datetime as dt
 import xml.etree.ElementTree as ET

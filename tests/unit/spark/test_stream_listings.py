@@ -1,4 +1,4 @@
-"""How often a stream lists what it reads. No Spark session."""
+"""The number of listings of a stream. No Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP as it is met: proxies, redirects, servers that ask to wait."""
+"""HTTP over proxies, redirects and servers that request a wait."""
 
 import gzip
 import pickle

@@ -1,4 +1,4 @@
-"""The breaker: a storage that is down is left alone, probed, and does not hold others."""
+"""The breaker: a failing storage is not called, is probed, and does not delay others."""
 
 from __future__ import annotations
 

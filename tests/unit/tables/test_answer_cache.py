@@ -1,4 +1,4 @@
-"""Small answers of one second: signed once for all who ask the same, and for nobody else."""
+"""Small answers of one second are signed once for equal requests."""
 
 import asyncio
 import gzip

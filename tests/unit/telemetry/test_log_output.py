@@ -1,4 +1,4 @@
-"""The log leaves by a queue and a thread: nothing waits for its reader, and what is lost is counted."""
+"""Log lines are written by a thread from a queue: no request waits, and lost lines are counted."""
 
 from __future__ import annotations
 

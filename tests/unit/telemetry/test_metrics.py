@@ -1,4 +1,4 @@
-"""Metrics: names are a contract with dashboards and alerts; workers are summed; a dead one's gauges go."""
+"""Metrics: stable names, sums over workers, and no gauges of dead workers."""
 
 from __future__ import annotations
 

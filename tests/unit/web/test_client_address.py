@@ -1,4 +1,4 @@
-"""Where a request comes from: hops are believed from the right, as far as they are trusted."""
+"""The client's address: proxies are read from the right, as far as they are trusted."""
 
 from __future__ import annotations
 

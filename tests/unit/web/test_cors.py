@@ -1,4 +1,4 @@
-"""Browsers: which pages may read answers, whatever the answer is, and what a preflight says."""
+"""Cross-origin requests: the origins that may read answers, and the answers to preflights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as they leave: codings, faults after the first byte, clients that leave, many at once."""
+"""Streamed answers: codings, faults after the first byte, disconnected clients, many at a time."""
 
 import asyncio
 import gzip
