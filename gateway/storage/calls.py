@@ -61,10 +61,15 @@ class StorageCalls:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
         return await self.start(partial(_submit, partial(call, *args, **kwargs)))
 
-    async def start(self, start: Callable[[ThreadPoolExecutor], asyncio.Future[T]]) -> T:
+    async def start(
+        self,
+        start: Callable[[ThreadPoolExecutor], asyncio.Future[T]],
+        callers: Callable[[], int] = lambda: 1,
+    ) -> T:
         """Start a call, with or without a thread, and wait for it. Raises as `run`.
 
-        `start` gets the threads of this storage.
+        `start` gets the threads of this storage. A failure counts once for each of the `callers` that share
+        the call, so the circuit breaker opens as if each had made a call.
         """
         refused_seconds = self.breaker.refused_for(self._now_seconds())
         if not refused_seconds and not await self._admission.enter():
@@ -77,7 +82,7 @@ class StorageCalls:
         except BaseException:
             self._admission.leave()
             raise
-        return await self._ended_in_time(running)
+        return await self._ended_in_time(running, callers)
 
     def stream_ended(self, error: BaseException | None) -> None:
         """Count the end of a stream that a call has started; None for a complete stream."""
@@ -90,7 +95,7 @@ class StorageCalls:
         """Reject new calls; running calls end by their own timeouts."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _ended_in_time(self, running: asyncio.Future[T]) -> T:
+    async def _ended_in_time(self, running: asyncio.Future[T], callers: Callable[[], int]) -> T:
         """Wait for a call. Its caller may leave earlier; the call has its place until it returns."""
         loop = asyncio.get_running_loop()
         # A future and a timer of its own: asyncio's `timeout` and `shield` cost a small request a tenth.
@@ -102,7 +107,7 @@ class StorageCalls:
                 ended.set_result(None)
 
         def returned(call: asyncio.Future[T]) -> None:
-            self._ended(call, start_seconds)
+            self._ended(call, start_seconds, callers)
             end()
 
         running.add_done_callback(returned)
@@ -115,23 +120,24 @@ class StorageCalls:
         if running.done():
             return running.result()
         self._hanging.add(running)
-        self._count(start_seconds, failed=True)
+        self._count(start_seconds, failures=callers())
         raise StorageDown(BUSY_SECONDS)
 
-    def _ended(self, running: asyncio.Future[T], start_seconds: float) -> None:
+    def _ended(self, running: asyncio.Future[T], start_seconds: float, callers: Callable[[], int]) -> None:
         self._admission.leave()
         error = None if running.cancelled() else running.exception()
         if running in self._hanging:
             self._hanging.remove(running)
         elif not running.cancelled():
-            self._count(start_seconds, failed=error is not None and self._is_fault(error))
+            is_fault = error is not None and self._is_fault(error)
+            self._count(start_seconds, failures=callers() if is_fault else 0)
 
-    def _count(self, start_seconds: float, *, failed: bool) -> None:
+    def _count(self, start_seconds: float, *, failures: int) -> None:
         now_seconds = self._now_seconds()
-        self.observe(self.name, "failed" if failed else "answered", now_seconds - start_seconds)
-        if failed:
+        self.observe(self.name, "failed" if failures else "answered", now_seconds - start_seconds)
+        for _ in range(failures):
             self.breaker.failed(now_seconds)
-        else:
+        if not failures:
             self.breaker.succeeded()
 
 

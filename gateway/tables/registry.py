@@ -187,7 +187,7 @@ class Tables:
             return asyncio.get_running_loop().run_in_executor(threads, opened.snapshot)
 
         try:
-            found = await calls.start(probe_or_list)
+            found = await calls.start(probe_or_list, self._refreshes[location].requests)
         except StorageDown as down:
             raise _unavailable(down) from None
         return await self._on_storage(location, opened.snapshot) if found is None else found

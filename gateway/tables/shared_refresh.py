@@ -26,6 +26,11 @@ class SharedRefresh:
         self._running: asyncio.Task[None] | None = None
         self._waiting: Waiting = []
         """Requests that came after the running refresh began."""
+        self._served: Waiting = []
+
+    def requests(self) -> int:
+        """Return the number of requests that wait, at least 1."""
+        return max(1, len(self._served) + len(self._waiting))
 
     async def latest(self) -> _native.Snapshot:
         """Return the latest version as of a refresh that begins after this call. Raises its error."""
@@ -44,6 +49,7 @@ class SharedRefresh:
 
     async def _serve(self) -> None:
         waiting, self._waiting = self._waiting, []
+        self._served = waiting
         try:
             latest = await self._refresh()
         except STORAGE_IS_DOWN as error:

@@ -159,3 +159,17 @@ async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():
     else:
         pytest.fail("the place was never given back")
     storage.close()
+
+
+async def test_a_failure_of_a_shared_call_counts_for_each_of_its_requests():
+    storage = calls(failures=3, open_seconds=60)
+
+    def start(_threads):
+        failed = asyncio.get_running_loop().create_future()
+        failed.set_exception(Unreachable)
+        return failed
+
+    for callers, state in ((2, State.CLOSED), (1, State.OPEN)):
+        with pytest.raises(Unreachable):
+            await storage.start(start, lambda callers=callers: callers)
+        assert storage.breaker.state is state
