@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import shlex
 import sys
 import tempfile
 import time
@@ -91,7 +92,7 @@ def parse() -> argparse.Namespace:
 
 def measure(bench: Bench, scenarios: Sequence[Scenario], large: int) -> Results:
     """Measure all scenarios, printing figures as they are found."""
-    command = " ".join(["python", *sys.argv])
+    command = shlex.join(["python", *sys.argv])
     results = Results(command, dt.datetime.now(dt.UTC).date().isoformat(), machine())
     for scenario in scenarios:
         for files in scenario.sizes_of(large):
