@@ -122,7 +122,9 @@ mod tests {
             .map(|thread| {
                 let completions = Arc::clone(&completions);
                 std::thread::spawn(move || {
-                    (0..RESULTS).for_each(|number| completions.push(thread * RESULTS + number));
+                    for number in 0..RESULTS {
+                        completions.push(thread * RESULTS + number);
+                    }
                 })
             })
             .collect();

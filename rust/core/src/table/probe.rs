@@ -170,8 +170,9 @@ mod tests {
         let now = Instant::now();
         assert!(history.is_listing_due(now));
         history.listed(now, false);
-        assert!(!history.is_listing_due(now + MAX_UNLISTED - Duration::from_millis(1)));
-        assert!(history.is_listing_due(now + MAX_UNLISTED));
+        let due = now + MAX_UNLISTED;
+        assert!(!history.is_listing_due(due.checked_sub(Duration::from_millis(1)).unwrap()));
+        assert!(history.is_listing_due(due));
     }
 
     #[test]
@@ -185,9 +186,10 @@ mod tests {
             assert!(!history.is_unchanged(&listed("a"), denied).unwrap());
             history.listed(now, true);
         }
-        assert!(history.is_listing_due(now + PAUSE - Duration::from_millis(1)));
-        history.listed(now + PAUSE, true);
-        assert!(!history.is_listing_due(now + PAUSE));
+        let resumed = now + PAUSE;
+        assert!(history.is_listing_due(resumed.checked_sub(Duration::from_millis(1)).unwrap()));
+        history.listed(resumed, true);
+        assert!(!history.is_listing_due(resumed));
     }
 
     #[test]
