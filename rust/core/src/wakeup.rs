@@ -133,7 +133,9 @@ mod tests {
             wait(&completions);
             taken.extend(completions.take());
         }
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
         assert!(completions.take().is_empty());
     }
 }
