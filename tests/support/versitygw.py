@@ -23,6 +23,8 @@ class VersityGw:
     access_key_id: str = "tests-access-key"
     secret_access_key: str = field(default="tests-secret-key", repr=False)
     region: str = REGION
+    certificate: Path | None = None
+    """The file that a client of an `https` endpoint trusts."""
 
     def client(self) -> Any:
         """A boto3 client. Path style: the buckets have no host names here."""
@@ -30,6 +32,7 @@ class VersityGw:
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,
+            verify=self.certificate and str(self.certificate),
             aws_access_key_id=self.access_key_id,
             aws_secret_access_key=self.secret_access_key,
             config=Config(
@@ -51,12 +54,14 @@ class VersityGw:
 
 
 @contextmanager
-def running(binary: Path, directory: Path) -> Iterator[VersityGw]:
-    """Runs a server over `directory` until the block ends."""
+def running(binary: Path, directory: Path, pair: Path | None = None) -> Iterator[VersityGw]:
+    """Runs a server over `directory` until the block ends, with TLS if a file has its certificate and key."""
     port = free_port()
-    server = VersityGw(f"http://127.0.0.1:{port}")
+    server = VersityGw(f"{'https' if pair else 'http'}://127.0.0.1:{port}", certificate=pair)
     command = [str(binary), "--access", server.access_key_id, "--secret", server.secret_access_key]
     command += ["--region", server.region, "--port", f"127.0.0.1:{port}", "--iam-dir", "", "--quiet"]
+    if pair:
+        command += ["--cert", str(pair), "--key", str(pair)]
     log = directory.with_name(f"{directory.name}.log")
     with log.open("wb") as output:
         process = subprocess.Popen([*command, "posix", str(directory)], stdout=output, stderr=output)

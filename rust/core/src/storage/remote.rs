@@ -1,7 +1,7 @@
 //! One S3-compatible bucket.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -267,6 +267,7 @@ pub(super) fn plain_tag(tag: &str) -> Option<&str> {
 }
 
 fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>)> {
+    install_tls_provider();
     let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     // With given keys the environment is ignored: its other settings do not belong to them.
     let mut builder = match &options.credentials {
@@ -298,6 +299,13 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Replacea
     let chain = Arc::clone(builder.clone().build()?.credentials());
     let keys = Arc::new(ReplaceableCredentials::new(options.credentials.as_ref(), chain));
     Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
+}
+
+/// Sets the cryptography of TLS connections for this process: `reqwest` is built without one, and panics when a client
+/// starts before this. Later calls change nothing.
+fn install_tls_provider() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }
 
 /// `object_store` expects the bucket in the endpoint of a virtual-hosted bucket, unlike our configuration.
