@@ -395,6 +395,19 @@ class Changes:
 def configure(*, threads: int | None = None, cache_bytes: int | None = None) -> None:
     """Sets the size of the native pool (before the first stream) and the budget of the cache."""
 
+def configure_cache_directory(directory: str | None, *, disk_bytes: int) -> None:
+    """Keeps columns in files of a directory, of at most `disk_bytes` together; None keeps them in memory.
+
+    Makes the directory if it is absent. Raises InvalidArgument if it belongs to another user, if others can write to
+    it, or if it cannot be written. *Blocks*.
+    """
+
+def cache_directory_counts() -> list[tuple[str, int]]:
+    """Returns the number of hits, misses, invalid, written, failed, too large and evicted files, by name."""
+
+def wait_for_cache_directory() -> None:
+    """Waits until the columns of all answers so far are in files. *Blocks*."""
+
 def cache_used_bytes() -> int:
     """Returns the bytes of cached columns and snapshots."""
 

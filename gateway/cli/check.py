@@ -23,6 +23,7 @@ from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
+from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
 from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
@@ -85,7 +86,13 @@ def start_problems(config: Config) -> Iterable[str]:
     audit = config.gateway.audit
     if audit is not None and (trouble := AuditLog.trouble(audit.file)) is not None:
         yield f"the audit log {audit.file} cannot be written: {trouble}"
-    for look in (check_extras, server_context, read_admin_certificate, read_recipients):
+    for look in (
+        check_extras,
+        check_cache_directory,
+        server_context,
+        read_admin_certificate,
+        read_recipients,
+    ):
         try:
             look(config)
         except (OSError, ValueError) as reason:

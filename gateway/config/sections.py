@@ -238,16 +238,22 @@ class TokenKey:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Memory and threads for tables.
+    """Memory, files and threads for tables.
 
     Attributes:
         memory_bytes: memory for columns of hot tables and for the versions and ranges that later pages
             continue. Divided by the number of workers.
+        directory: directory for columns of hot tables, which all workers map into memory and the next start
+            finds again. On a file system of this machine; it belongs to the server's user, and nobody else
+            can write to it. It is made if it is absent. Without it, columns are in memory only.
+        disk_bytes: maximum size of all files of the directory. The least recently used ones are removed.
         threads: threads that read logs and write answers. Without it the number of CPUs.
 
     """
 
     memory_bytes: int = setting(512 * 1024 * 1024, minimum=0)
+    directory: Path | None = None
+    disk_bytes: int = setting(8 * 1024 * 1024 * 1024, minimum=1024 * 1024)
     threads: int | None = setting(None, minimum=1, maximum=1024)
 
 
@@ -288,7 +294,7 @@ class Gateway:
             asked for a newer one.
         drain_seconds: time that running streams have to end at a shutdown.
         drain_delay_seconds: time for which readiness fails before the server stops accepting connections.
-        cache: memory and threads for tables.
+        cache: memory, files and threads for tables.
         compression: compression of answers.
         cors: access from web pages.
         limits: limits of recipients, memory and connections.

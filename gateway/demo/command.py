@@ -3,6 +3,7 @@
 The gateway runs as in production, by `delta-gateway serve` with the written configuration.
 """
 
+import os
 import secrets
 import signal
 import socket
@@ -21,6 +22,7 @@ from gateway.access.authentication import token_hash
 from gateway.demo.reader import read_profile
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
+from gateway.server.cache_directory import directory_problem
 
 HOST = "127.0.0.1"
 PREFIX = "/delta-sharing"
@@ -92,10 +94,24 @@ def configuration(demo: Demo, directory: Path) -> str:
             "port": demo.port,
             "endpoint": PREFIX,
             "shares": [{"name": SHARE, "schemas": [{"name": SCHEMA, "tables": tables}]}],
-            "gateway": {"recipients": [recipient], "tokenKeys": keys},
+            "gateway": {"recipients": [recipient], "tokenKeys": keys, **_cache()},
         },
         sort_keys=False,
     )
+
+
+def _cache() -> dict[str, object]:
+    """Return the part of the configuration that keeps columns in the user's cache directory."""
+    directory = user_cache_directory()
+    return {"cache": {"directory": str(directory)}} if directory_problem(directory) is None else {}
+
+
+def user_cache_directory() -> Path:
+    """Return the user's directory for columns: below `XDG_CACHE_HOME`, or where the system has caches."""
+    home = Path.home()
+    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(configured) if configured.startswith("/") else caches) / "delta-sharing-gateway" / "columns"
 
 
 def introduction(demo: Demo) -> str:

@@ -19,13 +19,19 @@ from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.config.file_stamps import Stamp, stamp
-from gateway.limits.process_memory import bound_heaps, resident_bytes
+from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
 from gateway.storage.registry import Storages
 from gateway.storage.registry import renew as renew_keys
-from gateway.tables.runtime import cache_bytes, configure, release_memory
+from gateway.tables.runtime import (
+    cache_bytes,
+    cache_directory_counts,
+    configure,
+    configure_cache_directory,
+    release_memory,
+)
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
@@ -78,6 +84,7 @@ class ServerProcess:
         cache = config.gateway.cache
         bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
         configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
+        configure_cache_directory(cache.directory, disk_bytes=cache.disk_bytes)
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(
             config.recipients_database,
@@ -131,11 +138,14 @@ class ServerProcess:
         log_lines = log_counts()
         count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
+        count_cache_files = cache_files_counter(self.metrics)
+
         def probe() -> None:
             count_audit()
             count_log_lines()
             self._return_memory()
             self.metrics.cache_bytes.set(cache_bytes())
+            count_cache_files()
             storages = self.pipeline.state.tables.storages
             self._renew(storages)
             for storage, given_up in storages.breakers():
@@ -159,12 +169,12 @@ class ServerProcess:
             return
         self._streams_at_return = memory.admitted
         # Small amounts are not worth the time.
-        if resident_bytes() > self._resident_after_return_bytes + WORTH_RETURNING_BYTES:
+        if private_bytes() > self._resident_after_return_bytes + WORTH_RETURNING_BYTES:
             self._returning = asyncio.get_running_loop().run_in_executor(None, self._release_memory)
 
     def _release_memory(self) -> None:
         release_memory(hot=False)
-        self._resident_after_return_bytes = resident_bytes()
+        self._resident_after_return_bytes = private_bytes()
 
     def _apply_credentials(self, credentials: CredentialTable) -> None:
         self._replace_state(replace(self.pipeline.state, credentials=credentials))
@@ -195,6 +205,20 @@ class ServerProcess:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
         if accepted:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
+
+
+def cache_files_counter(metrics: Metrics) -> Callable[[], None]:
+    """Return a function that adds the new events of the cache directory to the metrics."""
+    reported: dict[str, int] = {}
+
+    def count() -> None:
+        for outcome, number in cache_directory_counts():
+            new = number - reported.get(outcome, 0)
+            if new > 0:
+                metrics.cache_files.labels(outcome).inc(new)
+            reported[outcome] = number
+
+    return count
 
 
 def _tracing(config: Config) -> Middleware | None:

@@ -33,6 +33,7 @@ from gateway.admin.setup import administer
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.drain_rate import DrainRate
+from gateway.server.cache_directory import check_cache_directory
 from gateway.server.connections import AppRunner, Runner
 from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
@@ -87,6 +88,7 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     read = stamp([path])
     config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
     check_extras(config)
+    check_cache_directory(config)
     if slot is None and workers > 1:
         await _supervise(path, config, workers, read)
         return

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import select
+from typing import TYPE_CHECKING
 
 from gateway import _native
 from gateway._native import (
     NdjsonChunks,
 )
 from gateway.limits.process_memory import return_memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
@@ -28,6 +32,21 @@ def read_whole(chunks: NdjsonChunks, *, keep_bytes: int | None = None) -> bytes:
 def configure(*, threads: int | None, cache_bytes: int) -> None:
     """Set the threads and the cache size of the native code. Call it before the first table is opened."""
     _native.configure(threads=threads, cache_bytes=cache_bytes)
+
+
+def configure_cache_directory(directory: Path | None, *, disk_bytes: int) -> None:
+    """Keep columns in files of a directory, or in memory only. Raises OSError if it cannot be used."""
+    try:
+        _native.configure_cache_directory(
+            None if directory is None else str(directory), disk_bytes=disk_bytes
+        )
+    except _native.InvalidArgument as reason:
+        raise OSError(f"gateway.cache.directory {directory}: {reason}") from None
+
+
+def cache_directory_counts() -> list[tuple[str, int]]:
+    """Return the events of the cache directory since the start, by outcome."""
+    return _native.cache_directory_counts()
 
 
 def cache_bytes() -> int:

@@ -30,6 +30,7 @@ LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
 PAGE_RETRY_SECONDS = 0.02
 EXCESSES = ("requests", "streams", "files", "memory")
+CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
@@ -119,6 +120,9 @@ class Metrics:
         self.cache_bytes = self._gauge(
             "cache_bytes", "Memory for columns of hot tables and remembered versions."
         )
+        self.cache_files = self._counter(
+            "cache_files", "Files of columns in the cache directory, by outcome.", "outcome"
+        )
         self.storage_seconds = self._histogram(
             "storage_call_seconds",
             "Duration of native calls that load a snapshot or read a log.",
@@ -187,6 +191,7 @@ class Metrics:
             (self.auth_failures, ("token", "address")),
             (self.limited, EXCESSES),
             (self.broken_streams, BROKEN_STREAMS),
+            (self.cache_files, CACHE_FILES),
         ):
             for outcome in outcomes:
                 counter.labels(outcome)

@@ -67,8 +67,8 @@ fn batch(files: std::ops::Range<u32>, dictionary: &Arc<Vec<Arc<PartitionTuple>>>
         source: SourceId(0),
         row: files.clone().collect(),
         path: StringViewArray::from_iter_values(files.clone().map(|file| format!("{file}.parquet"))),
-        size: vec![1; count],
-        modification_time_ms: vec![0; count],
+        size: vec![1; count].into(),
+        modification_time_ms: vec![0; count].into(),
         data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::clone(dictionary),

@@ -10,6 +10,7 @@ mod stats;
 use std::sync::Arc;
 
 use arrow_array::{Array as _, Int64Array, StringViewArray};
+use arrow_buffer::ScalarBuffer;
 
 pub(crate) use stats::StatsText;
 pub use stats::{EscapedStats, Stats};
@@ -132,7 +133,7 @@ pub struct PartitionColumn {
     /// The distinct tuples. Batches of a scan share them until the dictionary is too large and a new one starts.
     pub dictionary: Arc<Vec<Arc<PartitionTuple>>>,
     /// The index in `dictionary` of each file.
-    pub keys: Vec<u32>,
+    pub keys: ScalarBuffer<u32>,
 }
 
 /// The source of a batch in the fixed order of a snapshot: the commits from the newest, then the checkpoint's parts
@@ -146,13 +147,13 @@ pub struct FileBatch {
     /// The source log file.
     pub source: SourceId,
     /// The row of each file in that log file, ascending. `(source, row)` is a position in the snapshot's order.
-    pub row: Vec<u32>,
+    pub row: ScalarBuffer<u32>,
     /// `add.path` as in the log: a percent-encoded relative or absolute URI.
     pub path: StringViewArray,
     /// `add.size` in bytes.
-    pub size: Vec<i64>,
+    pub size: ScalarBuffer<i64>,
     /// `add.modificationTime`, milliseconds since the epoch.
-    pub modification_time_ms: Vec<i64>,
+    pub modification_time_ms: ScalarBuffer<i64>,
     /// `add.dataChange`; `None` means true for every file.
     pub data_change: Option<Vec<bool>>,
     /// `add.partitionValues`.
@@ -239,14 +240,14 @@ impl FileBatch {
         };
         Self {
             source: self.source,
-            row: each(&self.row, rows),
+            row: each(&self.row, rows).into(),
             path: strings(&self.path),
-            size: each(&self.size, rows),
-            modification_time_ms: each(&self.modification_time_ms, rows),
+            size: each(&self.size, rows).into(),
+            modification_time_ms: each(&self.modification_time_ms, rows).into(),
             data_change: self.data_change.as_ref().map(|flags| each(flags, rows)),
             partitions: PartitionColumn {
                 dictionary: Arc::clone(&self.partitions.dictionary),
-                keys: each(&self.partitions.keys, rows),
+                keys: each(&self.partitions.keys, rows).into(),
             },
             stats: self.stats.as_ref().map(|stats| stats.only(rows)),
             deletion_vector: self.deletion_vector.as_ref().map(|vectors| each(vectors, rows)),
@@ -290,9 +291,10 @@ impl FileBatch {
             + self.remove_fields.as_ref().map_or(0, |fields| fields.capacity() * size_of::<RemoveFields>())
             + numbers(&self.base_row_id)
             + numbers(&self.default_row_commit_version)
-            + self.row.capacity() * size_of::<u32>()
-            + self.partitions.keys.capacity() * size_of::<u32>()
-            + (self.size.capacity() + self.modification_time_ms.capacity()) * size_of::<i64>()
+            + self.row.inner().capacity()
+            + self.partitions.keys.inner().capacity()
+            + self.size.inner().capacity()
+            + self.modification_time_ms.inner().capacity()
             + self.data_change.as_ref().map_or(0, Vec::capacity)
             + self.deletion_vector.as_ref().map_or(0, |column| column.capacity() * size_of::<usize>())
             + vector_bytes
@@ -395,12 +397,12 @@ pub(crate) mod testing {
             source: SourceId(0),
             row: (0..paths.len() as u32).collect(),
             path: StringViewArray::from_iter_values(paths),
-            size: vec![1; paths.len()],
-            modification_time_ms: vec![0; paths.len()],
+            size: vec![1; paths.len()].into(),
+            modification_time_ms: vec![0; paths.len()].into(),
             data_change: None,
             partitions: PartitionColumn {
                 dictionary: Arc::new(vec![Arc::new(tuple)]),
-                keys: vec![0; paths.len()],
+                keys: vec![0; paths.len()].into(),
             },
             stats: None,
             deletion_vector: None,

@@ -7,16 +7,23 @@
 
 mod batch;
 mod builder;
+mod columns_file;
+mod disk;
 mod key;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
-pub use batch::{CachedBatch, CachedColumns};
-pub use builder::ColumnsBuilder;
-pub use key::{ColumnsKey, Decoding};
+pub use batch::{CachedBatch, CachedColumns, DamagedBatch};
+pub use builder::{ColumnsBuilder, Pushed};
+use disk::Begun;
+pub use disk::{DiskCache, DiskCounts};
+pub use key::{ColumnsKey, Decoding, columns_digest};
 pub(crate) use state::Allocation;
 use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
+
+use crate::pool;
 
 /// Default budget of a process.
 pub const DEFAULT_CACHE_BYTES: usize = 512 << 20;
@@ -31,24 +38,130 @@ const COUNTED_MISSES: usize = 4096;
 #[derive(Debug)]
 pub struct ColumnCache {
     state: Mutex<State>,
+    disk: RwLock<Option<Arc<DiskCache>>>,
 }
 
 impl ColumnCache {
     /// Creates a cache of at most `budget_bytes`; zero disables it.
     #[must_use]
     pub fn new(budget_bytes: usize) -> Self {
-        Self { state: Mutex::new(State { budget_bytes, ..State::default() }) }
+        let state = Mutex::new(State { budget_bytes, ..State::default() });
+        Self { state, disk: RwLock::default() }
     }
 
-    /// Returns the columns if they are cached, and marks them as used.
+    /// Keeps columns in files from now on. Without `disk`, in memory.
+    pub fn set_disk(&self, disk: Option<Arc<DiskCache>>) {
+        let before = std::mem::replace(&mut *self.disk.write().unwrap_or_else(PoisonError::into_inner), disk);
+        drop(before);
+    }
+
+    /// The files of columns, if they are kept in files.
     #[must_use]
-    pub fn get(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
+    pub fn disk(&self) -> Option<Arc<DiskCache>> {
+        self.disk.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether columns are in memory or mapped. Never blocks.
+    #[must_use]
+    pub fn has(&self, key: &ColumnsKey) -> bool {
+        matches!(self.lock().slots.get(key), Some(Slot::Ready { .. }))
+    }
+
+    /// Returns the columns if they are cached, and marks them as used. Opens their file if they are not in memory.
+    #[must_use]
+    pub fn get(self: &Arc<Self>, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
         let mut state = self.lock();
         let now = state.tick();
-        let Some(Slot::Ready { columns, last_used, .. }) = state.slots.get_mut(key) else { return None };
-        let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
-        state.mark_used(before, now);
+        match state.slots.get_mut(key) {
+            Some(Slot::Ready { columns, last_used, .. }) => {
+                let (columns, before) = (Arc::clone(columns), std::mem::replace(last_used, now));
+                state.mark_used(before, now);
+                drop(state);
+                self.touch_file(key, &columns);
+                Some(columns)
+            }
+            Some(Slot::Building { .. }) => None,
+            None => {
+                drop(state);
+                self.open_file(key)
+            }
+        }
+    }
+
+    fn open_file(&self, key: &ColumnsKey) -> Option<Arc<CachedColumns>> {
+        let disk = self.disk()?;
+        let columns = Arc::new(pool::block_in_place(|| disk.find(key))?);
+        let bytes = columns.bytes();
+        let mut state = self.lock();
+        if !state.slots.contains_key(key) && bytes <= state.budget_bytes {
+            state.insert(*key, Arc::clone(&columns), bytes);
+        }
+        keep_within_budget(state);
         Some(columns)
+    }
+
+    /// Shows other processes now and then that the file of mapped columns is in use.
+    fn touch_file(self: &Arc<Self>, key: &ColumnsKey, columns: &CachedColumns) {
+        let Some(touched_at) = columns.touched_at() else { return };
+        let mut touched_at = touched_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if DiskCache::is_due(*touched_at)
+            && let Some(disk) = self.disk()
+        {
+            *touched_at = Instant::now();
+            disk.touch(self, key);
+        }
+    }
+
+    /// Removes columns whose file turned out to be damaged, and the file.
+    pub fn discard(&self, key: &ColumnsKey, damaged: &Arc<CachedColumns>) {
+        let mut state = self.lock();
+        let is_known = |columns: &Arc<CachedColumns>| Arc::ptr_eq(columns, damaged);
+        let known = match state.slots.get(key) {
+            Some(Slot::Ready { columns, .. }) if is_known(columns) => state.remove(&Entry::Columns(*key)),
+            _ => None,
+        };
+        drop(state);
+        // Other scans may find the damage as well; a file that was written since is left.
+        if known.is_some()
+            && let Some(disk) = self.disk()
+        {
+            pool::block_in_place(|| disk.discard(key));
+        }
+    }
+
+    /// Removes mapped columns from memory.
+    fn drop_mapped(&self, key: &ColumnsKey) {
+        let mut state = self.lock();
+        let removed = match state.slots.get(key) {
+            Some(Slot::Ready { columns, .. }) if columns.is_mapped() => state.remove(&Entry::Columns(*key)),
+            _ => None,
+        };
+        drop(state);
+        drop(removed);
+    }
+
+    /// Ends a build without columns.
+    fn end_build(&self, key: &ColumnsKey) {
+        let mut state = self.lock();
+        if matches!(state.slots.get(key), Some(Slot::Building { .. })) {
+            let _ = state.remove(&Entry::Columns(*key));
+        }
+    }
+
+    /// Ends a build in a file. The mapped columns take the place of those in memory.
+    fn end_disk_build(&self, key: &ColumnsKey, mapped: Option<CachedColumns>) {
+        let Some(mapped) = mapped else { return self.end_build(key) };
+        let (bytes, mapped) = (mapped.bytes(), Arc::new(mapped));
+        let mut state = self.lock();
+        // The table may have been removed meanwhile.
+        if state.slots.contains_key(key) {
+            let replaced = state.remove(&Entry::Columns(*key));
+            if bytes <= state.budget_bytes {
+                state.insert(*key, mapped, bytes);
+            }
+            keep_within_budget(state);
+            drop(replaced);
+        }
     }
 
     /// Claims the build of columns of about `files` files. Returns `None` if they exist, are being built, or are
@@ -56,33 +169,41 @@ impl ColumnCache {
     #[must_use]
     pub fn claim_build(self: &Arc<Self>, key: &ColumnsKey, files: Option<u64>) -> Option<ColumnsBuilder> {
         let mut state = self.lock();
-        if !state.may_build(key, files) {
+        if state.slots.contains_key(key) {
             return None;
         }
-        state.slots.insert(key.clone(), Slot::Building { bytes: 0 });
-        Some(ColumnsBuilder {
-            cache: Arc::clone(self),
-            key: key.clone(),
-            columns: CachedColumns::default(),
-            files,
-            files_pushed: 0,
-            bytes: 0,
-            dictionary: Vec::new(),
-        })
+        let may_fit = state.may_fit(key, files);
+        let disk = self.disk();
+        if !may_fit && disk.is_none() {
+            return None;
+        }
+        state.slots.insert(*key, Slot::Building { bytes: 0 });
+        drop(state);
+        let begun = disk.map(|disk| pool::block_in_place(|| disk.begin(key, files)));
+        let build = match begun {
+            Some(Begun::Build(build)) => Some(build),
+            Some(Begun::No) | None if may_fit => None,
+            Some(Begun::No | Begun::Elsewhere) | None => {
+                self.end_build(key);
+                return None;
+            }
+        };
+        Some(ColumnsBuilder::new(Arc::clone(self), *key, files, build))
     }
 
     /// Counts a partial scan that had to read the log. Returns true once the columns were missed often enough to
     /// build them by a separate scan.
     #[must_use]
     pub fn record_miss(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
+        let has_disk = self.disk().is_some();
         let mut state = self.lock();
-        if !state.may_build(key, files) {
+        if state.slots.contains_key(key) || !(has_disk || state.may_fit(key, files)) {
             return false;
         }
         if state.missed.len() >= COUNTED_MISSES {
             state.missed.clear();
         }
-        let missed = state.missed.entry(key.clone()).or_default();
+        let missed = state.missed.entry(*key).or_default();
         *missed += 1;
         *missed >= MISSES_TO_BUILD && state.missed.remove(key).is_some()
     }
@@ -188,5 +309,7 @@ impl ColumnCache {
     }
 }
 
+#[cfg(test)]
+mod disk_tests;
 #[cfg(test)]
 mod tests;

@@ -183,7 +183,7 @@ mod tests {
 
         let mut interner = PartitionInterner::new(&["p"]);
         let adds = file.adds.batch(SourceId(3), &file.name, &mut interner).unwrap();
-        assert_eq!((adds.source, adds.row.as_slice()), (SourceId(3), &[4][..]));
+        assert_eq!((adds.source, &adds.row[..]), (SourceId(3), &[4][..]));
         assert_eq!(adds.path.value(0), "a%20b");
         assert_eq!(adds.stats.unwrap().into_raw().value(0), r#"{"n":"\u00e9"}"#);
         assert_eq!((adds.size[0], adds.modification_time_ms[0]), (10, 20));

@@ -161,6 +161,11 @@ const NEEDS_A_LOOK: [bool; 256] = {
 
 /// Appends the unescaped content of a JSON string. Escapes must be well-formed; an unpaired surrogate becomes U+FFFD.
 pub(crate) fn unescape(content: &str, out: &mut Vec<u8>) {
+    unescape_bytes(content.as_bytes(), out);
+}
+
+/// As [`unescape`], of UTF-8 that was validated before.
+pub(crate) fn unescape_bytes(content: &[u8], out: &mut Vec<u8>) {
     unescape_by(unescape_simple_blocks, content, out);
 }
 
@@ -175,8 +180,7 @@ fn unescape_simple_blocks(text: &[u8], out: &mut [u8]) -> (usize, usize) {
     done
 }
 
-fn unescape_by(blocks: UnescapeBlocks, content: &str, out: &mut Vec<u8>) {
-    let bytes = content.as_bytes();
+fn unescape_by(blocks: UnescapeBlocks, bytes: &[u8], out: &mut Vec<u8>) {
     let mut to = out.len();
     // No escape is shorter than its character. Whole words are written, past the end by less than a word.
     out.resize(to + bytes.len() + WORD_BYTES, 0);
@@ -325,7 +329,7 @@ mod tests {
                 append_escaped(&text, &mut escaped);
                 let escaped = String::from_utf8(escaped).unwrap();
                 unescape(&escaped, &mut out);
-                unescape_by(|_, _| (0, 0), &escaped, &mut portable);
+                unescape_by(|_, _| (0, 0), escaped.as_bytes(), &mut portable);
                 prop_assert_eq!(String::from_utf8(out).unwrap(), format!("x{text}"));
                 prop_assert_eq!(String::from_utf8(portable).unwrap(), format!("x{text}"));
             }

@@ -1,6 +1,7 @@
 //! File ids: the hex digest of a file's path as in the log. They do not depend on the URL or the server.
 
 use arrow_array::{Array, StringViewArray};
+use arrow_buffer::Buffer;
 
 use crate::hash::{BLOCK_BYTES, Engine, GROUP, SHA256_INITIAL, blocks, hex, pad_md5, pad_sha256};
 
@@ -28,7 +29,7 @@ impl IdScheme {
 #[derive(Debug)]
 pub struct FileIds {
     scheme: IdScheme,
-    bytes: Vec<u8>,
+    bytes: Buffer,
 }
 
 impl FileIds {
@@ -44,7 +45,17 @@ impl FileIds {
                 bytes.extend_from_slice(&digest[..scheme.id_bytes()]);
             }
         }
+        Self { scheme, bytes: bytes.into() }
+    }
+
+    /// Ids that were computed before, one after the other.
+    pub(crate) fn of_bytes(scheme: IdScheme, bytes: Buffer) -> Self {
         Self { scheme, bytes }
+    }
+
+    /// All ids, one after the other.
+    pub(crate) fn bytes(&self) -> &Buffer {
+        &self.bytes
     }
 
     /// Returns the scheme.

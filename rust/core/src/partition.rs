@@ -171,7 +171,7 @@ impl PartitionColumnBuilder<'_> {
     /// Returns the finished column.
     #[must_use]
     pub fn finish(self) -> PartitionColumn {
-        PartitionColumn { dictionary: Arc::clone(&self.interner.dictionary), keys: self.keys }
+        PartitionColumn { dictionary: Arc::clone(&self.interner.dictionary), keys: self.keys.into() }
     }
 
     fn push_each<'v>(&mut self, value_of: impl Fn(usize) -> Option<&'v str>) {

@@ -206,6 +206,11 @@ impl Shared {
     }
 }
 
+/// Gives the current thread the priority of a pool's threads.
+pub(crate) fn lower_priority() {
+    Priority::nicer_than_this_thread().take();
+}
+
 /// The scheduling priority of a pool's threads.
 struct Priority(Option<i32>);
 

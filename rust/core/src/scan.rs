@@ -131,6 +131,8 @@ pub struct Scan {
     stats_prefetch: Option<Arc<StatsPrefetch>>,
     /// The pool whose threads decode ahead.
     pool: Option<Pool>,
+    /// Whether a build of columns waits for the writer of their file.
+    waits: bool,
     /// The error that ended the scan. Later calls return it as well, never an end.
     failure: Option<Error>,
 }
@@ -159,6 +161,7 @@ impl Scan {
             ahead: VecDeque::new(),
             stats_prefetch: None,
             pool: None,
+            waits: false,
             failure: None,
         })
     }
@@ -177,6 +180,12 @@ impl Scan {
         {
             self.stats_prefetch = Some(StatsPrefetch::start(columns, Arc::clone(predicate), pool));
         }
+    }
+
+    /// Lets a build of columns wait for the writer of their file. Not for the scan of an answer.
+    #[must_use]
+    pub fn waiting_for_files(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     /// Returns the next selected files, never empty; `None` at the end.

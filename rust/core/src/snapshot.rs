@@ -16,7 +16,7 @@ use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
 use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
-use crate::column_cache::{Allocation, Decoding};
+use crate::column_cache::{Allocation, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
@@ -57,6 +57,7 @@ pub struct Snapshot {
     /// The keys of `partitionValues`, in the order of `metadata.partition_columns`.
     partition_names: Arc<[Box<str>]>,
     decoding: Decoding,
+    columns_digest: OnceLock<[u8; 32]>,
     partition_timestamps: OnceLock<Option<Arc<PartitionTimestamps>>>,
     commit_batches: Vec<(Arc<FileBatch>, RowIndices)>,
     seen: Arc<ReplaySet>,
@@ -189,10 +190,15 @@ impl Snapshot {
         self.segment.identity()
     }
 
-    /// The part of the cache key that the metadata determines.
+    /// Identifies the columns of the checkpoint, in every process; `None` without a checkpoint.
     #[must_use]
-    pub fn decoding(&self) -> Decoding {
-        self.decoding
+    pub fn columns_digest(&self) -> Option<[u8; 32]> {
+        let checkpoint = self.segment.checkpoint.as_ref()?;
+        let compute = || {
+            let [kind, endpoint, bucket] = self.storage.location();
+            columns_digest(&[kind, endpoint, bucket, &self.root], checkpoint, &self.decoding)
+        };
+        Some(*self.columns_digest.get_or_init(compute))
     }
 
     /// Returns whether the version was loaded from the files that `identity` names.

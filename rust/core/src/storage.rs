@@ -82,6 +82,14 @@ impl Storage {
         Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
     }
 
+    /// The kind, the endpoint and the bucket: what distinguishes equal roots of different storages.
+    pub(crate) fn location(&self) -> [&str; 3] {
+        match &self.0 {
+            Inner::Local => ["file", "", ""],
+            Inner::Remote(remote) => ["s3", remote.endpoint(), remote.bucket()],
+        }
+    }
+
     /// Returns whether each read is a network request.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.0, Inner::Remote(_))

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
-use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
+use crate::column_cache::{Allocation, CachedColumns, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
@@ -160,22 +160,15 @@ impl Table {
     pub fn totals(&self, snapshot: &Snapshot, stop: &Stop) -> Result<Totals> {
         if snapshot.known_totals().is_none()
             && let Some(columns) = self.column_cache(snapshot).and_then(|(cache, key)| cache.get(&key))
+            && let Some(totals) = cached_totals(snapshot, &columns, stop)?
         {
-            let mut totals = Totals::default();
-            for (batch, live) in snapshot.commit_batches() {
-                totals.add(batch, live);
-            }
-            for batch in &columns.batches {
-                stop.check()?;
-                totals.add(&batch.files, &batch.live_rows(snapshot.seen()));
-            }
             snapshot.set_totals(totals);
         }
         snapshot.totals_until(stop)
     }
 
     fn is_cached(&self, snapshot: &Snapshot) -> bool {
-        self.column_cache(snapshot).is_none_or(|(cache, key)| cache.get(&key).is_some())
+        self.column_cache(snapshot).is_none_or(|(cache, key)| cache.has(&key))
     }
 
     /// Returns a snapshot by version or timestamp. A version that the log no longer holds is an error with the
@@ -284,8 +277,7 @@ impl Table {
     /// Returns the column cache and the key of the columns of a snapshot's checkpoint.
     #[must_use]
     pub fn column_cache(&self, snapshot: &Snapshot) -> Option<(Arc<ColumnCache>, ColumnsKey)> {
-        let checkpoint = snapshot.identity().checkpoint_name()?;
-        let key = ColumnsKey { table: self.id, checkpoint: checkpoint.into(), decoding: snapshot.decoding() };
+        let key = ColumnsKey { table: self.id, digest: snapshot.columns_digest()? };
         Some((Arc::clone(&self.cache), key))
     }
 
@@ -298,7 +290,8 @@ impl Table {
         else {
             return Ok(());
         };
-        let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?;
+        let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?
+            .waiting_for_files();
         pool.submit(Arc::new(BuildColumns(Mutex::new(scan))));
         Ok(())
     }
@@ -447,6 +440,25 @@ impl Drop for Table {
 
 fn is_same_commit(known: &Snapshot, found: &Snapshot) -> bool {
     known.version() == found.version() && known.segment().version_commit == found.segment().version_commit
+}
+
+/// Sums up cached columns; `None` if a batch of them is damaged.
+fn cached_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Result<Option<Totals>> {
+    let mut totals = Totals::default();
+    for (batch, live) in snapshot.commit_batches() {
+        totals.add(batch, live);
+    }
+    if snapshot.seen().is_empty()
+        && let Some(all) = columns.known_totals()
+    {
+        return Ok(totals.plus(all));
+    }
+    for index in 0..columns.len() {
+        stop.check()?;
+        let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
+        totals.add(&batch.files, &batch.live_rows(snapshot.seen()));
+    }
+    Ok(Some(totals))
 }
 
 /// Returns the newest snapshot that is not newer than the requested version.

@@ -1,13 +1,15 @@
 //! The state that all tables of the process share: the pool, the column cache, the buffers of chunks.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use deltalog::Result;
-use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES};
+use deltalog::column_cache::{ColumnCache, DEFAULT_CACHE_BYTES, DiskCache, DiskCounts};
 use deltalog::pool::Pool;
 use deltalog::stream::{Buffers, LineSource, NdjsonStream, StreamOptions};
 use pyo3::prelude::*;
 
+use crate::errors::run;
 use crate::stream::NdjsonChunks;
 
 struct Shared {
@@ -64,6 +66,45 @@ pub(crate) fn configure(threads: Option<usize>, cache_bytes: Option<usize>) {
             shared.cache.set_budget(bytes);
         }
     });
+}
+
+/// Keeps columns in files of a directory, of at most `disk_bytes` together. Without a directory, in memory.
+#[pyfunction]
+#[pyo3(signature = (directory, *, disk_bytes))]
+pub(crate) fn configure_cache_directory(
+    py: Python<'_>,
+    directory: Option<PathBuf>,
+    disk_bytes: u64,
+) -> PyResult<()> {
+    let cache = column_cache();
+    run(py, || {
+        let disk = directory.map(|directory| DiskCache::open(&directory, disk_bytes)).transpose()?;
+        cache.set_disk(disk.map(Arc::new));
+        Ok(())
+    })
+}
+
+/// Returns the events of the cache directory, by name.
+#[pyfunction]
+pub(crate) fn cache_directory_counts() -> Vec<(&'static str, u64)> {
+    let DiskCounts { hits, misses, invalid, written, failed, too_large, evicted } =
+        column_cache().disk().map(|disk| disk.counts()).unwrap_or_default();
+    vec![
+        ("hit", hits),
+        ("miss", misses),
+        ("invalid", invalid),
+        ("written", written),
+        ("failed", failed),
+        ("too_large", too_large),
+        ("evicted", evicted),
+    ]
+}
+
+/// Waits until the columns of all answers so far are in files.
+#[pyfunction]
+pub(crate) fn wait_for_cache_directory(py: Python<'_>) {
+    let disk = column_cache().disk();
+    py.detach(|| disk.map_or((), |disk| disk.wait_until_written()));
 }
 
 /// Returns the bytes of cached columns and snapshots.

@@ -425,6 +425,8 @@ RESTART: Mapping[str, tuple[Any, Any]] = {
     "ssl.certificatePasswordFile": ("a", "b"),
     "gateway.recipientsDatabase": ("a.db", "b.db"),
     "gateway.cache.memoryBytes": (1 << 20, 1 << 21),
+    "gateway.cache.directory": ("a", "b"),
+    "gateway.cache.diskBytes": (1 << 20, 1 << 21),
     "gateway.cache.threads": (1, 2),
     "gateway.audit.file": ("a.jsonl", "b.jsonl"),
     "gateway.audit.failClosed": (False, True),

@@ -4,8 +4,9 @@
 //! text. Both forms return the same bytes. A file without statistics equals one whose statistics are empty.
 
 use arrow_array::{Array, StringViewArray};
+use arrow_buffer::{Buffer, ScalarBuffer};
 
-use crate::escape::{append_escaped, unescape};
+use crate::escape::{append_escaped, unescape_bytes};
 
 /// The statistics of a batch's files, JSON each.
 #[derive(Debug, Clone)]
@@ -19,16 +20,18 @@ pub enum Stats {
 /// Escaped statistics, concatenated.
 #[derive(Debug, Clone)]
 pub struct EscapedStats {
-    text: String,
+    /// UTF-8.
+    text: Buffer,
     /// The start of the statistics of each file, and the end of the last ones.
-    starts: Vec<u32>,
+    starts: ScalarBuffer<u32>,
 }
 
 /// The statistics of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StatsText<'batch> {
     Raw(&'batch str),
-    Escaped(&'batch str),
+    /// UTF-8.
+    Escaped(&'batch [u8]),
 }
 
 /// Collects the statistics of some files as in the log.
@@ -112,18 +115,33 @@ impl EscapedStats {
             starts.push(u32::try_from(text.len()).ok()?);
         }
         text.shrink_to_fit();
-        Some(Self { text: String::from_utf8(text).ok()?, starts })
+        Some(Self { text: text.into(), starts: starts.into() })
     }
 
     /// Returns the memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.text.capacity() + self.starts.capacity() * size_of::<u32>()
+        self.text.capacity() + self.starts.inner().capacity()
     }
 
-    fn get(&self, row: usize) -> &str {
+    /// The texts of all files and their starts, with the end of the last one.
+    pub(crate) fn parts(&self) -> (&Buffer, &ScalarBuffer<u32>) {
+        (&self.text, &self.starts)
+    }
+
+    /// Returns `None` if `starts` are not ascending positions of characters in `text`, which is UTF-8.
+    pub(crate) fn of_parts(text: Buffer, starts: ScalarBuffer<u32>) -> Option<Self> {
+        let valid = simdutf8::basic::from_utf8(&text).ok()?;
+        let is_ascending = starts.windows(2).all(|pair| pair[0] <= pair[1]);
+        let are_characters = starts.iter().all(|start| valid.is_char_boundary(*start as usize));
+        let is_whole =
+            starts.first() == Some(&0) && starts.last().is_some_and(|end| *end as usize == text.len());
+        (is_ascending && are_characters && is_whole).then_some(Self { text, starts })
+    }
+
+    fn get(&self, row: usize) -> &[u8] {
         match self.starts.get(row..) {
             Some([start, end, ..]) => self.text.get(*start as usize..*end as usize).unwrap_or_default(),
-            _ => "",
+            _ => &[],
         }
     }
 
@@ -131,7 +149,7 @@ impl EscapedStats {
         let mut text = Vec::new();
         let mut ends = Vec::with_capacity(rows.len());
         for row in rows {
-            unescape(self.get(*row as usize), &mut text);
+            unescape_bytes(self.get(*row as usize), &mut text);
             ends.push(text.len());
         }
         // Unescaping makes characters of characters.
@@ -141,15 +159,17 @@ impl EscapedStats {
 
 impl StatsText<'_> {
     fn is_empty(self) -> bool {
-        let (Self::Raw(text) | Self::Escaped(text)) = self;
-        text.is_empty()
+        match self {
+            Self::Raw(text) => text.is_empty(),
+            Self::Escaped(text) => text.is_empty(),
+        }
     }
 
     /// Appends the statistics as between the quotes of a JSON string.
     pub(crate) fn append_escaped(self, out: &mut Vec<u8>) {
         match self {
             Self::Raw(text) => append_escaped(text, out),
-            Self::Escaped(text) => out.extend_from_slice(text.as_bytes()),
+            Self::Escaped(text) => out.extend_from_slice(text),
         }
     }
 }

@@ -33,8 +33,8 @@ pub(super) fn file_batch(
     Ok(FileBatch {
         source,
         path: adds.required_strings("path")?,
-        size: adds.sizes()?,
-        modification_time_ms: adds.required_longs("modificationTime")?,
+        size: adds.sizes()?.into(),
+        modification_time_ms: adds.required_longs("modificationTime")?.into(),
         data_change: adds.data_change()?,
         partitions: adds.partitions(interner, rows.len())?,
         stats: adds.stats()?.map(Stats::from),
@@ -44,7 +44,7 @@ pub(super) fn file_batch(
         clustering_provider: adds.strings("clusteringProvider")?,
         tags: adds.tags()?,
         remove_fields: None,
-        row: rows,
+        row: rows.into(),
     })
 }
 

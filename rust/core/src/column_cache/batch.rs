@@ -1,8 +1,10 @@
 //! A batch of files with values derived from it, and the columns of a checkpoint as batches.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Instant;
 
-use crate::actions::{FileBatch, RowIndices};
+use super::columns_file::{Invalid, MappedFile};
+use crate::actions::{FileBatch, RowIndices, SourceId, Totals};
 use crate::file_id::{FileIds, IdScheme};
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
@@ -25,6 +27,7 @@ pub struct CachedBatch {
 struct Ids {
     parquet: OnceLock<FileIds>,
     delta: OnceLock<FileIds>,
+    are_mapped: bool,
 }
 
 /// The dead files of a batch in the version of the last request.
@@ -45,6 +48,19 @@ impl CachedBatch {
             files,
             stats: StatsCache::cached(),
             ids: Some(Ids::default()),
+            tombstones: Mutex::default(),
+        }
+    }
+
+    /// Creates a cached batch whose columns are in a mapped file.
+    fn mapped(files: FileBatch, [parquet, delta]: [FileIds; 2], own_bytes: usize) -> Self {
+        let ids = Ids { parquet: OnceLock::from(parquet), delta: OnceLock::from(delta), are_mapped: true };
+        let files = Arc::new(files);
+        Self {
+            file_bytes: own_bytes,
+            files,
+            stats: StatsCache::cached(),
+            ids: Some(ids),
             tombstones: Mutex::default(),
         }
     }
@@ -92,6 +108,9 @@ impl Ids {
     }
 
     fn memory_bytes(&self) -> usize {
+        if self.are_mapped {
+            return 0;
+        }
         [&self.parquet, &self.delta].into_iter().filter_map(OnceLock::get).map(FileIds::memory_bytes).sum()
     }
 }
@@ -109,17 +128,120 @@ fn all_but(dead: &[u32], end: u32) -> RowIndices {
 }
 
 /// All batches of a checkpoint, in order.
-#[derive(Debug, Default)]
-pub struct CachedColumns {
-    /// The batches.
-    pub batches: Vec<Arc<CachedBatch>>,
-    /// Bytes of the partition values that the batches share.
-    pub(super) dictionary_bytes: usize,
+#[derive(Debug)]
+pub struct CachedColumns(Content);
+
+#[derive(Debug)]
+enum Content {
+    Memory {
+        batches: Vec<Arc<CachedBatch>>,
+        /// Bytes of the partition values that the batches share.
+        dictionary_bytes: usize,
+    },
+    Mapped {
+        file: MappedFile,
+        /// The verified batches.
+        batches: Vec<OnceLock<Arc<CachedBatch>>>,
+        touched_at: Mutex<Instant>,
+    },
 }
 
+/// Raised for a batch of a file that was altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DamagedBatch;
+
 impl CachedColumns {
+    pub(super) fn in_memory(batches: Vec<Arc<CachedBatch>>, dictionary_bytes: usize) -> Self {
+        Self(Content::Memory { batches, dictionary_bytes })
+    }
+
+    pub(super) fn mapped(file: MappedFile) -> Self {
+        let batches = (0..file.batches()).map(|_| OnceLock::new()).collect();
+        Self(Content::Mapped { file, batches, touched_at: Mutex::new(Instant::now()) })
+    }
+
+    pub(super) fn is_mapped(&self) -> bool {
+        matches!(self.0, Content::Mapped { .. })
+    }
+
+    /// The time of the last use that its file shows; `None` without a file.
+    pub(super) fn touched_at(&self) -> Option<&Mutex<Instant>> {
+        match &self.0 {
+            Content::Memory { .. } => None,
+            Content::Mapped { touched_at, .. } => Some(touched_at),
+        }
+    }
+
+    /// Returns the number of batches.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Content::Memory { batches, .. } => batches.len(),
+            Content::Mapped { batches, .. } => batches.len(),
+        }
+    }
+
+    /// Returns whether there are no batches.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns a batch; `None` after the last one. A batch of a file is verified at its first use.
+    pub fn batch(&self, index: usize) -> Result<Option<Arc<CachedBatch>>, DamagedBatch> {
+        match &self.0 {
+            Content::Memory { batches, .. } => Ok(batches.get(index).map(Arc::clone)),
+            Content::Mapped { file, batches, .. } => {
+                let Some(known) = batches.get(index) else { return Ok(None) };
+                if let Some(batch) = known.get() {
+                    return Ok(Some(Arc::clone(batch)));
+                }
+                let read = file.batch(index).map_err(|Invalid| DamagedBatch)?;
+                let batch = Arc::new(CachedBatch::mapped(read.files, read.ids, read.own_bytes));
+                Ok(Some(Arc::clone(known.get_or_init(|| batch))))
+            }
+        }
+    }
+
+    /// Returns the positions of the first and the last file of a batch, without a use of the batch.
+    #[must_use]
+    pub fn positions(&self, index: usize) -> Option<[(SourceId, u32); 2]> {
+        match &self.0 {
+            Content::Memory { batches, .. } => {
+                let files = &batches.get(index)?.files;
+                Some([(files.source, *files.row.first()?), (files.source, *files.row.last()?)])
+            }
+            Content::Mapped { file, .. } => file.positions(index),
+        }
+    }
+
+    /// Returns the number and total size of all files, dead ones included, if they are known.
+    #[must_use]
+    pub fn known_totals(&self) -> Option<Totals> {
+        match &self.0 {
+            Content::Memory { .. } => None,
+            Content::Mapped { file, .. } => Some(file.totals()),
+        }
+    }
+
+    /// Returns the number of files.
+    pub(super) fn files(&self) -> u64 {
+        match &self.0 {
+            Content::Memory { batches, .. } => batches.iter().map(|batch| batch.files.len() as u64).sum(),
+            Content::Mapped { file, .. } => file.totals().files,
+        }
+    }
+
     /// Reads a few numbers of each batch. Not to be called with the lock of the cache.
     pub(super) fn bytes(&self) -> usize {
-        self.dictionary_bytes + self.batches.iter().map(|batch| batch.bytes()).sum::<usize>()
+        match &self.0 {
+            Content::Memory { batches, dictionary_bytes } => {
+                dictionary_bytes + batches.iter().map(|batch| batch.bytes()).sum::<usize>()
+            }
+            Content::Mapped { file, batches, .. } => {
+                let known = batches.iter().filter_map(OnceLock::get);
+                file.own_bytes() + known.map(|batch| batch.bytes()).sum::<usize>()
+            }
+        }
     }
 }

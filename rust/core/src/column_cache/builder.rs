@@ -1,9 +1,10 @@
-//! Builds the columns of a checkpoint, batch by batch, within the budget.
+//! Builds the columns of a checkpoint, batch by batch: in memory within the budget, or in a file.
 
 use std::sync::Arc;
 
 use super::ColumnCache;
 use super::batch::{CachedBatch, CachedColumns};
+use super::disk::{DiskBuild, Queued};
 use super::key::ColumnsKey;
 use super::state::{Entry, Slot, TooLarge, keep_within_budget};
 use crate::actions::{FileBatch, PartitionTuple};
@@ -11,40 +12,98 @@ use crate::actions::{FileBatch, PartitionTuple};
 /// Number of files whose size is taken for that of the others. Columns that far exceed the budget by it are not built.
 const SAMPLED_FILES: u64 = 16_384;
 
+/// Columns of this size are kept in memory until their file is written. Larger ones are used once the file is there.
+const KEPT_WHILE_WRITTEN_BYTES: usize = 16 << 20;
+
 /// A build of columns. Dropping it before [`ColumnsBuilder::finish`] leaves no trace.
 #[derive(Debug)]
 pub struct ColumnsBuilder {
-    pub(super) cache: Arc<ColumnCache>,
-    pub(super) key: ColumnsKey,
-    pub(super) columns: CachedColumns,
+    cache: Arc<ColumnCache>,
+    key: ColumnsKey,
+    /// `None` if the columns are in the file only.
+    batches: Option<Vec<Arc<CachedBatch>>>,
+    dictionary_bytes: usize,
     /// The expected number of files, if known.
-    pub(super) files: Option<u64>,
-    pub(super) files_pushed: u64,
-    pub(super) bytes: usize,
+    files: Option<u64>,
+    files_pushed: u64,
+    bytes: usize,
     /// The partition values that were counted. A dictionary grows from batch to batch, or starts again.
-    pub(super) dictionary: Vec<Arc<PartitionTuple>>,
+    dictionary: Vec<Arc<PartitionTuple>>,
+    disk: Option<DiskBuild>,
+    /// Whether the writer of the file ends the build.
+    is_handed_over: bool,
+}
+
+/// The result of [`ColumnsBuilder::push`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    /// The batch is a part of the columns.
+    Yes,
+    /// The writer of the file is behind. The batch can be pushed again.
+    Full,
+    /// The columns do not fit, or cannot be written. The builder is unusable.
+    No,
 }
 
 impl ColumnsBuilder {
-    /// Adds the next batch. Returns false if it does not fit; the builder is unusable then.
+    pub(super) fn new(
+        cache: Arc<ColumnCache>,
+        key: ColumnsKey,
+        files: Option<u64>,
+        disk: Option<DiskBuild>,
+    ) -> Self {
+        Self {
+            cache,
+            key,
+            batches: Some(Vec::new()),
+            dictionary_bytes: 0,
+            files,
+            files_pushed: 0,
+            bytes: 0,
+            dictionary: Vec::new(),
+            disk,
+            is_handed_over: false,
+        }
+    }
+
+    /// Adds the next batch. With `waits`, waits for a writer that is behind.
     ///
-    /// Other entries are evicted only for columns that are expected to fit as a whole, by the size of the files so
-    /// far.
+    /// In memory, other entries are evicted only for columns that are expected to fit as a whole, by the size of the
+    /// files so far.
     #[must_use]
-    pub fn push(&mut self, batch: &Arc<CachedBatch>) -> bool {
-        self.columns.dictionary_bytes += self.count_dictionary(&batch.files);
-        self.columns.batches.push(Arc::clone(batch));
+    pub fn push(&mut self, batch: &Arc<CachedBatch>, waits: bool) -> Pushed {
+        let queued = self.disk.as_ref().map(|disk| disk.push(batch, waits));
+        match queued {
+            Some(Queued::Full) => return Pushed::Full,
+            Some(Queued::Failed) => self.disk = None,
+            Some(Queued::Yes) | None => {}
+        }
+        self.keep(batch);
+        if self.batches.is_some() || self.disk.is_some() { Pushed::Yes } else { Pushed::No }
+    }
+
+    /// Keeps a batch in memory, if it and the batches before it may be there.
+    fn keep(&mut self, batch: &Arc<CachedBatch>) {
+        let dictionary_bytes = self.count_dictionary(&batch.files);
+        self.dictionary_bytes += dictionary_bytes;
         self.files_pushed += batch.files.len() as u64;
         self.bytes += batch.bytes();
-        let bytes = self.bytes + self.columns.dictionary_bytes;
+        let Some(batches) = &mut self.batches else { return };
+        batches.push(Arc::clone(batch));
+        let bytes = self.bytes + self.dictionary_bytes;
+        let is_small = self.disk.is_none() || bytes <= KEPT_WHILE_WRITTEN_BYTES;
+        if !is_small {
+            self.batches = None;
+            self.dictionary = Vec::new();
+        }
         let mut state = self.cache.lock();
-        let entry = Entry::Columns(self.key.clone());
         let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) else {
             // The table was removed meanwhile.
             drop(state);
-            self.columns.batches = Vec::new();
-            return false;
+            (self.batches, self.disk) = (None, None);
+            return;
         };
+        let bytes = if is_small { bytes } else { 0 };
         let counted = std::mem::replace(counted, bytes);
         state.used_bytes = state.used_bytes - counted + bytes;
         let budget_bytes = state.budget_bytes;
@@ -54,29 +113,36 @@ impl ColumnsBuilder {
         // Files differ in size, so the sample decides only by a clear excess.
         let is_hopeless = self.files_pushed >= SAMPLED_FILES
             && expected.is_some_and(|expected| expected / 5 * 4 > budget_bytes);
-        if is_hopeless {
+        if is_hopeless && self.disk.is_none() {
             state.too_large.insert(self.key.table, so_far);
-        } else if state.used_bytes > budget_bytes {
+        } else if !is_hopeless && state.used_bytes > budget_bytes {
             if expected.is_some_and(|expected| expected <= budget_bytes) {
                 evicted = state.shrink(budget_bytes);
-            } else if expected.is_some() || bytes > budget_bytes {
+            } else if (expected.is_some() || bytes > budget_bytes) && self.disk.is_none() {
                 state.too_large.insert(self.key.table, so_far);
             }
         }
         let has_room = !is_hopeless && state.used_bytes <= budget_bytes;
         if !has_room {
-            evicted.extend(state.remove(&entry));
+            if self.disk.is_none() {
+                evicted.extend(state.remove(&Entry::Columns(self.key)));
+            } else if let Some(Slot::Building { bytes: counted }) = state.slots.get_mut(&self.key) {
+                let counted = std::mem::take(counted);
+                state.used_bytes -= counted;
+            }
         }
         drop(state);
         drop(evicted);
         if !has_room {
-            self.columns.batches = Vec::new();
+            self.batches = None;
         }
-        has_room
     }
 
     /// Returns the bytes of partition values that no earlier batch had.
     fn count_dictionary(&mut self, files: &FileBatch) -> usize {
+        if self.batches.is_none() {
+            return 0;
+        }
         let dictionary = &files.partitions.dictionary;
         let grows = self.dictionary.first().zip(dictionary.first()).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
         if !grows {
@@ -87,19 +153,26 @@ impl ColumnsBuilder {
         more.iter().map(|tuple| tuple.memory_bytes()).sum()
     }
 
-    /// Publishes the columns, after the checkpoint was read to its end.
+    /// Publishes the columns, after the checkpoint was read to its end: now if they are in memory, and once their file
+    /// is complete.
     pub fn finish(mut self) {
-        let columns = Arc::new(std::mem::take(&mut self.columns));
+        if let Some(batches) = self.batches.take() {
+            self.publish(Arc::new(CachedColumns::in_memory(batches, self.dictionary_bytes)));
+        }
+        if let Some(disk) = self.disk.take() {
+            self.is_handed_over = true;
+            disk.finish(&self.cache, &self.key);
+        }
+    }
+
+    fn publish(&self, columns: Arc<CachedColumns>) {
         let bytes = columns.bytes();
         let mut state = self.cache.lock();
         if !matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
             return;
         }
-        let _ = state.remove(&Entry::Columns(self.key.clone()));
-        let last_used = state.tick();
-        state.used_bytes += bytes;
-        state.uses.insert(last_used, Entry::Columns(self.key.clone()));
-        state.slots.insert(self.key.clone(), Slot::Ready { columns, bytes, last_used });
+        let _ = state.remove(&Entry::Columns(self.key));
+        state.insert(self.key, columns, bytes);
         let too_large = state.remove_too_large(&self.key);
         keep_within_budget(state);
         drop(too_large);
@@ -108,9 +181,8 @@ impl ColumnsBuilder {
 
 impl Drop for ColumnsBuilder {
     fn drop(&mut self) {
-        let mut state = self.cache.lock();
-        if matches!(state.slots.get(&self.key), Some(Slot::Building { .. })) {
-            let _ = state.remove(&Entry::Columns(self.key.clone()));
+        if !self.is_handed_over {
+            self.cache.end_build(&self.key);
         }
     }
 }

@@ -1,21 +1,54 @@
 //! The key of cached columns: a table, a checkpoint, and everything that decoding depends on.
 
-use std::sync::Arc;
-
 use sha2::{Digest, Sha256};
 
 use crate::actions::Metadata;
 use crate::schema::COLUMN_MAPPING_MODE;
+use crate::segment::CheckpointFiles;
 
 /// The key of the columns of one checkpoint of one table, decoded by one metadata.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ColumnsKey {
     /// The number of the table in this process.
     pub table: u64,
-    /// The names of the checkpoint's files.
-    pub checkpoint: Arc<str>,
-    /// The parts of the metadata that decoding depends on.
-    pub decoding: Decoding,
+    /// A digest of the location, the files and the decoding: see [`columns_digest`].
+    pub digest: [u8; 32],
+}
+
+impl ColumnsKey {
+    /// The name of the file with the columns, which says nothing of the table.
+    pub(super) fn file_name(&self) -> String {
+        self.digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    }
+}
+
+/// Computes a digest that is equal in all processes for equal columns, and for no others: of this program's version,
+/// the location of the table, the name, size and entity tag (or modification time) of each file of the checkpoint, and
+/// the metadata that decoding depends on. Sidecars have names that never come again, which the top file contains.
+#[must_use]
+pub fn columns_digest(location: &[&str], checkpoint: &CheckpointFiles, decoding: &Decoding) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        // The length keeps ("ab","c") from ("a","bc").
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    };
+    add(env!("CARGO_PKG_VERSION").as_bytes());
+    add(&(location.len() as u64).to_le_bytes());
+    for part in location {
+        add(part.as_bytes());
+    }
+    add(&checkpoint.version.to_le_bytes());
+    for file in &checkpoint.files {
+        add(file.name.as_bytes());
+        add(&file.size.to_le_bytes());
+        match &file.entity_tag {
+            Some(tag) => add(tag.as_bytes()),
+            None => add(&file.modified_ms.to_le_bytes()),
+        }
+    }
+    add(&decoding.0);
+    digest.finalize().into()
 }
 
 /// A digest of all metadata that decoded columns depend on: partition values are encoded by order and names of the

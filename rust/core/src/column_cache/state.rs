@@ -86,31 +86,41 @@ impl State {
         self.clock
     }
 
+    /// Adds columns as the most recently used ones.
+    pub(super) fn insert(&mut self, key: ColumnsKey, columns: Arc<CachedColumns>, bytes: usize) {
+        let last_used = self.tick();
+        self.used_bytes += bytes;
+        self.uses.insert(last_used, Entry::Columns(key));
+        self.slots.insert(key, Slot::Ready { columns, bytes, last_used });
+    }
+
     pub(super) fn mark_used(&mut self, before: u64, now: u64) {
         if let Some(entry) = self.uses.remove(&before) {
             self.uses.insert(now, entry);
         }
     }
 
-    pub(super) fn may_build(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
+    /// Whether columns may fit into memory.
+    pub(super) fn may_fit(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
         // A table that did not fit may fit with fewer files.
         let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);
-        self.budget_bytes > 0
-            && !self.slots.contains_key(key)
-            && self.too_large.get(&key.table).is_none_or(fits)
+        self.budget_bytes > 0 && self.too_large.get(&key.table).is_none_or(fits)
     }
 
     /// Removes columns that exceed the whole budget: evicting others would not make them fit.
+    ///
+    /// Those of a file are mapped again when they are used again.
     #[must_use]
     pub(super) fn remove_too_large(&mut self, key: &ColumnsKey) -> Option<Item> {
         let Some(Slot::Ready { columns, bytes, .. }) = self.slots.get(key) else { return None };
         if *bytes <= self.budget_bytes {
             return None;
         }
-        let files = columns.batches.iter().map(|batch| batch.files.len() as u64).sum();
-        let too_large = TooLarge { files, bytes: *bytes };
-        self.too_large.insert(key.table, too_large);
-        self.remove(&Entry::Columns(key.clone()))
+        if !columns.is_mapped() {
+            let too_large = TooLarge { files: columns.files(), bytes: *bytes };
+            self.too_large.insert(key.table, too_large);
+        }
+        self.remove(&Entry::Columns(*key))
     }
 
     /// Evicts the least recently used entries. The caller drops them after it releases the lock.
@@ -160,7 +170,7 @@ impl State {
     pub(super) fn forget_columns(&mut self, table: u64) -> Evicted {
         self.missed.retain(|key, _| key.table != table);
         self.too_large.remove(&table);
-        let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).cloned().collect();
+        let keys: Vec<_> = self.slots.keys().filter(|key| key.table == table).copied().collect();
         keys.into_iter().filter_map(|key| self.remove(&Entry::Columns(key))).collect()
     }
 }

@@ -6,11 +6,11 @@ use crate::replay::ReplaySet;
 use crate::schema::COLUMN_MAPPING_MODE;
 
 fn key(table: u64) -> ColumnsKey {
-    ColumnsKey {
-        table,
-        checkpoint: "00.checkpoint.parquet".into(),
-        decoding: Decoding::of(&Metadata::default()),
-    }
+    ColumnsKey { table, digest: [0; 32] }
+}
+
+fn pushed(builder: &mut ColumnsBuilder, batch: &Arc<CachedBatch>) -> bool {
+    builder.push(batch, false) == Pushed::Yes
 }
 
 fn batch(files: usize) -> Arc<CachedBatch> {
@@ -27,7 +27,7 @@ fn thousand_bytes() -> usize {
 
 fn fill(cache: &Arc<ColumnCache>, table: u64, files: usize) {
     let mut builder = cache.claim_build(&key(table), Some(files as u64)).unwrap();
-    assert!(builder.push(&batch(files)));
+    assert!(pushed(&mut builder, &batch(files)));
     builder.finish();
 }
 
@@ -78,7 +78,7 @@ fn of_two_scans_at_once_only_one_builds() {
 fn a_scan_that_breaks_off_leaves_the_next_one_to_build() {
     let cache = Arc::new(ColumnCache::new(1 << 20));
     let mut first = cache.claim_build(&key(1), Some(1000)).unwrap();
-    assert!(first.push(&batch(10)));
+    assert!(pushed(&mut first, &batch(10)));
     drop(first);
     assert!(cache.claim_build(&key(1), Some(1000)).is_some());
 }
@@ -95,15 +95,15 @@ fn the_least_recently_used_columns_leave_first() {
     assert!(cache.used_bytes() <= 2 * one + one / 2);
     cache.shrink(0);
     assert_eq!(cache.used_bytes(), 0);
-    assert_eq!(walked.batches[0].files.len(), 1000);
+    assert_eq!(walked.files(), 1000);
 }
 
 #[test]
 fn a_table_larger_than_the_budget_is_tried_once() {
     let cache = Arc::new(ColumnCache::new(batch(1000).bytes()));
     let mut builder = cache.claim_build(&key(1), Some(1000)).unwrap();
-    assert!(builder.push(&batch(900)));
-    assert!(!builder.push(&batch(900)));
+    assert!(pushed(&mut builder, &batch(900)));
+    assert!(!pushed(&mut builder, &batch(900)));
     drop(builder);
     assert!(cache.claim_build(&key(1), Some(1000)).is_none());
     assert_eq!(cache.used_bytes(), 0);
@@ -112,10 +112,10 @@ fn a_table_larger_than_the_budget_is_tried_once() {
 #[test]
 fn a_table_that_did_not_fit_is_tried_again_when_it_may_fit_and_not_at_its_next_checkpoint() {
     let cache = Arc::new(ColumnCache::new(batch(1000).bytes() * 3 / 2));
-    let at = |version: u32| ColumnsKey { checkpoint: format!("{version}.parquet").into(), ..key(1) };
+    let at = |version: u32| ColumnsKey { digest: [version as u8 + 1; 32], ..key(1) };
     let mut builder = cache.claim_build(&at(0), Some(4000)).unwrap();
-    assert!(builder.push(&batch(1000)));
-    assert!(!builder.push(&batch(1000)));
+    assert!(pushed(&mut builder, &batch(1000)));
+    assert!(!pushed(&mut builder, &batch(1000)));
     drop(builder);
     for version in 1..20 {
         assert!(cache.claim_build(&at(version), Some(4000 + u64::from(version))).is_none());
@@ -134,15 +134,15 @@ fn a_table_that_does_not_fit_takes_nothing_from_the_others() {
     fill(&cache, 2, 1000);
     for files in [Some(6000), None] {
         let mut builder = cache.claim_build(&key(3), files).unwrap();
-        assert!(builder.push(&batch(1000)) && builder.push(&batch(1000)));
-        assert!(!builder.push(&batch(1000)), "{files:?}");
+        assert!(pushed(&mut builder, &batch(1000)) && pushed(&mut builder, &batch(1000)));
+        assert!(!pushed(&mut builder, &batch(1000)), "{files:?}");
         drop(builder);
         assert!(cache.get(&key(1)).is_some() && cache.get(&key(2)).is_some(), "{files:?}");
         assert_eq!(cache.used_bytes(), 2 * one);
         cache.forget_columns(3);
     }
     let mut builder = cache.claim_build(&key(3), Some(4000)).unwrap();
-    assert!((0..4).all(|_| builder.push(&batch(1000))), "one that fits does");
+    assert!((0..4).all(|_| pushed(&mut builder, &batch(1000))), "one that fits does");
     builder.finish();
     assert!(cache.get(&key(3)).is_some() && cache.get(&key(1)).is_none());
 }
@@ -154,7 +154,7 @@ fn a_build_that_clearly_cannot_fit_ends_after_a_sample_and_is_not_tried_again() 
     let four_thousand = batch(4000);
     let pushed = |files: u64| {
         let mut builder = cache.claim_build(&key(1), Some(files)).unwrap();
-        (0..7).take_while(|_| builder.push(&four_thousand)).count()
+        (0..7).take_while(|_| pushed(&mut builder, &four_thousand)).count()
     };
     assert_eq!(pushed(30_000), 7, "it fits");
     assert_eq!(pushed(47_000), 7, "the other files may be smaller");
@@ -172,7 +172,7 @@ fn columns_that_grow_beyond_the_budget_leave_alone_and_are_not_built_again() {
         let others = cache.used_bytes();
         let columns = batch(1500);
         let mut builder = cache.claim_build(&key(2), Some(1500)).unwrap();
-        assert!(builder.push(&columns));
+        assert!(pushed(&mut builder, &columns));
         // More than that by less than the ids take.
         cache.set_budget(cache.used_bytes() + 1000);
         if grows_while_it_is_built {
@@ -234,7 +234,7 @@ fn partition_values_that_batches_share_count_once() {
     let values: Vec<String> = (0..50).map(|value| format!("{value:0100}")).collect();
     let batches = [with_values(&values[..20]), with_values(&values), with_values(&values[..10])];
     let mut builder = cache.claim_build(&key(1), Some(80)).unwrap();
-    assert!(batches.iter().all(|batch| builder.push(batch)));
+    assert!(batches.iter().all(|batch| pushed(&mut builder, batch)));
     let tuples = &batches[1].files.partitions.dictionary;
     let dictionary: usize = tuples.iter().map(|tuple| tuple.memory_bytes()).sum();
     assert!(dictionary > 50 * 200);
@@ -266,8 +266,8 @@ fn two_builds_at_once_stay_within_the_budget_together() {
     let cache = Arc::new(ColumnCache::new(batch(1000).bytes() * 3 / 2));
     let mut first = cache.claim_build(&key(1), Some(1000)).unwrap();
     let mut second = cache.claim_build(&key(2), Some(1000)).unwrap();
-    assert!(first.push(&batch(1000)));
-    assert!(!second.push(&batch(1000)));
+    assert!(pushed(&mut first, &batch(1000)));
+    assert!(!pushed(&mut second, &batch(1000)));
     drop(second);
     first.finish();
     assert!(cache.get(&key(1)).is_some());
@@ -290,12 +290,12 @@ fn a_removed_table_leaves_no_entries_and_its_running_build_is_dropped() {
     let cache = Arc::new(ColumnCache::new(1 << 20));
     fill(&cache, 1, 10);
     fill(&cache, 2, 10);
-    let other = ColumnsKey { checkpoint: "01.checkpoint.parquet".into(), ..key(1) };
+    let other = ColumnsKey { digest: [1; 32], ..key(1) };
     let mut building = cache.claim_build(&other, Some(10)).unwrap();
-    assert!(building.push(&batch(10)));
+    assert!(pushed(&mut building, &batch(10)));
     cache.forget_columns(1);
     assert!(cache.get(&key(1)).is_none() && cache.get(&key(2)).is_some());
-    assert!(!building.push(&batch(10)));
+    assert!(!pushed(&mut building, &batch(10)));
     building.finish();
     assert!(cache.get(&other).is_none());
     assert!(cache.claim_build(&other, Some(10)).is_some());

@@ -180,9 +180,9 @@ impl Columns {
         };
         Ok(FileBatch {
             source,
-            row: self.row.clone(),
+            row: self.row.clone().into(),
             path: strings(&mut self.path.iter().copied().map(Some))?,
-            size: self.sizes(found),
+            size: self.sizes(found).into(),
             modification_time_ms: self.modification_time_ms.iter().map(|time| time.unwrap_or(0)).collect(),
             data_change: self.data_change.contains(&false).then(|| self.data_change.clone()),
             partitions: self.partitions(name, interner, found)?,

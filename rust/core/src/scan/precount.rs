@@ -35,13 +35,13 @@ impl Scan {
                 outcome: Outcome { considered: files, ..Outcome::default() },
             }));
         }
-        let precount = if self.is_in_memory()? { self.look_ahead(until, KEPT_FILES) } else { Ok(None) };
+        let precount = if self.is_in_memory() { self.look_ahead(until, KEPT_FILES) } else { Ok(None) };
         precount.map_err(|error| self.explain(error))
     }
 
-    fn is_in_memory(&self) -> Result<bool> {
+    fn is_in_memory(&self) -> bool {
         let is_cached = || self.cache.as_ref().is_some_and(|(cache, key)| cache.get(key).is_some());
-        Ok(self.snapshot.checkpoint()?.is_none() || is_cached())
+        self.snapshot.segment().checkpoint.is_none() || is_cached()
     }
 
     pub(super) fn look_ahead(&mut self, until: Instant, most_kept: u64) -> Result<Option<Precount>> {

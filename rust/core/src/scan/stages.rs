@@ -1,14 +1,15 @@
 //! The stages of a scan: batches of commits first, then cached columns or the checkpoint.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Scan;
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
+use super::{Scan, ScanOptions};
 use crate::Result;
 use crate::actions::{FileBatch, RowIndices};
-use crate::checkpoint::{self, Needs, PartReader, PartReaders, ReadOptions, Span};
-use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder};
+use crate::checkpoint::{self, Needs, PartReader, PartReaders, Position, ReadOptions, Span};
+use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder, Pushed};
+use crate::pool::{Pool, Task};
 use crate::snapshot::CHECKPOINT_SOURCE;
 
 /// Batches of a selective predicate are small: a row group of them is decoded ahead.
@@ -36,8 +37,13 @@ impl Scan {
                     })
                 }
                 Stage::Cached { columns, next } => {
-                    let found = columns.batches.get(*next).map(Arc::clone);
+                    let (index, found) = (*next, columns.batch(*next));
                     *next += 1;
+                    let Ok(found) = found else {
+                        let damaged = Arc::clone(columns);
+                        self.leave_damaged(&damaged, index)?;
+                        continue;
+                    };
                     found.map(|batch| {
                         let live = batch.live_rows(self.snapshot.seen());
                         (batch, live)
@@ -55,8 +61,14 @@ impl Scan {
                             None => CachedBatch::transient(files),
                         };
                         let batch = Arc::new(batch);
-                        if builder.as_mut().is_some_and(|builder| !builder.push(&batch)) {
-                            *builder = None;
+                        let pushed = builder.as_mut().map(|builder| builder.push(&batch, self.waits));
+                        match pushed {
+                            Some(Pushed::Yes) | None => {}
+                            Some(Pushed::No) => *builder = None,
+                            Some(Pushed::Full) => {
+                                let (builder, files) = (builder.take(), Arc::clone(&batch.files));
+                                self.build_rest(builder, &files)?;
+                            }
                         }
                         Some((batch, live))
                     }
@@ -102,8 +114,35 @@ impl Scan {
         Ok(())
     }
 
+    /// Continues with the log in place of columns whose file was altered.
+    fn leave_damaged(&mut self, columns: &Arc<CachedColumns>, index: usize) -> Result<()> {
+        if let Some((cache, key)) = &self.cache {
+            cache.discard(key, columns);
+        }
+        let start = columns
+            .positions(index)
+            .map(|[(source, row), _]| Position { part: source.0.saturating_sub(CHECKPOINT_SOURCE.0), row });
+        self.stage = self.log_stage(start, None)?;
+        Ok(())
+    }
+
+    /// Continues a build by another scan, which waits for the writer of the file. This scan must not.
+    fn build_rest(&self, builder: Option<ColumnsBuilder>, next: &FileBatch) -> Result<()> {
+        if let (Some(pool), Some(builder), Some(row)) = (&self.pool, builder, next.row.first()) {
+            let options = ScanOptions::everything();
+            let mut scan = Self::new(Arc::clone(&self.snapshot), None, options)?;
+            let start = Position { part: next.source.0.saturating_sub(CHECKPOINT_SOURCE.0), row: *row };
+            scan.waits = true;
+            scan.stage = scan.log_stage(Some(start), Some(builder))?;
+            pool.submit(Arc::new(BuildRest(Mutex::new(scan))));
+        }
+        Ok(())
+    }
+
     fn checkpoint_stage(&self) -> Result<Stage> {
-        let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
+        if self.snapshot.segment().checkpoint.is_none() {
+            return Ok(Stage::End);
+        }
         if let Some((cache, key)) = &self.cache
             && let Some(columns) = cache.get(key)
         {
@@ -116,6 +155,12 @@ impl Scan {
             let files = self.snapshot.known_totals().map(|totals| totals.files);
             cache.claim_build(key, files)
         });
+        self.log_stage(self.options.after.map(start_in), builder)
+    }
+
+    /// Reads the checkpoint from `start` on.
+    fn log_stage(&self, start: Option<Position>, builder: Option<ColumnsBuilder>) -> Result<Stage> {
+        let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
         let predicate = Arc::clone(&self.options.predicate);
         let keep_tuple = predicate
@@ -128,7 +173,7 @@ impl Scan {
         let options = ReadOptions {
             needs,
             first_source: CHECKPOINT_SOURCE,
-            span: self.options.after.map(|cursor| Span { start: start_in(cursor), end: None }),
+            span: start.map(|start| Span { start, end: None }),
             keep_tuple,
             by_row_group: may_match.is_some(),
             may_match,
@@ -150,8 +195,27 @@ impl Scan {
 
     fn first_cached_batch(&self, columns: &CachedColumns) -> usize {
         let Some(start) = self.options.after else { return 0 };
-        columns.batches.partition_point(|batch| {
-            batch.files.row.last().is_none_or(|row| !start.is_before(batch.files.source, *row))
-        })
+        let is_over = |index: usize| {
+            columns.positions(index).is_none_or(|[_, (source, row)]| !start.is_before(source, row))
+        };
+        let (mut first, mut end) = (0, columns.len());
+        while first < end {
+            let middle = first.midpoint(end);
+            if is_over(middle) { first = middle + 1 } else { end = middle }
+        }
+        first
+    }
+}
+
+/// The rest of a build of columns, one batch per step, so it takes turns with streams.
+struct BuildRest(Mutex<Scan>);
+
+impl Task for BuildRest {
+    fn step(self: Arc<Self>, pool: &Pool) {
+        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).next_files();
+        // A failure is repeated and reported by the next request.
+        if matches!(found, Ok(Some(_))) {
+            pool.submit(self);
+        }
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct StatsPrefetch {
 impl StatsPrefetch {
     /// Starts on all threads of `pool` except the one that the scan needs.
     pub(super) fn start(columns: Arc<CachedColumns>, predicate: Arc<Predicate>, pool: &Pool) -> Arc<Self> {
-        let left = AtomicUsize::new(columns.batches.len());
+        let left = AtomicUsize::new(columns.len());
         let stats_prefetch = Arc::new(Self { columns, predicate, left });
         for _ in 1..pool.threads() {
             pool.submit(Arc::new(Walk(Arc::downgrade(&stats_prefetch))));
@@ -34,7 +34,8 @@ impl StatsPrefetch {
         loop {
             let taken =
                 self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-            let Some(batch) = taken.ok().and_then(|left| self.columns.batches.get(left.wrapping_sub(1)))
+            // The scan reports a damaged batch.
+            let Ok(Some(batch)) = taken.map_or(Ok(None), |left| self.columns.batch(left.wrapping_sub(1)))
             else {
                 return false;
             };

@@ -9,6 +9,7 @@ use super::*;
 use crate::changes::{ChangeKind, Changes};
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
 use crate::checkpoint::tests::{add, add_row, protocol_row};
+use crate::column_cache::DiskCache;
 use crate::log_path::commit_name;
 use crate::pool::Pool;
 use crate::predicate::Hints;
@@ -352,7 +353,7 @@ fn a_scan_that_failed_fails_again_and_leaves_no_columns_behind() {
         Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30))));
     let snapshot = snapshot(&table);
     let (cache, key) = table.column_cache(&snapshot).unwrap();
-    let mut scan = Scan::new(snapshot, Some((Arc::clone(&cache), key.clone())), everything()).unwrap();
+    let mut scan = Scan::new(snapshot, Some((Arc::clone(&cache), key)), everything()).unwrap();
     assert!(scan.next_files().unwrap().is_some());
     while scan.next_files().is_ok_and(|found| found.is_some()) {}
     for _ in 0..2 {
@@ -558,4 +559,52 @@ fn the_error_of_a_page_of_a_cleaned_up_version_names_available_versions() {
         "nor found by its number"
     );
     assert_eq!(snapshot(&table).version(), 11);
+}
+
+#[test]
+fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || {
+        let log = Log::new();
+        let table = table(&log, 64 << 20);
+        (log, table)
+    };
+    let (log, first) = open();
+    let with_disk = |log: &Log| {
+        let cache = Arc::new(ColumnCache::new(64 << 20));
+        cache.set_disk(Some(Arc::new(DiskCache::open(&directory.path().join("columns"), 1 << 30).unwrap())));
+        (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
+    };
+    let (expected, _) = run(&first, everything());
+    let by_city = || ScanOptions { max_files: Some(7), ..everything() };
+    let (expected_page, _) = run(&first, by_city());
+    let (built, cache) = with_disk(&log);
+    assert_eq!(run(&built, everything()).0, expected);
+    cache.disk().unwrap().wait_until_written();
+    assert_eq!(cache.disk().unwrap().counts().written, 1);
+    let file = std::fs::read_dir(directory.path().join("columns"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "columns"))
+        .unwrap();
+    let content = std::fs::read(&file).unwrap();
+    for position in (128..content.len()).step_by(content.len() / 40) {
+        let mut altered = content.clone();
+        altered[position] ^= 4;
+        std::fs::write(&file, altered).unwrap();
+        let (table, cache) = with_disk(&log);
+        assert_eq!(run(&table, by_city()).0, expected_page);
+        assert_eq!(run(&table, everything()).0, expected);
+        let snapshot = snapshot(&table);
+        assert_eq!(table.totals(&snapshot, &Stop::default()).unwrap().files, expected.len() as u64);
+        cache.disk().unwrap().wait_until_written();
+        let counts = cache.disk().unwrap().counts();
+        assert!(counts.invalid <= 1 && counts.hits <= 1, "{counts:?}");
+        assert_eq!(run(&table, everything()).0, expected);
+        cache.disk().unwrap().wait_until_written();
+    }
+    std::fs::write(&file, &content).unwrap();
+    let (table, cache) = with_disk(&log);
+    assert_eq!(run(&table, everything()).0, expected);
+    assert_eq!((cache.disk().unwrap().counts().hits, cache.disk().unwrap().counts().invalid), (1, 0));
 }

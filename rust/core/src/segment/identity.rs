@@ -48,12 +48,6 @@ impl LogIdentity {
         self.checkpoint.as_ref().map(|(version, _)| *version)
     }
 
-    /// Names the checkpoint among those of its table, and among those of tables that were there before.
-    #[must_use]
-    pub fn checkpoint_name(&self) -> Option<String> {
-        self.checkpoint.as_ref().map(|(version, mark)| format!("{version}{mark}"))
-    }
-
     pub(super) fn is_checkpoint(&self, checkpoint: &CheckpointFiles) -> bool {
         self.checkpoint.as_ref().is_some_and(|(_, wanted)| *wanted == mark(checkpoint))
     }

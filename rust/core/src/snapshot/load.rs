@@ -174,6 +174,7 @@ impl Loader<'_> {
             metadata,
             partition_names,
             decoding,
+            columns_digest: OnceLock::new(),
             partition_timestamps: OnceLock::new(),
             commit_batches,
             seen,

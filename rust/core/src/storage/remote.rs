@@ -84,6 +84,8 @@ pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     keys: Arc<ReplaceableCredentials>,
     bucket: String,
+    /// Empty for AWS.
+    endpoint: String,
     /// Whether listings are ordered by name, so that they can stop after the log files.
     ordered_listings: bool,
 }
@@ -102,8 +104,17 @@ impl Remote {
         let (store, keys) = build_s3(options)
             .map_err(|error| Error::InvalidArgument(format!("the storage's options cannot work: {error}")))?;
         // Directory buckets (S3 Express) list in no order.
+        let endpoint = options.endpoint.clone().unwrap_or_default();
         let ordered_listings = !options.bucket.ends_with("--x-s3");
-        Ok(Self { store: Arc::new(store), keys, bucket: options.bucket.clone(), ordered_listings })
+        Ok(Self { store: Arc::new(store), keys, bucket: options.bucket.clone(), endpoint, ordered_listings })
+    }
+
+    pub(super) fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     pub(super) fn replace_credentials(&self, credentials: &S3Credentials) {

@@ -286,8 +286,8 @@ impl Table {
             source: SourceId(0),
             row: (0..count as u32).collect(),
             path: StringViewArray::from_iter_values((0..count).map(|file| format!("{file}.parquet"))),
-            size: vec![1; count],
-            modification_time_ms: vec![0; count],
+            size: vec![1; count].into(),
+            modification_time_ms: vec![0; count].into(),
             data_change: None,
             partitions: PartitionColumn {
                 dictionary: Arc::new(self.files.iter().map(tuple).collect()),

@@ -29,10 +29,10 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
     let values = partition.iter().map(|value| value.map(Box::from)).collect();
     FileBatch {
         source: SourceId(0),
-        row: vec![0],
+        row: vec![0].into(),
         path: StringViewArray::from(vec!["f"]),
-        size: vec![1],
-        modification_time_ms: vec![0],
+        size: vec![1].into(),
+        modification_time_ms: vec![0].into(),
         data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::new(vec![Arc::new(PartitionTuple {
@@ -40,7 +40,7 @@ fn one_file(stats: Option<&str>, partition: &[Option<&str>]) -> FileBatch {
                 json: b"{}".as_slice().into(),
                 logged_json: None,
             })]),
-            keys: vec![0],
+            keys: vec![0].into(),
         },
         stats: Some(StringViewArray::from(vec![stats]).into()),
         deletion_vector: None,
@@ -486,8 +486,8 @@ fn declared_types_need_not_be_those_of_the_schema() {
 fn files_for(sql: &[&str], limit: u64, stats: &str, deleted: i64) -> usize {
     let (predicate, _) = problems(&[("c", "timestamp"), ("n", "long")], sql, None);
     let mut batch = one_file(Some(stats), &[]);
-    batch.row = vec![0, 1, 2];
-    batch.partitions.keys = vec![0; 3];
+    batch.row = vec![0, 1, 2].into();
+    batch.partitions.keys = vec![0; 3].into();
     batch.stats = Some(StringViewArray::from(vec![stats; 3]).into());
     batch.deletion_vector = (deleted > 0).then(|| {
         let vector = DeletionVectorDescriptor {

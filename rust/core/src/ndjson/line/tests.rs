@@ -42,7 +42,7 @@ fn batch(paths: &[&str]) -> FileBatch {
         row: (0..count as u32).collect(),
         path: StringViewArray::from_iter_values(paths),
         size: (0..count as i64).map(|index| 1000 + index).collect(),
-        modification_time_ms: vec![1_700_000_000_000; count],
+        modification_time_ms: vec![1_700_000_000_000; count].into(),
         data_change: None,
         partitions: PartitionColumn {
             dictionary: Arc::new(vec![Arc::new(tuple), Arc::new(null)]),
