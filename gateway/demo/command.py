@@ -103,15 +103,26 @@ def configuration(demo: Demo, directory: Path) -> str:
 def _cache() -> dict[str, object]:
     """Return the part of the configuration that keeps columns in the user's cache directory."""
     directory = user_cache_directory()
-    return {"cache": {"directory": str(directory)}} if directory_problem(directory) is None else {}
+    if directory is None or directory_problem(directory) is not None:
+        return {}
+    return {"cache": {"directory": str(directory)}}
 
 
-def user_cache_directory() -> Path:
-    """Return the user's directory for columns: below `XDG_CACHE_HOME`, or where the system has caches."""
-    home = Path.home()
-    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+def user_cache_directory() -> Path | None:
+    """Return the user's directory for columns: below `XDG_CACHE_HOME`, or where the system has caches.
+
+    None for a user without a home directory, as containers have them.
+    """
     configured = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(configured) if configured.startswith("/") else caches) / "delta-sharing-gateway" / "columns"
+    if configured.startswith("/"):
+        caches = Path(configured)
+    else:
+        try:
+            home = Path.home()
+        except RuntimeError:
+            return None
+        caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    return caches / "delta-sharing-gateway" / "columns"
 
 
 def introduction(demo: Demo) -> str:

@@ -15,6 +15,8 @@ from support.official_client import OfficialClient
 from support.processes import gateway_command, package_environment, wait_for_port
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
 
+from gateway.demo.command import user_cache_directory
+
 
 @pytest.mark.parametrize("table", ROWS)
 def test_delta_rs_reads_the_rows(demo_tables: Path, table: str) -> None:
@@ -92,3 +94,18 @@ def test_the_printed_commands_work(
             assert [item["name"] for item in json.loads(said)["items"]] == list(ROWS)
         finally:
             process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="caches have another directory there")
+def test_columns_of_the_demo_are_in_the_users_cache_directory_if_there_is_one(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/user")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert user_cache_directory() == Path("/caches/delta-sharing-gateway/columns")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert user_cache_directory() == Path("/home/user/.cache/delta-sharing-gateway/columns")
+
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    assert user_cache_directory() is None
