@@ -343,6 +343,9 @@ def static(_: list[str]) -> None:
     run(python / "mypy")
     run(python / "uv", "lock", "--check", "--offline", "--no-cache", "--python", sys.executable)
     run("cargo", "fmt", "--all", "--check")
+    for workspace in (ROOT, ROOT / "rust/fuzz"):
+        # Fails where a lock file does not agree with the crates.
+        run("cargo", "fetch", "--quiet", "--locked", directory=workspace)
 
 
 def lint(arguments: list[str]) -> None:
