@@ -16,7 +16,7 @@ from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
-from gateway.limits.process_memory import cached, machine_bytes, private_bytes
+from gateway.limits.process_memory import cached, machine_bytes, private_bytes, resident_bytes
 from gateway.limits.recipient import RecipientGates, share_of
 from gateway.tables.runtime import release_memory
 
@@ -54,10 +54,12 @@ class RequestLimits:
         default, queue = share_of(limits.recipient, workers), _queue(limits)
         if previous is None:
             recipients = RecipientGates(default, named, time.monotonic)
+            # Mapped columns can be most of the resident memory, and the system takes their pages back.
+            process_bytes = private_bytes if config.gateway.cache.directory else resident_bytes
             memory = MemoryGate(
                 memory_bytes // workers,
                 **queue,
-                resident_bytes=cached(private_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
+                resident_bytes=cached(process_bytes, seconds=MEMORY_PROBE_SECONDS, clock=time.monotonic),
                 relieve=partial(release_memory, hot=True),
             )
         else:
