@@ -67,13 +67,11 @@ impl Iterator for PartReaders {
             self.next_part += 1;
             let slices: Vec<_> =
                 self.slices(index, part).into_iter().filter(|rows| !rows.is_empty()).collect();
-            let file_bytes = part.size / slices.len().max(1) as u64;
             let opened = Arc::default();
             self.slices.extend(slices.into_iter().map(|rows| PartReader {
                 storage: self.storage.clone(),
                 part: part.clone(),
                 opened: Arc::clone(&opened),
-                file_bytes,
                 source: SourceId(self.options.first_source.0 + index),
                 rows,
                 interner: self.interner.clone(),
@@ -93,7 +91,6 @@ pub struct PartReader {
     storage: Storage,
     part: Part,
     opened: Arc<Opened>,
-    file_bytes: u64,
     source: SourceId,
     /// The requested rows of the part.
     rows: Range<u32>,
@@ -117,10 +114,11 @@ impl std::fmt::Debug for PartReader {
 }
 
 impl PartReader {
-    /// Returns the bytes of the part's file, or of a share of it if several readers read the part.
+    /// Returns the bytes of the part's file, which limit how many readers are open ahead. A reader of one row group
+    /// holds decoded pages of all columns, so it counts as the whole file.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        self.file_bytes
+        self.part.size
     }
 
     /// Returns the bytes that it holds between two batches: the pages of the next rows.
