@@ -135,6 +135,12 @@ impl Pool {
         self.shared.threads
     }
 
+    /// Returns whether a task would start at once.
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = self.shared.lock();
+        queue.tasks.is_empty() && queue.running < self.shared.threads
+    }
+
     /// Puts a task at the end of the queue.
     pub(crate) fn submit(&self, task: Arc<dyn Task>) {
         let mut queue = self.shared.lock();
@@ -296,6 +302,26 @@ mod tests {
         fn step(self: Arc<Self>, _: &Pool) {
             self.begun.lock().unwrap().send(()).unwrap();
             block_in_place(|| block_in_place(|| self.go_on.lock().unwrap().recv().unwrap()));
+        }
+    }
+
+    /// Reports whether the pool is idle during its step.
+    struct Asking(Mutex<mpsc::Sender<bool>>);
+
+    impl Task for Asking {
+        fn step(self: Arc<Self>, pool: &Pool) {
+            self.0.lock().unwrap().send(pool.is_idle()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pool_is_idle_while_a_thread_has_no_step() {
+        for (threads, expected) in [(1, false), (2, true)] {
+            let pool = Pool::new(threads).unwrap();
+            assert!(pool.is_idle());
+            let (sent, received) = mpsc::channel();
+            pool.submit(Arc::new(Asking(Mutex::new(sent))));
+            assert_eq!(received.recv().unwrap(), expected, "of {threads}");
         }
     }
 

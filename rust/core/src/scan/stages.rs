@@ -170,20 +170,22 @@ impl Scan {
         let may_match = (!predicate.is_trivial()).then(|| -> checkpoint::MayMatch {
             Arc::new(move |bounds| predicate.may_match_row_group(bounds))
         });
-        let options = ReadOptions {
-            needs,
-            first_source: CHECKPOINT_SOURCE,
-            span: start.map(|start| Span { start, end: None }),
-            keep_tuple,
-            by_row_group: may_match.is_some(),
-            may_match,
-        };
-        let parts = checkpoint.readers(self.snapshot.interner(), options);
         // A page or an answer with a limit may end before the next batch.
         let pool = self
             .pool
             .clone()
             .filter(|_| self.options.max_files.is_none() && self.options.limit_hint.is_none());
+        // Beside other scans, more readers of this one would only hold more pages.
+        let by_row_group = may_match.is_some() && pool.as_ref().is_some_and(Pool::is_idle);
+        let options = ReadOptions {
+            needs,
+            first_source: CHECKPOINT_SOURCE,
+            span: start.map(|start| Span { start, end: None }),
+            keep_tuple,
+            may_match,
+            by_row_group,
+        };
+        let parts = checkpoint.readers(self.snapshot.interner(), options);
         let measures = Measures {
             file: PartReader::file_bytes,
             reader_held: PartReader::held_bytes,
