@@ -15,7 +15,7 @@ Name = tuple[str, ...]
 # From the lowest layer to the highest. Modules of one layer do not use each other. A test module that checks
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
 CORE_LAYERS = [
-    ["error", "civil_time", "hash_block", "known_tables"],
+    ["error", "civil_time", "hash_block", "known_tables", "lock"],
     ["stop", "pool", "simd", "deletion_vector", "wakeup"],
     ["escape", "hash", "percent"],
     ["actions", "file_id", "log_path"],

@@ -67,6 +67,7 @@ pub mod history;
 #[cfg(test)]
 #[path = "../tests/support/known_tables.rs"]
 mod known_tables;
+mod lock;
 pub mod log_path;
 pub mod ndjson;
 pub mod partition;

@@ -9,9 +9,10 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
+use crate::lock::lock;
 use crate::{Error, Result};
 
 /// Maximum threads that wait for storage, in addition to running ones. Each holds a stack and a stream.
@@ -82,6 +83,15 @@ pub(crate) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
             let _back = Blocked::begin(shared);
             wait()
         }
+    }
+}
+
+/// Locks a mutex whose holder may wait for storage. On a thread of a pool, another step runs meanwhile.
+pub(crate) fn lock_in_place<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.try_lock() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => block_in_place(|| lock(mutex)),
     }
 }
 
@@ -163,7 +173,7 @@ impl Pool {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // The queue is consistent at every point where a holder could panic.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     fn start_worker(self: &Arc<Self>, queue: &mut Queue) -> std::io::Result<()> {

@@ -77,12 +77,9 @@ impl AheadBytes {
         Some(Reserved { ahead: Arc::clone(self), bytes })
     }
 
-    fn add(&self, bytes: usize) {
-        self.held.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn subtract(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    /// Replaces `before` of the held bytes by `after`, in one step: no other thread sees both or neither.
+    fn replace(&self, before: usize, after: usize) {
+        self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 }
 
@@ -92,9 +89,16 @@ struct Reserved {
     bytes: usize,
 }
 
+impl Reserved {
+    /// Ends the reservation. The step replaced `before` held bytes by `after`.
+    fn settle(mut self, before: usize, after: usize) {
+        self.ahead.replace(before + std::mem::take(&mut self.bytes), after);
+    }
+}
+
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.ahead.subtract(self.bytes);
+        self.ahead.replace(self.bytes, 0);
     }
 }
 
@@ -180,10 +184,18 @@ enum Reader<R> {
     Lost,
 }
 
+/// A batch with its bytes, and the bytes that the reader held before and after it.
+struct Decoded<T> {
+    found: Option<Result<T>>,
+    bytes: usize,
+    reader_before: usize,
+    reader_after: usize,
+}
+
 impl<R, T> Drop for Part<R, T> {
     fn drop(&mut self) {
         let ready = self.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.bytes.subtract(ready.iter().map(|(_, bytes)| bytes).sum::<usize>() + *self.held.get_mut());
+        self.bytes.replace(ready.iter().map(|(_, bytes)| bytes).sum::<usize>() + *self.held.get_mut(), 0);
     }
 }
 
@@ -205,42 +217,49 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
 
     fn take_ready(&self) -> Option<Result<T>> {
         let (found, bytes) = self.ready().pop_front()?;
-        self.bytes.subtract(bytes);
+        self.bytes.replace(bytes, 0);
         Some(found)
     }
 
     /// Returns the batch that another thread is decoding, or decodes one.
     fn decode_next(&self) -> Option<Result<T>> {
-        let mut reader = self.lock_reader();
-        self.take_ready().or_else(|| Some(self.decode(&mut reader)?.0))
+        let mut reader = pool::lock_in_place(&self.reader);
+        self.take_ready().or_else(|| {
+            let decoded = self.decode(&mut reader);
+            self.bytes.replace(decoded.reader_before, decoded.reader_after);
+            decoded.found
+        })
     }
 
     /// Decodes a batch; returns false if none is left. Returns `None` if another thread decodes one.
-    fn decode_ahead(&self) -> Option<bool> {
+    fn decode_ahead(&self, reserved: Reserved) -> Option<bool> {
         let mut reader = match self.reader.try_lock() {
             Ok(reader) => reader,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let Some((found, bytes)) = self.decode(&mut reader) else { return Some(false) };
+        let Decoded { found, bytes, reader_before, reader_after } = self.decode(&mut reader);
+        reserved.settle(reader_before, reader_after + bytes);
+        let Some(found) = found else { return Some(false) };
         let goes_on = found.is_ok();
-        self.bytes.add(bytes);
         self.ready().push_back((found, bytes));
         Some(goes_on)
     }
 
-    /// Decodes a batch, returns it with its size, and updates the bytes of the reader.
-    fn decode(&self, reader: &mut Reader<R>) -> Option<(Result<T>, usize)> {
+    /// Decodes a batch. The caller replaces the bytes of the reader.
+    fn decode(&self, reader: &mut Reader<R>) -> Decoded<T> {
         let found = reader.decode();
-        let held = match reader {
+        let reader_after = match reader {
             Reader::Left(reader) => (self.measures.reader_held)(reader),
             Reader::Ended | Reader::Lost => 0,
         };
-        self.bytes.add(held);
-        self.bytes.subtract(self.held.swap(held, Ordering::Relaxed));
-        let bytes = found.as_ref().map_or(0, |found| found.as_ref().map_or(0, self.measures.batch));
-        self.bytes.largest_step.fetch_max(held.saturating_add(bytes), Ordering::Relaxed);
-        Some((found?, bytes))
+        let reader_before = self.held.swap(reader_after, Ordering::Relaxed);
+        let bytes = match &found {
+            Some(Ok(batch)) => (self.measures.batch)(batch),
+            Some(Err(_)) | None => 0,
+        };
+        self.bytes.largest_step.fetch_max(reader_after.saturating_add(bytes), Ordering::Relaxed);
+        Decoded { found, bytes, reader_before, reader_after }
     }
 
     fn is_decoding(&self) -> bool {
@@ -255,17 +274,6 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<(Result<T>, usize)>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_reader(&self) -> MutexGuard<'_, Reader<R>> {
-        match self.reader.try_lock() {
-            Ok(reader) => reader,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The decoding thread may wait for storage, so this wait releases its place in the pool as well.
-            Err(TryLockError::WouldBlock) => {
-                pool::block_in_place(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner))
-            }
-        }
     }
 }
 
@@ -317,9 +325,7 @@ where
             part.stepping.store(false, Ordering::Release);
             return;
         };
-        let goes_on = part.decode_ahead();
-        drop(reserved);
-        match goes_on {
+        match part.decode_ahead(reserved) {
             Some(false) => {}
             Some(true) => {
                 part.stepping.store(false, Ordering::Release);
@@ -438,6 +444,8 @@ mod tests {
             }))
         });
         let mut ahead = ReadAhead::new(parts, measures, Some(Pool::new(3).unwrap()));
+        // The first steps of all threads may start before one ends and shows its size.
+        ahead.bytes.largest_step.store(DECODED_BYTES_AHEAD / 3, Ordering::Relaxed);
         let mut taken = 0;
         while let Some(number) = ahead.next() {
             assert_eq!(number.unwrap(), taken);
@@ -475,7 +483,7 @@ mod tests {
         let pool = Some(Pool::new(1).unwrap());
         let mut ahead = ReadAhead::new([panicking].into_iter(), in_files_of(|_| 1), pool);
         assert_eq!(ahead.next().unwrap().unwrap(), 0);
-        while !matches!(*ahead.open[0].0.lock_reader(), Reader::Lost) {
+        while !matches!(*pool::lock_in_place(&ahead.open[0].0.reader), Reader::Lost) {
             std::thread::yield_now();
         }
         assert!(ahead.next().unwrap().is_err());
