@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -56,6 +57,8 @@ class Administration:
     count_refused: Callable[[], None] = lambda: None
     """Called for each request without a valid token."""
     metrics_token_sha256: str | None = field(default=None, repr=False)
+    changes: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    """Held by the request that changes the database. SQLite polls for its own lock, which starves writers."""
 
 
 ADMINISTRATION = web.AppKey("administration", Administration)

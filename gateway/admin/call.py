@@ -15,6 +15,9 @@ from gateway.admin.administration import ADMINISTRATION, Administration
 
 T = TypeVar("T")
 
+WAIT_SECONDS = 30.0
+"""Of a change for the changes of earlier requests."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -40,7 +43,10 @@ class Call:
     async def with_database(
         self, work: Callable[[RecipientDatabase], T], *, create: bool = False, read_only: bool = False
     ) -> T:
-        """Return the result of `work` on a new connection to the database, in a thread."""
+        """Return the result of `work` on a new connection to the database, in a thread.
+
+        Changes run one after the other. Raises TimeoutError if earlier ones take too long.
+        """
         open_database = self.administration.open_database
 
         def run() -> T:
@@ -48,4 +54,15 @@ class Call:
             with closing(opened) as database:
                 return work(database)
 
-        return await asyncio.to_thread(run)
+        if read_only:
+            return await asyncio.to_thread(run)
+        changes = self.administration.changes
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await changes.acquire()
+        except TimeoutError:
+            raise TimeoutError("earlier changes did not end") from None
+        try:
+            return await asyncio.to_thread(run)
+        finally:
+            changes.release()

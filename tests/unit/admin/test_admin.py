@@ -10,7 +10,7 @@ import pytest
 
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_store import RecipientDatabase
-from gateway.admin.administration import Administration, ReloadResult, WorkerReload
+from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
 
 NOW_MS = 1_700_000_000_000
@@ -314,6 +314,16 @@ async def test_two_admins_at_once_lose_no_change(client, open_database):
     answers = await asyncio.gather(*(client.put(f"/recipients/alice/shares/{share}") for share in shares))
     assert [response.status for response in answers] == [200] * 30
     assert open_database("t").show("alice").shares == tuple(sorted(shares))
+
+
+async def test_a_change_waits_a_bounded_time_for_earlier_ones_and_a_read_not_at_all(client, monkeypatch):
+    monkeypatch.setattr("gateway.admin.call.WAIT_SECONDS", 0.05)
+    await answer(await client.post("/recipients", json={"name": "alice"}), 201)
+    async with client.app[ADMINISTRATION].changes:
+        refused = await answer(await client.post("/recipients", json={"name": "bob"}), 503)
+        assert refused["errorCode"] == "TEMPORARILY_UNAVAILABLE"
+        await answer(await client.get("/recipients/alice"), 200)
+    await answer(await client.post("/recipients", json={"name": "bob"}), 201)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
