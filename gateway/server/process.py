@@ -35,7 +35,7 @@ from gateway.tables.runtime import (
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
-from gateway.web.recorder import audit_counter, log_counter
+from gateway.web.recorder import audit_counter, events_counter, log_counter
 from gateway.web.request_limits import RequestLimits
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class ServerProcess:
         log_lines = log_counts()
         count_log_lines = log_counter(self.metrics, log_lines) if log_lines else lambda: None
 
-        count_cache_files = cache_files_counter(self.metrics)
+        count_cache_files = events_counter(self.metrics.cache_files, cache_directory_counts)
 
         def probe() -> None:
             count_audit()
@@ -205,20 +205,6 @@ class ServerProcess:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
         if accepted:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
-
-
-def cache_files_counter(metrics: Metrics) -> Callable[[], None]:
-    """Return a function that adds the new events of the cache directory to the metrics."""
-    reported: dict[str, int] = {}
-
-    def count() -> None:
-        for outcome, number in cache_directory_counts():
-            new = number - reported.get(outcome, 0)
-            if new > 0:
-                metrics.cache_files.labels(outcome).inc(new)
-            reported[outcome] = number
-
-    return count
 
 
 def _tracing(config: Config) -> Middleware | None:

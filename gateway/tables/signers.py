@@ -20,10 +20,7 @@ class TableSigners:
     @property
     def is_valid(self) -> bool:
         """Return whether `renew` and `signers` return at once."""
-        stores = (store for _, _, store in self._roots)
-        return self._signers is not None and all(
-            store.keys is None or store.keys.is_valid for store in stores
-        )
+        return self._signers is not None and all(_has_valid_keys(store) for _, _, store in self._roots)
 
     def signers_in_memory(self) -> _native.Signers | None:
         """Return the last signers, if their credentials are valid. Never blocks."""
@@ -32,7 +29,7 @@ class TableSigners:
     def renew_at_once(self) -> bool:
         """Apply renewed credentials that read the table; False if `renew` would block. Never blocks."""
         store = self._roots[0][2]
-        if store.keys is not None and not store.keys.is_valid:
+        if not _has_valid_keys(store):
             return False
         store.renew()
         return True
@@ -53,3 +50,7 @@ class TableSigners:
         signers = _native.Signers(root, own, others)
         self._signers = (made_of, signers)
         return signers
+
+
+def _has_valid_keys(store: Store) -> bool:
+    return store.keys is None or store.keys.is_valid

@@ -15,7 +15,7 @@ from gateway.telemetry.audit_record import Action, AuditRecord
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aiohttp import web
     from prometheus_client import Counter
@@ -194,7 +194,9 @@ class _RouteMetrics:
 
 def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
     """Return a function that adds the audit records since its last call to the metrics."""
-    count = _outcomes(metrics.audit_records, audit.counts, ("written", "dropped", "failures"))
+    count = events_counter(
+        metrics.audit_records, lambda: _totals(audit.counts, ("written", "dropped", "failures"))
+    )
 
     def add() -> None:
         count()
@@ -206,18 +208,21 @@ def audit_counter(metrics: Metrics, audit: AuditLog) -> Callable[[], None]:
 
 def log_counter(metrics: Metrics, counts: LogCounts) -> Callable[[], None]:
     """Return a function that adds the log lines since its last call to the metrics."""
-    return _outcomes(metrics.log_lines, counts, ("written", "lost"))
+    return events_counter(metrics.log_lines, lambda: _totals(counts, ("written", "lost")))
 
 
-def _outcomes(
-    counter: Counter, counts: AuditCounts | LogCounts, outcomes: Sequence[str]
-) -> Callable[[], None]:
-    added = dict.fromkeys(outcomes, 0)
+def events_counter(counter: Counter, totals: Callable[[], Iterable[tuple[str, int]]]) -> Callable[[], None]:
+    """Return a function that adds the events since its last call; `totals` returns each outcome's total."""
+    counted: dict[str, int] = {}
 
     def add() -> None:
-        for outcome in outcomes:
-            total = getattr(counts, outcome)
-            counter.labels(outcome).inc(total - added[outcome])
-            added[outcome] = total
+        for outcome, total in totals():
+            # The totals of a new cache directory begin at 0. An outcome without events is shown as 0.
+            counter.labels(outcome).inc(max(0, total - counted.get(outcome, 0)))
+            counted[outcome] = total
 
     return add
+
+
+def _totals(counts: AuditCounts | LogCounts, outcomes: Sequence[str]) -> Iterable[tuple[str, int]]:
+    return ((outcome, getattr(counts, outcome)) for outcome in outcomes)
