@@ -12,6 +12,7 @@ mod known_tuples;
 mod parquet;
 mod part_batches;
 mod part_readers;
+mod shared_file;
 mod shared_interner;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -23,6 +23,7 @@ pub use key::{ColumnsKey, Decoding, columns_digest};
 pub(crate) use state::Allocation;
 use state::{Entry, Item, Retained, Slot, State, keep_within_budget};
 
+use crate::lock::lock;
 use crate::pool;
 
 /// Default budget of a process.
@@ -103,7 +104,7 @@ impl ColumnCache {
     /// Shows other processes now and then that the file of mapped columns is in use.
     fn touch_file(self: &Arc<Self>, key: &ColumnsKey, columns: &CachedColumns) {
         let Some(touched_at) = columns.touched_at() else { return };
-        let mut touched_at = touched_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut touched_at = lock(touched_at);
         if DiskCache::is_due(*touched_at)
             && let Some(disk) = self.disk()
         {
@@ -305,7 +306,7 @@ impl ColumnCache {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // No code between two changes of the state can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -7,8 +7,6 @@ mod buffers;
 mod compression;
 mod producer;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use crate::Result;
 use crate::ndjson::LineCounts;
 use crate::scan::{Outcome, Precount};
@@ -53,9 +51,4 @@ pub struct Summary {
     pub outcome: Outcome,
     /// The final counts, if they are known with the first chunk.
     pub precount: Option<Precount>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Panics of a step are caught while no lock is held, so what a lock guards is always whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

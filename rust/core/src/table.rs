@@ -10,13 +10,14 @@ mod snapshot_cache;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
 use crate::column_cache::{Allocation, CachedColumns, ColumnCache, ColumnsKey};
 use crate::history::History;
+use crate::lock::lock;
 use crate::pool::{self, Pool, Task};
 use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
@@ -527,11 +528,6 @@ fn find_kept<T: Any + Send + Sync>(
     Some(found)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Guarded values are replaced as a whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -674,6 +670,15 @@ mod tests {
         assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound)));
     }
 
+    /// A table of three versions and its log.
+    fn probed() -> (Log, Arc<Table>) {
+        let log = Log::new();
+        made_again(&log, "t", 3);
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache));
+        (log, table)
+    }
+
     /// The result of a refresh without a listing.
     fn probe(table: &Arc<Table>) -> Option<Result<Option<Arc<Snapshot>>>> {
         let (sender, result) = std::sync::mpsc::channel();
@@ -683,10 +688,7 @@ mod tests {
 
     #[test]
     fn a_version_is_still_the_latest_one_by_two_files_and_now_and_then_by_a_listing() {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
-        let table = Arc::new(table);
+        let (log, table) = probed();
         assert!(probe(&table).is_none(), "no version is known");
         let known = table.refresh(Instant::now()).unwrap();
         // Only a listing shows a gap.
@@ -702,10 +704,7 @@ mod tests {
 
     #[test]
     fn a_probe_leaves_every_change_of_the_table_to_a_listing() {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
-        let table = Arc::new(table);
+        let (log, table) = probed();
         let latest = || -> Result<(String, i64)> {
             let refreshed = table.refresh(Instant::now())?;
             Ok((refreshed.metadata().id.clone(), refreshed.version()))
@@ -737,10 +736,7 @@ mod tests {
 
     #[test]
     fn a_probe_of_a_version_that_another_refresh_has_replaced_is_no_answer() {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
-        let table = Arc::new(table);
+        let (log, table) = probed();
         let known = table.refresh(Instant::now()).unwrap();
         let earlier = table.probe(&known, Instant::now()).unwrap();
         let found = table.storage.properties(&earlier.paths());

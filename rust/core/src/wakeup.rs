@@ -2,8 +2,9 @@
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use crate::lock::lock;
 use crate::{Error, Result};
 
 /// The consumer's end, which never blocks.
@@ -73,7 +74,7 @@ impl<T> Completions<T> {
 
     /// Adds a result and wakes the event loop. Never blocks.
     pub fn push(&self, result: T) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.results.push(result);
         let wakes = !std::mem::replace(&mut state.signalled, true);
         drop(state);
@@ -85,16 +86,12 @@ impl<T> Completions<T> {
     /// Takes all results.
     #[must_use]
     pub fn take(&self) -> Vec<T> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         // A byte that is not yet written wakes the loop once more, which is harmless.
         if state.signalled && self.wakeups.take() {
             state.signalled = false;
         }
         std::mem::take(&mut state.results)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The partition values that a filter has seen, with its verdicts, for all readers of a checkpoint.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::kept_rows::Verdicts;
+use crate::lock::lock;
 use crate::partition::PartitionInterner;
 
 /// Dictionaries that no reader uses. A reader takes one for a row group, so there are as many as readers that run at
@@ -26,7 +27,7 @@ impl KnownTuples {
     }
 
     pub(super) fn take(&self) -> Tuples {
-        let known = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let known = lock(&self.idle).pop();
         known.unwrap_or_else(|| Tuples {
             interner: PartitionInterner::new(&self.log_names),
             verdicts: Verdicts::default(),
@@ -34,7 +35,7 @@ impl KnownTuples {
     }
 
     pub(super) fn put(&self, tuples: Tuples) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(tuples);
+        lock(&self.idle).push(tuples);
     }
 }
 

@@ -4,18 +4,17 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::Arc;
 
 use super::json_file::{self, JsonPieces};
 use super::known_tuples::KnownTuples;
-use super::parquet::file::ParquetFile;
 use super::part_batches::PartBatches;
+use super::shared_file::SharedFile;
 use super::shared_interner::SharedInterner;
 use super::{Part, ReadOptions};
 use crate::Result;
 use crate::actions::{FileBatch, SourceId};
 use crate::partition::PartitionInterner;
-use crate::pool;
 use crate::storage::{Storage, StoredFile};
 
 /// The readers of the parts that have wanted rows. Nothing is read before the first batch of a reader is requested.
@@ -67,11 +66,11 @@ impl Iterator for PartReaders {
             self.next_part += 1;
             let slices: Vec<_> =
                 self.slices(index, part).into_iter().filter(|rows| !rows.is_empty()).collect();
-            let opened = Arc::default();
+            let file = Arc::default();
             self.slices.extend(slices.into_iter().map(|rows| PartReader {
                 storage: self.storage.clone(),
                 part: part.clone(),
-                opened: Arc::clone(&opened),
+                file: Arc::clone(&file),
                 source: SourceId(self.options.first_source.0 + index),
                 rows,
                 interner: self.interner.clone(),
@@ -83,14 +82,11 @@ impl Iterator for PartReaders {
     }
 }
 
-/// The open file of a part, for all readers of the part.
-type Opened = Mutex<Option<ParquetFile<StoredFile>>>;
-
 /// An iterator over the adds of one part or of one of its row groups, in their order. It ends after an error.
 pub struct PartReader {
     storage: Storage,
     part: Part,
-    opened: Arc<Opened>,
+    file: Arc<SharedFile>,
     source: SourceId,
     /// The requested rows of the part.
     rows: Range<u32>,
@@ -131,24 +127,6 @@ impl PartReader {
         }
     }
 
-    /// Opens the part, or returns the file that another reader of the part opened.
-    fn open(&self) -> Result<ParquetFile<StoredFile>> {
-        let mut opened = match self.opened.try_lock() {
-            Ok(opened) => opened,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // The other reader may wait for storage, so this wait releases its place in the pool as well.
-            Err(TryLockError::WouldBlock) => {
-                pool::block_in_place(|| self.opened.lock().unwrap_or_else(PoisonError::into_inner))
-            }
-        };
-        if let Some(file) = &*opened {
-            return Ok(file.clone());
-        }
-        let file = self.part.open(&self.storage)?;
-        *opened = Some(file.clone());
-        Ok(file)
-    }
-
     fn next_batch(&mut self) -> Result<Option<FileBatch>> {
         loop {
             match &mut self.state {
@@ -170,7 +148,7 @@ impl PartReader {
                     }
                 }
                 State::Unopened => {
-                    let file = self.open()?;
+                    let file = self.file.get(|| self.part.open(&self.storage))?;
                     let (rows, options) = (self.rows.clone(), self.options.clone());
                     let (interner, tuples) = (&self.interner, &self.tuples);
                     let batches = PartBatches::new(file, self.source, rows, options, interner, tuples);

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use arrow_array::{Array, RecordBatch};
 
@@ -14,6 +13,7 @@ use super::adds::Adds;
 use super::json_file::JsonPieces;
 use super::kept_rows::RowNumbers;
 use super::parquet::file::{ParquetFile, has_values};
+use super::shared_file::SharedFile;
 use super::{Checkpoint, Part};
 use crate::actions::{DeletionVectorDescriptor, SourceId, Totals};
 use crate::partition::PartitionInterner;
@@ -65,18 +65,18 @@ impl Checkpoint {
         // Many parts occupy all threads; few parts are divided.
         let slices = if parts >= 2 * threads { 1 } else { (2 * threads).div_ceil(parts) };
         // The slices of a part share its footer.
-        let opened: Vec<Opened> = self.parts.iter().map(|_| Opened::default()).collect();
+        let shared: Vec<SharedFile> = self.parts.iter().map(|_| SharedFile::default()).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             let mut totals = Totals::default();
             loop {
                 let task = next.fetch_add(1, Ordering::Relaxed);
                 let index = task / slices;
-                let Some((part, opened)) = self.parts.get(index).zip(opened.get(index)) else {
+                let Some((part, shared)) = self.parts.get(index).zip(shared.get(index)) else {
                     return Ok(totals);
                 };
                 let slice = Slice { number: task % slices, of: slices };
-                let sums = self.part_totals(part, opened, slice, dead, stop).inspect_err(|_| {
+                let sums = self.part_totals(part, shared, slice, dead, stop).inspect_err(|_| {
                     // The other threads stop after their current piece.
                     next.store(usize::MAX / 2, Ordering::Relaxed);
                 })?;
@@ -99,7 +99,7 @@ impl Checkpoint {
     fn part_totals(
         &self,
         part: &Part,
-        opened: &Opened,
+        shared: &SharedFile,
         slice: Slice,
         dead: Dead<'_>,
         stop: &Stop,
@@ -114,22 +114,12 @@ impl Checkpoint {
             };
             return if is_first { self.json_totals(part, is_dead, stop) } else { Ok(Totals::default()) };
         }
-        let sums = PartSums { file: self.opened(part, opened, slice)?, dead, stop };
+        let open = || part.open_apart(&self.storage);
+        // A part that is read whole is closed when it is summed up.
+        let file = if slice.of == 1 { open()? } else { shared.get(open)? };
+        let sums = PartSums { file, dead, stop };
         let rows: Vec<u32> = sums.file.row_groups().iter().map(|group| group.num_rows() as u32).collect();
         sums.of_rows(&slice.of_row_groups(&rows))
-    }
-
-    /// Opens a part, or returns the file that another slice opened. Its last slice takes it.
-    fn opened(&self, part: &Part, opened: &Opened, slice: Slice) -> Result<ParquetFile<StoredFile>> {
-        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match opened.take() {
-            Some(file) => file,
-            None => part.open_apart(&self.storage)?,
-        };
-        if slice.number + 1 < slice.of {
-            *opened = Some(file.clone());
-        }
-        Ok(file)
     }
 
     fn json_totals(&self, part: &Part, is_dead: Option<IsDead<'_>>, stop: &Stop) -> Result<Totals> {
@@ -205,9 +195,6 @@ impl<'a> Sizes<'a> {
         self.bits[bit / 64] >> (bit % 64) & 1 == 1 && self.values.binary_search(&size).is_ok()
     }
 }
-
-/// A part that is open for its other slices.
-type Opened = Mutex<Option<ParquetFile<StoredFile>>>;
 
 /// Sums over the rows of one Parquet part.
 struct PartSums<'a> {

@@ -21,6 +21,7 @@ use self::writer::{Failure, FileWriter};
 use super::batch::{CachedBatch, CachedColumns};
 use super::columns_file::MappedFile;
 use super::{ColumnCache, ColumnsKey};
+use crate::lock::lock;
 use crate::{Error, Result, pool};
 
 /// Maximum bytes of batches that wait to be written.
@@ -421,9 +422,4 @@ impl Shared {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Guarded values are consistent at every point where a holder could panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

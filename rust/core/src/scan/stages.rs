@@ -1,6 +1,6 @@
 //! The stages of a scan: batches of commits first, then cached columns or the checkpoint.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
@@ -9,6 +9,7 @@ use crate::Result;
 use crate::actions::{FileBatch, RowIndices};
 use crate::checkpoint::{self, Needs, PartReader, PartReaders, Position, ReadOptions, Span};
 use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder, Pushed};
+use crate::lock::lock;
 use crate::pool::{Pool, Task};
 use crate::snapshot::CHECKPOINT_SOURCE;
 
@@ -214,7 +215,7 @@ struct BuildRest(Mutex<Scan>);
 
 impl Task for BuildRest {
     fn step(self: Arc<Self>, pool: &Pool) {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).next_files();
+        let found = lock(&self.0).next_files();
         // A failure is repeated and reported by the next request.
         if matches!(found, Ok(Some(_))) {
             pool.submit(self);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::lock;
+use crate::lock::lock;
 
 /// Number of spare buffers. New memory costs a page fault per 4 KiB.
 const SPARE_BUFFERS: usize = 24;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::buffers::{Buffers, Chunk};
 use super::compression::{Checksum, ContentCoding, Trailer, encode};
-use super::{LineSource, Summary, Turn, Work, lock};
+use super::{LineSource, Summary, Turn, Work};
+use crate::lock::lock;
 use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
 use crate::wakeup::{self, Signal, Wakeups};

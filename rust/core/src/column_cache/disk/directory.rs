@@ -50,6 +50,16 @@ struct Listed {
     used_at: (i64, i64),
 }
 
+impl Listed {
+    fn is_finished(&self) -> bool {
+        self.name.ends_with(FINISHED)
+    }
+}
+
+fn bytes_of<'a>(files: impl IntoIterator<Item = &'a Listed>) -> u64 {
+    files.into_iter().map(|file| file.bytes).sum()
+}
+
 impl Directory {
     /// Opens a directory of this user, or makes it.
     pub(super) fn open(path: &Path) -> Result<Self, Unusable> {
@@ -124,25 +134,13 @@ impl Directory {
     /// recently used files for it. Returns the number of evicted files, `None` if the file does not fit.
     pub(super) fn reserve(&self, file: &File, bytes: u64, most_bytes: u64) -> IoResult<Option<u64>> {
         let _locked = self.lock()?;
-        self.remove_orphans()?;
-        let mut listed = self.list()?;
-        listed.sort_unstable_by_key(|file| file.used_at);
-        let own_bytes = file.metadata()?.len();
-        let used_bytes = listed.iter().map(|file| file.bytes).sum::<u64>().saturating_sub(own_bytes);
-        let mut excess = used_bytes.saturating_add(bytes).saturating_sub(most_bytes);
-        let evictable = listed.iter().filter(|file| file.name.ends_with(FINISHED));
-        if evictable.clone().map(|file| file.bytes).sum::<u64>() < excess {
+        let listed = self.by_last_use()?;
+        let used_bytes = bytes_of(&listed).saturating_sub(file.metadata()?.len());
+        let excess = used_bytes.saturating_add(bytes).saturating_sub(most_bytes);
+        if bytes_of(listed.iter().filter(|file| file.is_finished())) < excess {
             return Ok(None);
         }
-        let mut evicted = 0;
-        for file in evictable {
-            if excess == 0 {
-                break;
-            }
-            unlinkat(&self.descriptor, &*file.name, AtFlags::empty())?;
-            excess = excess.saturating_sub(file.bytes);
-            evicted += 1;
-        }
+        let evicted = self.evict(&listed, excess)?;
         // The length of the file reserves the bytes against other writers.
         file.set_len(bytes)?;
         Ok(Some(evicted))
@@ -151,17 +149,19 @@ impl Directory {
     /// Evicts the least recently used files until all have at most `most_bytes`; returns how many.
     pub(super) fn shrink(&self, most_bytes: u64) -> IoResult<u64> {
         let _locked = self.lock()?;
-        self.remove_orphans()?;
-        let mut listed = self.list()?;
-        listed.sort_unstable_by_key(|file| file.used_at);
-        let mut bytes = listed.iter().map(|file| file.bytes).sum::<u64>();
+        let listed = self.by_last_use()?;
+        self.evict(&listed, bytes_of(&listed).saturating_sub(most_bytes))
+    }
+
+    /// Evicts finished files, in their order, until they had `excess` bytes; returns how many.
+    fn evict(&self, listed: &[Listed], mut excess: u64) -> IoResult<u64> {
         let mut evicted = 0;
-        for file in listed.iter().filter(|file| file.name.ends_with(FINISHED)) {
-            if bytes <= most_bytes {
+        for file in listed.iter().filter(|file| file.is_finished()) {
+            if excess == 0 {
                 break;
             }
             unlinkat(&self.descriptor, &*file.name, AtFlags::empty())?;
-            bytes -= file.bytes;
+            excess = excess.saturating_sub(file.bytes);
             evicted += 1;
         }
         Ok(evicted)
@@ -169,7 +169,15 @@ impl Directory {
 
     /// The bytes of all files.
     pub(super) fn used_bytes(&self) -> IoResult<u64> {
-        Ok(self.list()?.iter().map(|file| file.bytes).sum())
+        Ok(bytes_of(&self.list()?))
+    }
+
+    /// The files of living writers and the finished ones, the least recently used first.
+    fn by_last_use(&self) -> IoResult<Vec<Listed>> {
+        self.remove_orphans()?;
+        let mut listed = self.list()?;
+        listed.sort_unstable_by_key(|file| file.used_at);
+        Ok(listed)
     }
 
     /// Removes partial files whose writer has died.

@@ -9,7 +9,7 @@ use arrow_array::{Array, Int64Array, StringViewArray};
 use arrow_buffer::NullBuffer;
 
 use super::directory::Directory;
-use crate::actions::{PartitionTuple, Stats, Totals};
+use crate::actions::{PartitionTuple, RowIndices, Stats, Totals};
 use crate::column_cache::CachedBatch;
 use crate::column_cache::columns_file::layout::{
     ALIGNMENT, BatchEntry, Block, COLUMNS, Column, Footer, HEADER_BYTES, Header, encode_tuples,
@@ -160,9 +160,7 @@ impl FileWriter {
             }
         }
         self.buffer = blocks.out;
-        for row in 0..files.len() as u32 {
-            self.totals.add(files, &[row]);
-        }
+        self.totals.add(files, &(0..files.len() as u32).collect::<RowIndices>());
         self.footer.batches.push(entry);
         self.write_buffer()
     }
