@@ -1,7 +1,7 @@
 """Report pages: numbers with units, tables and plots in one HTML file.
 
 In: names, numbers and sentences. Out: HTML text with inline styles, script and SVG, which fetches nothing.
-All text is escaped: rows of tables and names of recipients come from others. The same input gives the same
+All text is escaped, because rows of tables and names of recipients are untrusted. Equal input gives equal
 bytes.
 
 Jinja2 and matplotlib are part of the extra `spark`. They are imported when a page is rendered, never by a

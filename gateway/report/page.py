@@ -31,9 +31,9 @@ def check_libraries() -> None:
 
 @dataclass(frozen=True)
 class Page:
-    """A title, a sentence that sums up the page, and its sections.
+    """A title, a summary of one sentence, and sections.
 
-    `good`: whether the summary is good or bad; None where it is neither.
+    `good`: whether the summary reports success; None for a page that reports neither success nor failure.
     """
 
     title: str
@@ -43,7 +43,7 @@ class Page:
     run_at: dt.datetime | None = None
 
     def html(self) -> str:
-        """The whole document. Raises ReportUnavailable."""
+        """The HTML document. Raises ReportUnavailable."""
         check_libraries()
         run_at = None if self.run_at is None else f"{self.run_at:%Y-%m-%d %H:%M} UTC"
         light, dark = (declarations(colours) for colours in (LIGHT, DARK))
@@ -65,5 +65,5 @@ def _environment() -> "Environment":
 
 
 def _finalized(value: object) -> object:
-    """Every text that a template writes has visible characters only; markup of templates stays as it is."""
+    """Replace invisible characters in a text that a template writes. Markup of templates is unchanged."""
     return printable(value) if type(value) is str else value

@@ -7,12 +7,12 @@ from gateway.report.plots import Plot
 from gateway.report.units import COUNT, MISSING, NUMBER, Unit
 
 _LONG = 24
-"""A text of more characters is wrapped."""
+"""The cells of a column with a text of more characters are wrapped."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A cell that is good or bad. A row with a bad one comes first in its table."""
+    """A cell that reports success or failure. Rows with a failure come first in their table."""
 
     text: str
     good: bool
@@ -20,7 +20,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with the unit of this cell, where the rows of a column have different units."""
+    """A number with its own unit, for columns whose rows have different units."""
 
     value: float | None
     unit: Unit
@@ -31,7 +31,7 @@ Cell = str | int | float | Verdict | Quantity | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. Numbers in it are written in `unit`; without one whole numbers are counts."""
+    """A column of a table. `unit` formats its numbers; without a unit whole numbers are counts."""
 
     name: str
     unit: Unit | None = None
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class CellText:
-    """A cell as the page shows it. `sort_key`: the number, or the text; empty for a missing value."""
+    """The text of a cell. `sort_key`: the number or text that sorts it; empty for a missing value."""
 
     text: str
     sort_key: str
@@ -48,9 +48,9 @@ class CellText:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; failures first, otherwise in the order given. A click on a column sorts by it.
+    """Rows of cells: failures first, otherwise in the order given. A click on a heading sorts by its column.
 
-    `total_rows`: how many rows there are, where the table holds only the first of them.
+    `total_rows`: the number of all rows, where the table has only the first of them.
     """
 
     columns: Sequence[Column]
@@ -65,7 +65,7 @@ class Table:
 
     @property
     def heads(self) -> list[CellText]:
-        """The names of the columns; `number` aligns a column to the right, `long` wraps its texts."""
+        """The headings. Class `number` aligns a column to the right, `long` wraps its texts."""
         return [
             CellText(column.name, "", _column_class(column, [row[index] for row in self.rows]))
             for index, column in enumerate(self.columns)
@@ -73,7 +73,7 @@ class Table:
 
     @property
     def texts(self) -> list[list[CellText]]:
-        """All rows as text."""
+        """The rows as text, failures first."""
         kinds = [(column.unit, head.css_class) for column, head in zip(self.columns, self.heads, strict=True)]
         ordered = sorted(self.rows, key=lambda row: not is_failure(row))
         return [[cell_text(cell, *kind) for cell, kind in zip(row, kinds, strict=True)] for row in ordered]
@@ -81,7 +81,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Finding:
-    """One failure: where, what, and the action that resolves it. `details` are shown as they are."""
+    """A failure: its subject, the problem and the action that resolves it. `details` are shown verbatim."""
 
     subject: str
     problem: str
@@ -91,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """Failures with what to do."""
+    """A list of failures."""
 
     findings: Sequence[Finding]
     kind: str = field(default="findings", init=False)
@@ -99,7 +99,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A sentence."""
+    """A paragraph of text."""
 
     text: str
     kind: str = field(default="paragraph", init=False)
@@ -120,7 +120,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Links:
-    """Files beside the page: text and relative address."""
+    """Links to files beside the page, as pairs of text and relative address."""
 
     links: Sequence[tuple[str, str]]
     kind: str = field(default="links", init=False)
@@ -128,7 +128,7 @@ class Links:
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots beside each other, as many as the width holds."""
+    """Plots side by side, as many in a row as fit the width."""
 
     plots: Sequence[Plot]
     kind: str = field(default="plots", init=False)
@@ -151,7 +151,7 @@ def is_failure(row: Sequence[Cell]) -> bool:
 
 
 def cell_text(cell: Cell, unit: Unit | None = None, css_class: str = "") -> CellText:
-    """A cell as text, with the key that sorts it; `css_class` is that of its column."""
+    """The text and the sort key of a cell. `css_class` is the class of its column."""
     if isinstance(cell, Verdict):
         verdict = "good" if cell.good else "bad"
         return CellText(cell.text, cell.text, f"{css_class} {verdict}".strip())
@@ -178,7 +178,7 @@ def _column_class(column: Column, cells: Sequence[Cell]) -> str:
 
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:
-    """Return whether the column has numbers, and otherwise only missing values and verdicts."""
+    """Return whether the column has numbers, and besides them only missing values and verdicts."""
     numbers = [isinstance(cell, int | float | Quantity) and not isinstance(cell, bool) for cell in cells]
     others = [cell for cell, is_number in zip(cells, numbers, strict=True) if not is_number]
     return any(numbers) and all(cell is None or isinstance(cell, Verdict) for cell in others)

@@ -1,8 +1,8 @@
 """Plots as SVG: horizontal bars, bars of stacked parts, and lines over time or size.
 
-In: names and numbers in base units. Out: SVG text without fixed colours, ids or dates: colours are CSS
-variables of the page, so that a plot follows its light and dark forms. A plot is 440 units wide and scales
-down to a phone and stays legible; the names of bars stand above them and are cut to the width.
+In: names and numbers in base units. Out: SVG text without fixed colours, ids or dates. Colours are CSS
+variables of the page, so that a plot follows its light and dark forms. A plot is 440 units wide and stays
+legible on a phone: the name of a bar is above the bar and is shortened to the width.
 """
 
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_BARS = 20
 WIDTH = 440
 _FONT = 12.0
-# Of one character of the font, generous: the browser chooses the font.
+# Width of one character, an upper estimate: the browser chooses the font.
 _CHARACTER = 7.4
 _BAR_ROW = 36
 _BAR_MIDDLE, _BAR_THICKNESS = 0.68, 0.3
@@ -30,18 +30,18 @@ _LINES_HEIGHT = 260
 _TOP, _BOTTOM = 12, 26
 _LABEL_CHARACTERS = 46
 _MOST_MARKERS = 40
-# Names of CSS and of matplotlib.
+# Valid in CSS and in matplotlib.
 _DASHES = ("solid", "dashed", "dotted")
 
 Point = tuple[float, float]
 _Part = tuple[int, str, float]
-"""The number of the series, the name and the value of a part of a bar."""
+"""A part of a bar: the number of its series, its name and its value."""
 _Row = tuple[str, Sequence[_Part]]
 
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """A series' name and how its line looks, in CSS."""
+    """The name of a series and the style and colour of its line in CSS."""
 
     name: str
     stroke: str
@@ -49,7 +49,7 @@ class LegendEntry:
 
 @dataclass(frozen=True)
 class BarPlot:
-    """One horizontal bar for each value, the largest first; at most `MOST_BARS` of them."""
+    """A horizontal bar for each value, the largest first; at most `MOST_BARS`."""
 
     title: str
     values: Sequence[tuple[str, float]]
@@ -58,7 +58,7 @@ class BarPlot:
 
     @cached_property
     def shown(self) -> list[tuple[str, float]]:
-        """The bars of the plot."""
+        """The values that the plot shows, the largest first."""
         return sorted(_finite(self.values), key=lambda named: -named[1])[:MOST_BARS]
 
     @property
@@ -74,7 +74,7 @@ class BarPlot:
 
 @dataclass(frozen=True)
 class StackPlot:
-    """One horizontal bar for each stack of named parts, in the order given. Negative parts count as zero."""
+    """A horizontal bar for each stack of named parts, in the order given. Negative parts count as zero."""
 
     title: str
     stacks: Mapping[str, Mapping[str, float]]
@@ -83,7 +83,7 @@ class StackPlot:
 
     @property
     def legend(self) -> list[LegendEntry]:
-        """All parts in the order of their first appearance."""
+        """The parts of all stacks in the order of their first appearance."""
         return [
             LegendEntry(name, f"solid {svg.series_variable(index)}") for index, name in enumerate(self._parts)
         ]
@@ -106,8 +106,8 @@ class StackPlot:
 class LinePlot:
     """A line for each series of points; a gap where a value is not a number.
 
-    `logarithmic`: both axes, for values over several sizes; points that are not positive are left out.
-    `limit`: a value of the y axis that is drawn as a dashed line, such as a bar that figures must keep.
+    `logarithmic`: both axes, for values over several orders of magnitude; only positive points are drawn.
+    `limit`: a value of the y axis that is drawn as a dashed line, such as the largest figure allowed.
     """
 
     title: str
@@ -120,7 +120,7 @@ class LinePlot:
 
     @property
     def legend(self) -> list[LegendEntry]:
-        """The names of the series, where there are several."""
+        """The series, where there are several; empty for a single one."""
         entries = [
             LegendEntry(name, f"{_dash(index)} {svg.series_variable(index)}")
             for index, name in enumerate(self.series)
@@ -138,7 +138,7 @@ class LinePlot:
             ys.append(self.limit)
         x_ticks, y_ticks = self._ticks(xs, self.x_unit), self._ticks(ys, self.y_unit)
         if not self.logarithmic and len(x_ticks) > 1 and max(xs) > x_ticks[1]:
-            # The line ends where the plot does, which may be between two ticks.
+            # The plot ends at the last point, which may be between two ticks.
             x_ticks = [tick for tick in x_ticks if tick <= max(xs)]
         return self._figure(series, x_ticks, y_ticks, salt)
 
@@ -203,7 +203,7 @@ def _line(axes: "Axes", points: list[Point], number: int) -> None:
 
 
 def _bars(title: str, rows: Sequence[_Row], unit: Unit, salt: str) -> str:
-    """Bars of parts; name and sum stand above each bar."""
+    """Bars of parts, with the name and the sum above each bar."""
     sums = [sum(value for _, _, value in parts) for _, parts in rows]
     if not rows or not any(parts for _, parts in rows):
         return ""
@@ -247,7 +247,7 @@ def _label(axes: "Axes", row: int, text: str, side: str) -> None:
         color=svg.TEXT,
         fontsize=_FONT,
     )
-    # Names may hold a dollar sign, which otherwise begins a formula.
+    # matplotlib reads text after a dollar sign as a formula, and names may contain one.
     label.set_parse_math(False)
 
 

@@ -1,7 +1,7 @@
-"""Figures of matplotlib as SVG for a page: without pyplot, dates, ids and fixed colours.
+"""Converts matplotlib figures to SVG for a page: without pyplot, dates, fixed ids and fixed colours.
 
 A figure is drawn with placeholder colours, which become CSS variables of the page. A fixed salt and
-matplotlib's own defaults make the same figure the same text.
+matplotlib's defaults make the text of a figure reproducible.
 """
 
 import io
@@ -33,7 +33,7 @@ _VARIABLES = {
 _PLACEHOLDER = re.compile("|".join(_VARIABLES))
 _FONT_FAMILY = re.compile(r"font-family: [^;]*; ?")
 _TOOLTIP = "tooltip:"
-# matplotlib writes about itself, its version and the date unless each of these is None.
+# matplotlib writes its name, its version and the date unless these are None.
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
@@ -49,9 +49,9 @@ def series_variable(number: int) -> str:
 
 @contextmanager
 def drawing(width: float, height: float, salt: str) -> Iterator["Figure"]:
-    """A figure of a size in CSS pixels, under matplotlib's defaults instead of the machine's settings.
+    """A figure of a size in CSS pixels, drawn with matplotlib's defaults instead of the machine's settings.
 
-    `salt` makes the ids of this figure unlike those of others on the page.
+    `salt` makes the ids of this figure different from those of other figures of the page.
     """
     import matplotlib as mpl  # noqa: PLC0415 - takes long to import; only a page needs it
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -59,7 +59,7 @@ def drawing(width: float, height: float, salt: str) -> Iterator["Figure"]:
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": salt})
-        # The browser draws the text: a character that matplotlib's font lacks is no matter.
+        # The browser draws the text, so matplotlib's font needs no glyph for it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         # A point of matplotlib is a pixel of the SVG.
         yield Figure(figsize=(width / 72, height / 72), dpi=72, frameon=False)
@@ -71,10 +71,10 @@ def set_tooltip(artist: "Artist", text: str) -> None:
 
 
 def finished(figure: "Figure", label: str) -> str:
-    """The SVG element of a figure; `label` is read to those who do not see it."""
+    """The SVG element of a figure. `label` is its accessible name."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-    # matplotlib wrote this text in this process.
+    # The text is matplotlib's, so it has no entities to expand.
     root = ET.fromstring(buffer.getvalue())  # noqa: S314
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
@@ -90,8 +90,8 @@ def finished(figure: "Figure", label: str) -> str:
 
 
 def _simplify(element: ET.Element, used: set[str]) -> None:
-    """Remove what only matplotlib needs, and let the page decide on colours and fonts."""
-    # An element of an HTML page needs no namespace; without one no prefix is written.
+    """Remove attributes that the page does not use, and replace colours and fonts by those of the page."""
+    # SVG in HTML needs no namespace; without a namespace no prefix is written.
     element.tag = element.tag.removeprefix(f"{{{_SVG}}}")
     attributes = element.attrib
     name = attributes.pop("id", "")

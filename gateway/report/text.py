@@ -1,4 +1,4 @@
-"""Text of others made safe to show: every character visible and allowed in HTML and XML."""
+"""Makes untrusted text safe to display: every character is visible and allowed in HTML and XML."""
 
 import re
 
@@ -11,16 +11,16 @@ _DELETE = 0x7F
 
 
 def printable(text: str) -> str:
-    """Text with a picture such as `\N{SYMBOL FOR NULL}` for a control character.
+    """Text with a symbol such as `\N{SYMBOL FOR NULL}` for each control character.
 
-    U+FFFD replaces lone surrogates, other characters that no file may hold, and those that reorder the text
-    after them, by which a name could look like another. Line breaks and tabs stay.
+    U+FFFD replaces lone surrogates, noncharacters, and characters that reorder the text after them, with
+    which a name could look like another one. Line breaks and tabs are unchanged.
     """
     return _FORBIDDEN.sub(_picture, text)
 
 
 def shortened(text: str, most: int) -> str:
-    """Text on one line of at most `most` characters: the middle is left out, as ends differ most often."""
+    """Text on one line of at most `most` characters, without its middle: long names differ at their ends."""
     line = " ".join(printable(text).split())
     if len(line) <= most:
         return line

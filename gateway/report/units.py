@@ -1,7 +1,7 @@
-"""Numbers as people read them: three significant figures, a prefix of the unit, ticks for an axis.
+"""Formats numbers for people: three significant figures, a unit with a prefix, ticks for an axis.
 
-In: numbers in the base unit (bytes, seconds, cores). Out: text such as `1.25 GB` or `320 µs`. What is not a
-number (None, NaN, infinity) is a dash.
+In: numbers in the base unit (bytes, seconds, cores). Out: text such as `1.25 GB` or `320 µs`. A missing
+value (None, NaN, infinity) is a dash.
 """
 
 import datetime as dt
@@ -29,7 +29,7 @@ class Scale:
     least: float | None = None
 
     def holds(self, value: float) -> bool:
-        """Return whether a value, once rounded, is large enough for this scale."""
+        """Return whether the rounded value is large enough for this scale."""
         least = self.factor if self.least is None else self.least
         return rounded(abs(value)) >= least * (1 - 1e-9)
 
@@ -46,7 +46,7 @@ class Unit:
     is_exact: bool = False
 
     def text(self, value: float | None) -> str:
-        """One number, rounded to three significant figures, in the scale that suits it."""
+        """A number with three significant figures, in the largest scale that it reaches."""
         if value is None or not math.isfinite(value):
             return MISSING
         if self.is_exact and float(value).is_integer() and abs(value) < _LARGEST_EXACT:
@@ -55,7 +55,7 @@ class Unit:
         return f"{significant(value / scale.factor)}{scale.suffix}"
 
     def tick_texts(self, ticks: Sequence[float]) -> list[str]:
-        """The labels of one axis, all in the same scale, with as many decimals as keep them apart."""
+        """The labels of an axis: all in one scale, with the fewest decimals that represent every tick."""
         if not ticks:
             return []
         scale = self._scale(max(abs(tick) for tick in ticks))
@@ -72,7 +72,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class DayUnit(Unit):
-    """Days, as `datetime.date.toordinal` counts them."""
+    """Days as numbers of `datetime.date.toordinal`."""
 
     def text(self, value: float | None) -> str:
         """The date."""
@@ -86,12 +86,12 @@ class DayUnit(Unit):
 
 
 def rounded(value: float, figures: int = FIGURES) -> float:
-    """A number to significant figures; 0, NaN and infinity stay."""
+    """A number rounded to significant figures; 0, NaN and infinity are unchanged."""
     return float(f"{value:.{figures - 1}e}")
 
 
 def significant(value: float, figures: int = FIGURES) -> str:
-    """A number to significant figures without trailing zeros; from 1e15 on with an exponent."""
+    """A number with significant figures and no trailing zeros; with an exponent from 1e15 and below 1e-6."""
     short = rounded(value, figures)
     if short == 0:
         return "0"
@@ -105,33 +105,33 @@ def significant(value: float, figures: int = FIGURES) -> str:
 def ticks(
     low: float, high: float, *, most: int = 6, sexagesimal: bool = False, whole: bool = False
 ) -> list[float]:
-    """About `most` round numbers that cover a range; at least two, also where the range is empty.
+    """About `most` round numbers that cover a range; at least two, also for an empty range.
 
-    `sexagesimal`: steps of seconds, such as 15 and 30, up to a minute and of minutes beyond.
-    `whole`: only whole numbers, as of things that are counted.
+    `sexagesimal`: steps of 15 and 30 seconds are round too, and beyond a minute steps of minutes.
+    `whole`: only whole numbers, for counts.
     """
     if not math.isfinite(high - low):
         return [0.0, 1.0]
     low, high = min(low, high), max(low, high)
     if high - low <= max(1e-9 * max(abs(low), abs(high)), _SMALLEST_SPAN):
-        # One point or equal values: the axis begins at zero, or spans one unit where all are zero.
+        # One point or equal values: the axis includes zero, or spans one unit where all are zero.
         low, high = min(low, 0.0), max(high, 0.0)
         high = high if high - low > _SMALLEST_SPAN else low + 1.0
     step = max(_step((high - low) / max(most - 2, 1), sexagesimal=sexagesimal), float(whole))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    # A decimal's text and back: multiples of 0.1 stay 0.3 and do not become 0.30000000000000004.
+    # Rounded by way of text: three steps of 0.1 are 0.3 and not 0.30000000000000004.
     return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
 
 
 def day_ticks(first: float, last: float) -> list[float]:
-    """Two to five days, as `datetime.date.toordinal` counts them, from the first one on."""
+    """Two to five days as numbers of `datetime.date.toordinal`, beginning with the first one."""
     step = max(math.ceil((last - first) / 3), 1)
     steps = max(math.ceil((last - first) / step), 1)
     return [first + index * step for index in range(steps + 1)]
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten that cover a positive range; with 2 and 5 between where it spans two decades or less."""
+    """Powers of ten that cover a positive range, with 2 and 5 between them for at most two decades."""
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     last = max(last, first + 1)
     parts = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)  # noqa: PLR2004 - decades
@@ -141,7 +141,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def _step(least: float, *, sexagesimal: bool) -> float:
-    """The smallest round step that is not below `least`."""
+    """The smallest round step of at least `least`."""
     if sexagesimal and 1 < least <= 3600:  # noqa: PLR2004 - an hour
         base = 60.0 if least > 60 else 1.0  # noqa: PLR2004 - a minute
         return base * next(step for step in _SEXAGESIMAL_STEPS if base * step >= least)
@@ -150,7 +150,7 @@ def _step(least: float, *, sexagesimal: bool) -> float:
 
 
 def _distinct(values: Sequence[float]) -> list[str]:
-    """Texts with the fewest decimals that differ wherever the values do."""
+    """Texts with the fewest decimals that represent every value."""
     tolerance = 1e-9 * max(map(abs, values))
     for decimals in range(13):
         texts = [f"{value:.{decimals}f}" for value in values]
@@ -175,7 +175,7 @@ SECONDS = Unit(
     "seconds",
     (
         *_prefixes("s", *_PARTS_OF_ONE),
-        # 90 seconds are easier to compare with 30 than 1.5 minutes are.
+        # Minutes begin at 300 s: 90 s is easier to compare with 30 s than 1.5 min is.
         Scale(60, " min", least=300),
         Scale(3600, " h", least=7200),
         Scale(86_400, " d", least=172_800),

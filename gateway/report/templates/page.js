@@ -1,6 +1,6 @@
 "use strict";
-// A click on the head of a column sorts its table: up, then down. Numbers sort by value, and what is missing
-// comes last both ways.
+// A click on the heading of a column sorts its table: ascending first, then descending. Numbers sort by value;
+// missing values come last in both orders.
 for (const table of document.querySelectorAll("table")) {
   const heads = Array.from(table.querySelectorAll("th"));
   const body = table.tBodies[0];

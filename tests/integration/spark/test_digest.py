@@ -70,19 +70,19 @@ def test_different_rows_have_different_digests(spark: Any, case: str) -> None:
     assert of(spark, left, schema) != of(spark, right, schema)
 
 
-def test_takes_all_nans_for_one(spark: Any) -> None:
+def test_all_nans_are_equal(spark: Any) -> None:
     quiet = spark.sql("select double('NaN') a")
     computed = spark.sql("select sqrt(double(-1)) * -1 a")
     assert digest(quiet) == digest(computed)
 
 
-def test_takes_a_map_in_any_order_for_the_same(spark: Any) -> None:
+def test_maps_are_equal_in_any_order_of_entries(spark: Any) -> None:
     one = spark.sql("select map('a', 1, 'b', null, 'c', 3) m")
     other = spark.sql("select map('c', 3, 'a', 1, 'b', null) m")
     assert digest(one) == digest(other)
 
 
-def test_variants_of_equal_text_and_other_types_differ(spark: Any) -> None:
+def test_variants_of_the_same_text_but_different_types_differ(spark: Any) -> None:
     number = spark.sql("select parse_json('1') v")
     text = spark.sql("select parse_json('\"1\"') v")
     assert digest(number) != digest(text)
@@ -93,21 +93,21 @@ def test_order_and_partitioning_do_not_matter(spark: Any) -> None:
     assert digest(rows) == digest(rows.orderBy(f.desc("b")).repartition(5))
 
 
-def test_groups_add_up_to_the_whole(spark: Any) -> None:
+def test_the_digests_of_groups_add_up_to_that_of_all_rows(spark: Any) -> None:
     rows = spark.range(1000).selectExpr("id % 7 as `the key`", "id * 0.1 as b")
     groups = digest_by(rows, [f.col("`the key`")]).collect()
     assert len(groups) == 7
     assert sum(map(Digest.of, groups), EMPTY) == digest(rows)
 
 
-def test_no_rows_digest_to_nothing(spark: Any) -> None:
+def test_a_table_without_rows_has_the_empty_digest(spark: Any) -> None:
     assert digest(spark.range(0)) == EMPTY
 
 
 def test_is_much_faster_than_hashing_json(spark: Any) -> None:
-    """A small form of the measure over twenty million rows of the performance page; noise is allowed for."""
+    """A small form of the measurement in the performance page, with a margin for noise."""
     few, many = wide_rows(spark, 1000), wide_rows(spark, 500_000)
-    # What planning and compiling cost is the same for few rows and is no part of the measure.
+    # Planning and compiling cost as much for few rows: the difference leaves them out.
     ours, theirs = (
         seconds(lambda: made(many)) - seconds(lambda: made(few))  # noqa: B023 - called at once
         for made in (digest, json_digest)
@@ -116,7 +116,7 @@ def test_is_much_faster_than_hashing_json(spark: Any) -> None:
 
 
 def wide_rows(spark: Any, count: int) -> Any:
-    """Rows as tables have them: numbers, texts, dates, a struct and nulls."""
+    """Rows of common types: numbers, texts, dates, a struct and nulls."""
     return spark.range(count).selectExpr(
         "id",
         "cast(id % 1000 as int) quantity",
@@ -132,13 +132,13 @@ def wide_rows(spark: Any, count: int) -> Any:
 
 
 def json_digest(rows: Any) -> Any:
-    """What one would write without a digest of one's own."""
+    """The common alternative: a hash of each row as JSON."""
     hashed = rows.select(f.xxhash64(f.sha2(f.to_json(f.struct("*")), 256)).alias("h"))
     return hashed.agg(f.bit_xor("h"), f.count("h")).collect()
 
 
 def seconds(work: Any) -> float:
-    """The better of two runs: the first one compiles."""
+    """The shorter of two runs: the first one compiles."""
     times = []
     for _ in range(2):
         started = time.perf_counter()

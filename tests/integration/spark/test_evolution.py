@@ -24,7 +24,7 @@ Alter = Callable[[str], None]
 
 @pytest.fixture
 def table(spark: Any, tmp_path: Path) -> Path:
-    """Versions: 1 one row, with columns mapped by name."""
+    """A table with column mapping by name. Version 1 inserts one row."""
     register(spark)
     path = tmp_path / "t"
     spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, name STRING) USING delta TBLPROPERTIES ({MAPPED})")
@@ -64,9 +64,7 @@ def message(act: Callable[[], Any]) -> str:
     return str(failed.value)
 
 
-def test_a_dataframe_stays_with_its_version(
-    spark: Any, server: PlainServer, alter: Alter, table: Path
-) -> None:
+def test_a_dataframe_keeps_its_version(spark: Any, server: PlainServer, alter: Alter, table: Path) -> None:
     shared = load(spark, server)
     alter("INSERT INTO {t} VALUES (2, 'b')")
     alter("ALTER TABLE {t} RENAME COLUMN name TO label")
@@ -75,7 +73,7 @@ def test_a_dataframe_stays_with_its_version(
     assert rows(load(spark, server)) == [(1, "a"), (2, "b")]
 
 
-def test_without_history_a_dataframe_reads_on_where_delta_does(
+def test_without_history_a_dataframe_reads_a_newer_version_where_delta_does(
     spark: Any, without_history: PlainServer, alter: Alter, table: Path
 ) -> None:
     shared = load(spark, without_history)
@@ -86,7 +84,7 @@ def test_without_history_a_dataframe_reads_on_where_delta_does(
 
 
 @pytest.mark.parametrize("change", ["RENAME COLUMN name TO label", "DROP COLUMN name"])
-def test_without_history_a_lost_column_is_refused_by_the_name_of_deltas_error(
+def test_without_history_a_missing_column_fails_with_deltas_error_class(
     spark: Any, without_history: PlainServer, alter: Alter, table: Path, change: str
 ) -> None:
     shared = load(spark, without_history)
@@ -104,7 +102,7 @@ def stream(spark: Any, server: PlainServer, place: Path, **options: Any) -> None
 
 
 def started(spark: Any, server: PlainServer, place: Path) -> Any:
-    """A stream that continues."""
+    """Start a stream that runs until it is stopped."""
     reading = spark.readStream.format("delta-sharing").options(profile=server.profile).load("s.d.t")
     writing = reading.writeStream.format("parquet").option("checkpointLocation", f"{place}-checkpoint")
     query = writing.start(str(place))
@@ -112,7 +110,7 @@ def started(spark: Any, server: PlainServer, place: Path) -> Any:
     return query
 
 
-def test_a_stream_over_a_renamed_column_ends_with_deltas_error(
+def test_a_stream_over_a_renamed_column_fails_with_deltas_error_class(
     spark: Any, server: PlainServer, alter: Alter, tmp_path: Path
 ) -> None:
     query = started(spark, server, tmp_path / "out")
@@ -125,7 +123,7 @@ def test_a_stream_over_a_renamed_column_ends_with_deltas_error(
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == [(1, "a")]
 
 
-def test_a_stream_that_starts_before_a_rename_is_refused_as_by_delta(
+def test_a_stream_that_starts_before_a_rename_fails_as_in_delta(
     spark: Any, server: PlainServer, alter: Alter, table: Path, tmp_path: Path
 ) -> None:
     alter("ALTER TABLE {t} RENAME COLUMN name TO label")
@@ -133,7 +131,7 @@ def test_a_stream_that_starts_before_a_rename_is_refused_as_by_delta(
     assert "DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG" in said
 
 
-def test_a_stream_ends_at_a_new_column_and_reads_on_when_started_again(
+def test_a_stream_ends_at_a_new_column_and_continues_after_a_restart(
     spark: Any, server: PlainServer, alter: Alter, tmp_path: Path
 ) -> None:
     place = tmp_path / "out"
@@ -150,7 +148,7 @@ def test_a_stream_ends_at_a_new_column_and_reads_on_when_started_again(
 
 
 def head(*columns: tuple[str, str], version: int = 1, table_id: str = "t", **places: str) -> TableHead:
-    """A table with columns mapped by name; `places`: physical names that are not the logical ones."""
+    """A table with column mapping by name; `places`: the physical names that differ from the logical ones."""
     fields = [
         {
             "name": name,

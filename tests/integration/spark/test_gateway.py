@@ -1,4 +1,4 @@
-"""The Spark pipeline against the gateway, with generated tables, the demo's and those of other writers."""
+"""The Spark pipeline against the gateway: generated tables, the demo's tables and tables of other writers."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -23,7 +23,7 @@ from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify.compare import compare_groups, compare_schemas
 from gateway.spark.verify.digest import digest
 
-# Delta 4.4 reads one table wrongly by its compacted log files: 23 rows, where the log has 5.
+# Delta 4.4 reads one table wrongly from its compacted log files: 23 rows instead of 5.
 GOLDEN_SETTINGS = FEW_ROWS | {"spark.databricks.delta.deltaLog.minorCompaction.useForReads": "false"}
 
 
@@ -37,7 +37,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(spark: Any, demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Shares of every recipe's table and of the demo's."""
+    """Shares of the tables of every recipe and of the demo."""
     directory = tmp_path_factory.mktemp("served")
     made = generate(spark, str(directory / "tables"), rows=120, seed=3)
     shares = [
@@ -65,7 +65,7 @@ def test_every_generated_and_demo_table_is_equal(served: Served, tmp_path: Path,
 
 
 def test_the_exit_code_is_1_for_a_difference(served: Served, tmp_path: Path) -> None:
-    """The share's table is compared with another one."""
+    """The shared table is compared with another table."""
     location = next(one.location for one in load_targets(served.configuration, ["made.default.times"]))
     tables = [{"table": "made.default.times", "location": location.replace("times", "evolved")}]
     listed = tmp_path / "tables.json"
@@ -78,7 +78,7 @@ def test_every_made_table_is_equal(spark: Any, tmp_path_factory: pytest.TempPath
     outcomes = compare_all(spark, made_tables(), tmp_path_factory.mktemp("made"))
     unequal = {name.removesuffix("~delta"): said for name, said in outcomes.items() if said != "equal"}
     refused = {name for name in by_hand.TABLES if name.startswith("refused-")}
-    # PROTOCOL reads an empty string as null, Spark reads it as text.
+    # The Delta protocol reads an empty string as null, Spark reads it as text.
     assert unequal == dict.fromkeys(refused, "spark cannot") | {"partition-value-empty": "other rows"}
 
 
@@ -91,7 +91,7 @@ def test_every_golden_table_that_spark_reads_is_equal(
 
 
 def compare_all(spark: Any, directory: Path, work: Path) -> dict[str, str]:
-    """What `compare` says of each table below a directory, by a name that a share may have."""
+    """The outcome of `compare` for each table below a directory, by its name in the share."""
     register(spark)
     roots = sorted(log.parent for log in directory.rglob("_delta_log"))
     tables = {
@@ -108,7 +108,7 @@ def compare_all(spark: Any, directory: Path, work: Path) -> dict[str, str]:
 
 
 def compare(spark: Any, location: str, shared: Callable[[], Any]) -> str:
-    """`equal`, or `spark cannot`: some tables have no data files, some are broken on purpose."""
+    """`equal`, a difference, or `spark cannot` for tables without data files and for broken ones."""
     direct = spark.read.format("delta")
     try:
         answer, expected = shared(), direct.load(location)

@@ -24,7 +24,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Condition:
-    """SQL, and the same for a row that was collected: None where SQL says null."""
+    """A condition as SQL, and as a function of a collected row: None where SQL returns null."""
 
     sql: str
     holds: Callable[[Row], bool | None]
@@ -35,7 +35,7 @@ class Condition:
 
 @pytest.fixture(scope="module")
 def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many small files, with values that lie together: there is something to leave out."""
+    """Many small files with clustered values, so that pruning has an effect."""
     path = tmp_path_factory.mktemp("reads") / "t"
     rows = spark.range(35).selectExpr(
         "id", "CAST(id % 5 AS INT) part", "IF(id % 7 = 0, NULL, id div 3) n", "concat('w', id % 4) word"
@@ -54,7 +54,7 @@ def server(table: Path) -> Iterator[PlainServer]:
 
 @pytest.fixture(params=["false", "true"], ids=["fixed", "adaptive"])
 def session(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Adaptive execution off and on; pushdown on, as users may have switched it."""
+    """Sessions with adaptive execution off and on. Pushdown is on, as users may have set it."""
     register(spark)
     chosen = {"spark.sql.adaptive.enabled": request.param, PUSHDOWN: "true"}
     with settings(spark, chosen):
@@ -62,13 +62,13 @@ def session(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def load(spark: Any, server: PlainServer) -> Any:
-    # One task for all files: what matters here is which files are planned, not how they are shared out.
+    # One task for all files: the tests check which files are planned, not how tasks share them.
     reading = spark.read.format("delta-sharing").options(profile=server.profile, partitionBytes=1 << 30)
     return reading.load("s.d.t")
 
 
 def draw_condition(chance: random.Random, rows: list[Row]) -> Condition:
-    """A comparison with a value that there is, or two of them."""
+    """A comparison with an existing value, or two comparisons."""
     if chance.random() < 0.3:
         one, other = draw_condition(chance, rows), draw_condition(chance, rows)
         if chance.random() < 0.5:
@@ -89,7 +89,7 @@ def draw_condition(chance: random.Random, rows: list[Row]) -> Condition:
 
 
 def read_one_way(chance: random.Random, shared: Any, rows: list[Row]) -> tuple[str, list[Row], list[Row]]:
-    """One way to use the DataFrame: what it is, the rows that come, the rows that should."""
+    """Use the DataFrame in one way: its description, the rows found and the rows expected."""
     one, other = draw_condition(chance, rows), draw_condition(chance, rows)
     first, second = one.chosen(rows), other.chosen(rows)
     way = chance.choice(
@@ -173,7 +173,7 @@ def test_no_hint_is_sent_without_an_option(session: Any, server: PlainServer) ->
 
 
 @pytest.mark.parametrize("condition", ["part = 0", "part = 1 OR n >= 4", "n IS NULL"])
-def test_a_condition_of_an_option_is_sent_and_filtered_by_again(
+def test_a_condition_in_an_option_is_sent_and_applied_again_to_the_rows(
     session: Any, server: PlainServer, condition: str
 ) -> None:
     found = read_where(session, "s.d.t", condition, profile=server.profile)
@@ -193,7 +193,7 @@ def test_a_condition_of_one_read_is_not_sent_with_the_next(session: Any, server:
     assert not any("predicateHints" in body for body in bodies)
 
 
-def test_a_session_beside_one_that_knows_the_format_learns_it_as_well(spark: Any) -> None:
+def test_a_second_session_registers_the_format_too(spark: Any) -> None:
     for _ in range(2):
         register(spark)
         other = spark.newSession()

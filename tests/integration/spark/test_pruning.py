@@ -20,7 +20,7 @@ PREDICATES = 100
 SEED = 20261121
 ROWS = 3000
 
-# Many small files, so that there is something to prune; values that lie together, as in time-ordered data.
+# Many small files with clustered values, as in time-ordered data, so that pruning has an effect.
 COLUMNS = [
     "id",
     "date_add(date'2024-02-27', cast(id div 500 as int)) day",
@@ -95,7 +95,7 @@ def written(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wr
 
 
 @pytest.mark.parametrize("table", ["plain", "mapped"])
-def test_kept_files_hold_every_row_of_the_direct_query(spark: Any, written: Written, table: str) -> None:
+def test_kept_files_contain_every_row_of_the_direct_query(spark: Any, written: Written, table: str) -> None:
     register(spark)
     reading = spark.read.format("delta-sharing").options(
         profile=str(written.gateway.profile), withFileName="true"
@@ -120,12 +120,12 @@ def test_kept_files_hold_every_row_of_the_direct_query(spark: Any, written: Writ
             requested += 1
             dropped += len(by_file) - len(kept)
     assert len(drawn) == PREDICATES
-    # Pruning that keeps everything would be sound, too.
+    # Pruning that keeps every file would be correct too.
     assert dropped > 0.25 * requested * len(by_file)
 
 
 def kept_files(gateway: RunningGateway, table: str, hints: dict[str, Any]) -> list[str]:
-    """Names of the files in the answer; every hint must have been understood."""
+    """Names of the files in the answer. Fails unless the gateway applied every hint."""
     answer = gateway.query(f"written.default.{table}", hints, EVERY_FEATURE)
     assert answer.status == 200, answer.body
     assert answer.headers["delta-sharing-hint-status"] == "ok", (hints, answer.headers)
@@ -134,7 +134,7 @@ def kept_files(gateway: RunningGateway, table: str, hints: dict[str, Any]) -> li
 
 
 def draw_predicates(table: Any) -> list[tuple[str, str | None]]:
-    """Conditions with values of the table's own rows: SQL, and the protocol's JSON where it has words."""
+    """Conditions with values of the table, as SQL and, where the protocol can express them, as JSON."""
     texts = [f.col(name).cast("string").alias(name) for name in LEAVES]
     samples = table.where("id % 5 = 0").select(*texts).collect()
     chance = random.Random(SEED)
@@ -176,7 +176,7 @@ def draw_leaf(chance: random.Random, samples: list[Any]) -> tuple[str, Any]:
         return f"{name} BETWEEN {literal(name, first)} AND {literal(name, last)}", None
     if kind == "prefix" and LEAVES[name] == "STRING":
         value = chance.choice(values)
-        # As Spark renders it: a doubled quote has had two meanings, so a LIKE with one prunes nothing.
+        # Escaped as Spark does: a doubled quote has two meanings, so a LIKE with one prunes nothing.
         escaped = value[: max(1, len(value) - 2)].replace("'", "\\'")
         return f"{name} LIKE '{escaped}%'", None
     operator, value = chance.choice((*JSON_OPERATORS, "<>", "<=>")), chance.choice(values)
@@ -187,7 +187,7 @@ def draw_leaf(chance: random.Random, samples: list[Any]) -> tuple[str, Any]:
 
 
 def literal(name: str, value: str) -> str:
-    """A constant as SQL of Spark and of hints alike."""
+    """A constant as SQL that both Spark and hints accept."""
     kind = LEAVES[name]
     quoted = "'" + value.replace("'", "''") + "'"
     if kind in {"BIGINT", "INT"}:

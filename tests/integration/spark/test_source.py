@@ -52,7 +52,7 @@ def read(spark: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def ledger(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Versions: 1 insert, 2 update, 3 delete, 4 a column more, 5 insert; change data, no vectors."""
+    """Versions: 1 insert, 2 update, 3 delete, 4 new column, 5 insert. Change data, no deletion vectors."""
     path = tmp_path_factory.mktemp("ledger") / "t"
     spark.sql(
         f"CREATE TABLE delta.`{path}` (id BIGINT, kind STRING, amount DOUBLE) USING delta "
@@ -110,7 +110,7 @@ def test_columns_and_file_names(serve: Any, read: Any, ledger: Path) -> None:
     assert all(name.endswith(".parquet") and "secret" not in name for name in names)
 
 
-def test_partition_times_without_a_zone_are_of_the_sessions(
+def test_partition_times_without_a_zone_are_in_the_time_zone_of_the_session(
     spark: Any, serve: Any, read: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "t"

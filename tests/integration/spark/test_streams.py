@@ -1,4 +1,4 @@
-"""Streams in batches: every row once, for any batches, also over a restart."""
+"""Streams in batches: every row once, for any batch size and after a restart."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ ROWS = 12
 
 @pytest.fixture(scope="module")
 def table(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Versions: 1 of five files, 2 and 3 of one each; change data, no vectors."""
+    """Version 1 adds five files, 2 and 3 add one each. Change data, no deletion vectors."""
     path = tmp_path_factory.mktemp("streams") / "t"
     spark.sql(
         f"CREATE TABLE delta.`{path}` (id BIGINT, part INT) USING delta PARTITIONED BY (part) TBLPROPERTIES "
@@ -47,7 +47,7 @@ def reader(server: PlainServer, **options: Any) -> ShareStreamReader:
 
 
 def batches(mine: ShareStreamReader, most: int = 30) -> list[list[str]]:
-    """What each batch reads, as Spark asks for it: files by id and version."""
+    """The files of each batch by version and id, requested as Spark does."""
     start, found = mine.initialOffset(), []
     for _ in range(most):
         end = mine.latestOffset()
@@ -102,12 +102,12 @@ def test_offsets_of_earlier_versions_are_understood() -> None:
         assert Offset.of(offset.document) == offset
 
 
-def test_a_version_of_change_data_is_not_cut(server: PlainServer) -> None:
+def test_change_data_of_one_version_is_not_split(server: PlainServer) -> None:
     cut = batches(reader(server, maxFilesPerTrigger=2, readChangeFeed="true", startingVersion=0))
     assert [len(batch) for batch in cut] == [5, 2]
 
 
-def test_the_trigger_cuts_a_backlog_into_batches(spark: Any, server: PlainServer, tmp_path: Path) -> None:
+def test_the_trigger_splits_a_backlog_into_batches(spark: Any, server: PlainServer, tmp_path: Path) -> None:
     register(spark)
     reading = spark.readStream.format("delta-sharing").options(profile=server.profile, maxFilesPerTrigger=3)
     writing = reading.load("s.d.t").writeStream.format("parquet")

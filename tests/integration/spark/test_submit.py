@@ -22,16 +22,16 @@ Submit = Callable[..., str]
 
 @pytest.fixture
 def submit(tmp_path: Path) -> Submit:
-    """Runs a command to its end, which must be a good one; what it said."""
+    """Run a command, check that it succeeds and return its output."""
     jars = sorted((run.CACHE / "jars").glob("*.jar"))
     if not jars:
         pytest.skip("the Spark jars are not there: tests/run.py fetches them")
-    # As a cluster has it: the package in the executors' environment, Delta by spark-submit's own options.
+    # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit.
     chosen = {name: value for name, value in SETTINGS.items() if not name.startswith("spark.sql.extensions")}
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
     command += ["--jars", ",".join(map(str, jars)), cli.__file__]
-    # The current directory has a folder of the package's name, as the top of a checkout does.
+    # The current directory has a folder named like the package, as a checkout has.
     checkout = tmp_path / "checkout"
     (checkout / "gateway").mkdir(parents=True)
     (checkout / "gateway/__init__.py").write_text("raise ImportError('found in the current directory')\n")
@@ -39,7 +39,7 @@ def submit(tmp_path: Path) -> Submit:
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": package}
 
     def submitted(*arguments: str | Path, **variables: str) -> str:
-        # spark-submit sends what Python says on either to its standard output.
+        # spark-submit writes both streams of Python to its standard output.
         done = subprocess.run(
             [*command, *map(str, arguments)],
             check=False,

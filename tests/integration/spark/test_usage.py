@@ -61,7 +61,7 @@ def log(tmp_path: Path) -> str:
     return str(tmp_path / "audit.log*")
 
 
-def test_sums_per_recipient_table_and_day(spark: Any, log: str) -> None:
+def test_usage_is_summed_per_recipient_table_and_day(spark: Any, log: str) -> None:
     tables = usage(read_audit(spark, [log]))
     rows = {
         (row["recipient"], row["table"], row["day"].isoformat()): (
@@ -90,7 +90,7 @@ def test_sums_per_recipient_table_and_day(spark: Any, log: str) -> None:
 
 
 class Kept:
-    """The tables that are kept of logs."""
+    """The usage tables of a directory of logs."""
 
     def __init__(self, spark: Any, tmp_path: Path) -> None:
         self.spark = spark
@@ -116,7 +116,7 @@ def kept(spark: Any, tmp_path: Path) -> Kept:
     return Kept(spark, tmp_path)
 
 
-def test_days_are_replaced_when_they_are_summed_up_again(spark: Any, log: str, tmp_path: Path) -> None:
+def test_days_are_replaced_when_they_are_summed_again(spark: Any, log: str, tmp_path: Path) -> None:
     kept = str(tmp_path / "kept")
     for _ in range(2):
         upsert_usage(usage(read_audit(spark, [log])), kept)
@@ -132,7 +132,7 @@ def test_a_day_without_errors_leaves_the_errors_of_other_days(kept: Kept) -> Non
     assert (kept.sum(name="errors"), kept.sum("1", name="slow"), kept.sum()) == (1, 1, 2)
 
 
-def test_a_part_of_a_day_leaves_its_other_parts(kept: Kept) -> None:
+def test_a_part_of_a_day_leaves_the_other_parts_of_the_day(kept: Kept) -> None:
     (kept.logs / "morning").write_bytes(record() * 2)
     (kept.logs / "evening").write_bytes(record(request="e") * 3 + record(day=1))
     kept.read("morning")
@@ -164,7 +164,7 @@ def test_a_log_that_is_renamed_counts_its_days_once(kept: Kept) -> None:
     assert kept.days() == {"2024-10-04": 3, "2024-10-05": 4}
 
 
-def test_tables_that_know_sources_by_path_are_refused(kept: Kept) -> None:
+def test_tables_that_identify_sources_by_path_are_rejected(kept: Kept) -> None:
     (kept.logs / "one").write_bytes(record())
     kept.read("one")
     kept.spark.sql(f"UPDATE delta.`{kept.location}/daily` SET source = 'file:/logs/one'")
@@ -180,7 +180,7 @@ def test_logs_without_requests_change_nothing(kept: Kept) -> None:
     assert kept.sum() == 1
 
 
-def test_tables_without_source_files_are_refused(kept: Kept) -> None:
+def test_tables_without_source_files_are_rejected(kept: Kept) -> None:
     (kept.logs / "one").write_bytes(record())
     kept.spark.sql(f"CREATE TABLE delta.`{kept.location}/daily` (day DATE, requests BIGINT) USING delta")
     with pytest.raises(ValueError, match="earlier version"):

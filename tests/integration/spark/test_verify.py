@@ -1,4 +1,4 @@
-"""Verify reports each injected fault, and nothing for equal tables."""
+"""Verify reports each injected fault and no difference for equal tables."""
 
 import copy
 import datetime as dt
@@ -56,7 +56,7 @@ def server(tables: dict[str, Path]) -> Iterator[PlainServer]:
 
 @pytest.fixture
 def through(spark: Any, tables: dict[str, Path], server: PlainServer) -> Iterator[Callable[..., TableResult]]:
-    """Verify one table with its answers rewritten on the way."""
+    """Verify one table through a proxy that rewrites the answers."""
     proxies: list[RewritingProxy] = []
 
     def run(table: str, rewrite: Rewrite = lambda _, lines: lines) -> TableResult:
@@ -76,13 +76,13 @@ def differences(result: TableResult, check: str) -> str:
 
 
 class TestFaultsOfTheSource:
-    """Each is put back as it was: verify, and what `generate` writes, find it."""
+    """Verify finds each fault of earlier sources on tables of `generate`, and none without it."""
 
     @pytest.fixture
     def verified(
         self, spark: Any, tables: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> Callable[..., TableResult]:
-        """Verify one table through a gateway, by a source with a fault."""
+        """Verify one table through a gateway, with a faulty source."""
 
         def run(
             table: str, source: type[DeltaSharingSource] = DeltaSharingSource, **options: Any
@@ -102,7 +102,7 @@ class TestFaultsOfTheSource:
 
         return run
 
-    def test_one_reader_for_all_filters_of_a_dataframe_is_found(self, verified: Any, spark: Any) -> None:
+    def test_a_reader_that_all_filters_of_a_dataframe_share_is_found(self, verified: Any, spark: Any) -> None:
         class Pushing(DeltaSharingSource):
             @classmethod
             def name(cls) -> str:
@@ -137,7 +137,7 @@ class TestFaultsOfTheSource:
             assert " rows shared, " in differences(result, "uses")
         assert verified("partitioned", predicates=3).equal
 
-    def test_change_types_looked_for_by_field_id_are_found(self, verified: Any) -> None:
+    def test_change_types_looked_up_by_field_id_are_found(self, verified: Any) -> None:
         class ById(DeltaSharingSource):
             @classmethod
             def name(cls) -> str:
@@ -170,7 +170,9 @@ class TestFaultsOfTheSource:
         assert verified("changes_mapped_by_id").equal
 
     @pytest.mark.parametrize("table", ["legacy_dates", "legacy_int96"])
-    def test_old_calendars_taken_for_the_one_of_today_are_found(self, verified: Any, table: str) -> None:
+    def test_dates_of_the_julian_calendar_read_as_gregorian_are_found(
+        self, verified: Any, table: str
+    ) -> None:
         class Proleptic(DeltaSharingSource):
             @classmethod
             def name(cls) -> str:
@@ -197,10 +199,8 @@ class TestFaultsOfTheSource:
         assert verified(table).equal
 
 
-def test_a_filter_that_delta_spark_skips_wrongly_for_is_not_the_shares_fault(
-    spark: Any, tmp_path: Path
-) -> None:
-    """A float that became double: its statistics are rounded, and Spark believes them."""
+def test_a_filter_for_which_delta_spark_skips_wrongly_is_not_a_difference(spark: Any, tmp_path: Path) -> None:
+    """The statistics of a column widened from float to double are rounded, and Spark skips by them."""
     path = tmp_path / "t"
     spark.sql(
         f"CREATE TABLE delta.`{path}` (x FLOAT) USING delta TBLPROPERTIES (delta.enableTypeWidening = true)"
@@ -252,7 +252,7 @@ class TestReportsWithoutValues:
         assert verifying._described(spark_error, options) == "AnalysisException CANNOT_PARSE_DATATYPE"
 
 
-def test_changes_are_compared_from_the_version_that_is_shared_first(
+def test_changes_are_compared_from_the_first_shared_version(
     spark: Any, tables: dict[str, Path], tmp_path: Path
 ) -> None:
     location = str(tables["changes"])
@@ -275,7 +275,7 @@ def only(kind: str, change: Callable[[list[Any]], list[Any]]) -> Rewrite:
     return lambda path, lines: change(lines) if path.partition("?")[0].endswith(f"/{kind}") else lines
 
 
-def test_an_honest_server_is_found_equal(through: Any) -> None:
+def test_tables_of_a_correct_server_are_equal(through: Any) -> None:
     result = through("changes")
     assert result.equal
     assert {check.name.split()[0] for check in result.checks if check.passed} == {"schema", "rows", "changes"}
@@ -292,7 +292,7 @@ def test_a_dropped_file_is_found(through: Any) -> None:
     assert "shared 0 times, in the table 1 times" in found
 
 
-def test_a_doubled_file_is_found(through: Any) -> None:
+def test_a_duplicate_file_is_found(through: Any) -> None:
     def double(lines: list[Any]) -> list[Any]:
         twice = copy.deepcopy(lines[files_of(lines)[0]])
         twice["file"]["id"] += "-again"
@@ -341,7 +341,7 @@ def test_the_official_connectors_format_is_read_on_request(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The connector itself cannot be had here: a source of that name stands in for it."""
+    """A source of the same name replaces the official connector, which is no dependency of the tests."""
 
     class Connector(DeltaSharingSource):
         @classmethod

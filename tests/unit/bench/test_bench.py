@@ -1,4 +1,4 @@
-"""The answers of the benches, never their seconds; the table of scenarios, the bars and the reports."""
+"""The benches: their answers, the table of scenarios, the bars and the reports. No time is checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from run import CACHE, ROOT, VERSITYGW
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Imports a module of the directory."""
+    """Import a module of the directory bench."""
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
 
     def module(name: str) -> ModuleType:
@@ -40,7 +40,7 @@ def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path
     assert is_measured == program.exists()
 
 
-def test_every_bar_is_a_figure_of_the_table_of_scenarios(bench: Any) -> None:
+def test_every_bar_belongs_to_a_figure_of_the_table_of_scenarios(bench: Any) -> None:
     bars, scenarios = bench("bars"), bench("scenarios")
     sizes = {
         (found.setting, found.name, quantity, files)
@@ -60,7 +60,7 @@ def test_the_default_configuration_is_measured_first(bench: Any) -> None:
     assert order[0] == 0
 
 
-def test_an_answer_has_the_same_digest_however_it_is_cut_into_pieces(bench: Any) -> None:
+def test_the_digest_of_an_answer_does_not_depend_on_its_chunks(bench: Any) -> None:
     drain = bench("drain")
     ids = [f"{number * 7919 << 90:032x}" for number in range(1, 40)]
     lines = "".join(f'{{"file":{{"url":"{"u" * 300}","id":"{one}","size":1}}}}\n' for one in ids)
@@ -79,7 +79,7 @@ def test_an_answer_has_the_same_digest_however_it_is_cut_into_pieces(bench: Any)
 
 
 def results(bench: Any) -> Any:
-    """Figures of both settings over four sizes, one of them far above its bar."""
+    """Figures of both settings at four sizes, one of them far above its bar."""
     figures, scenarios = bench("figures"), bench("scenarios")
     found = figures.Results(
         "python bench/run.py", "2026-11-21", {"cpu": "a & b", "cores": 2, "versions": "v"}
@@ -128,7 +128,7 @@ def test_the_tables_of_the_page_have_a_column_for_each_size_and_a_row_for_each_p
     assert any("**MISSED**" in line for line in lines)
 
 
-def test_kept_figures_are_read_again(bench: Any, tmp_path: Path) -> None:
+def test_stored_figures_are_read_back(bench: Any, tmp_path: Path) -> None:
     found = results(bench)
     found.save(tmp_path / "figures.json")
     assert bench("figures").Results.load(tmp_path / "figures.json") == found

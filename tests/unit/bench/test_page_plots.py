@@ -1,4 +1,4 @@
-"""The plots of the performance page, drawn again from its tables."""
+"""The plots of the performance page equal those drawn from its tables."""
 
 import importlib
 
@@ -21,6 +21,6 @@ def test_the_profile_adds_up_to_the_figures_of_the_page(plots) -> None:
     }
 
 
-def test_the_plot_is_that_of_the_table(plots) -> None:
+def test_the_stored_plot_shows_the_table_of_the_page(plots) -> None:
     kept = (DOCS / "images/profile.svg").read_text(encoding="utf-8")
     assert kept == plots.profile_svg(page("performance")), "run: python bench/page_plots.py"

@@ -1,4 +1,4 @@
-"""A page is valid HTML that fetches nothing, escapes what others wrote and begins with what failed."""
+"""A page is valid HTML, fetches nothing, escapes untrusted text and begins with failures."""
 
 import datetime as dt
 import re
@@ -49,7 +49,7 @@ def render(*parts: Part, title: str = "Title") -> str:
 
 
 def parsed(html: str) -> ET.Element:
-    """The page's tree. Raises for any parse error of the HTML standard."""
+    """The tree of a page. Raises for any parse error of the HTML standard."""
     return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(html)
 
 
@@ -72,7 +72,7 @@ def everything(name: str) -> list[Part]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_text_of_others_stays_text_in_every_part(name: str) -> None:
+def test_untrusted_text_stays_text_in_every_part(name: str) -> None:
     html = render(*everything(name), title=name)
     document = parsed(html)
     assert len([*document.iter("script")]) == 1
@@ -92,7 +92,7 @@ def test_a_page_fetches_nothing() -> None:
     assert {address for address in addresses if not address.startswith("#")} == {"summary.json"}
 
 
-def test_a_page_is_the_same_text_each_time() -> None:
+def test_rendering_a_page_again_gives_the_same_text() -> None:
     assert render(*everything("table")) == render(*everything("table"))
 
 
@@ -125,7 +125,7 @@ def test_a_part_without_rows_is_valid(part: Part) -> None:
     parsed(render(part))
 
 
-def test_empty_tables_and_plots_say_so() -> None:
+def test_empty_tables_and_plots_have_a_note() -> None:
     html = render(Table([Column("a")], []), Plots([BarPlot("t", [])]))
     assert ">None.</p>" in html
     assert ">No values.</p>" in html
@@ -144,7 +144,7 @@ def test_a_table_of_the_first_rows_names_the_number_of_all_rows() -> None:
     assert "The first" not in render(Table([Column("a")], [["x"], ["y"]], total_rows=2))
 
 
-def test_failures_come_first_and_the_rest_keeps_its_order() -> None:
+def test_failures_come_first_and_other_rows_keep_their_order() -> None:
     rows: list[list[Cell]] = [
         ["b", Verdict("equal", good=True)],
         ["c", Verdict("failed", good=False)],
@@ -179,19 +179,19 @@ def test_a_column_of_numbers_is_aligned_to_the_right(cells: Sequence[Cell], nume
     assert (Table([Column("a")], [[cell] for cell in cells]).heads[0].css_class == "number") == numeric
 
 
-def test_a_verdict_among_numbers_is_aligned_with_them() -> None:
+def test_a_verdict_in_a_column_of_numbers_is_aligned_with_them() -> None:
     html = render(Table([Column("failures")], [[0], [Verdict("3", good=False)]]))
     assert [cell.get("class") for cell in parsed(html).iter("td")] == ["number bad", "number"]
 
 
-def test_the_summary_and_the_time_of_the_run_head_the_page() -> None:
+def test_a_page_begins_with_the_summary_and_the_time_of_the_run() -> None:
     bad = Page("Title", "1 failed.", good=False, run_at=RUN_AT).html()
     assert '<p class="summary bad">1 failed.</p>' in bad
     assert "Run at 2026-01-02 03:04 UTC." in bad
     assert '<p class="summary good">All well.</p>' in Page("Title", "All well.", good=True).html()
 
 
-def test_a_missing_library_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     check_libraries()
     found = page_module.importlib.util.find_spec
     monkeypatch.setattr(

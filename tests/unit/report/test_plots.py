@@ -1,4 +1,4 @@
-"""Plots hold every value with a unit, follow the colours of the page and are the same text each time."""
+"""Plots show every value with a unit, use the colours of the page and are reproducible."""
 
 import datetime as dt
 import math
@@ -94,13 +94,13 @@ def test_an_axis_has_ticks_that_differ(points: Sequence[tuple[float, float]], lo
         assert len(set(y_labels)) == len(y_labels)
 
 
-def test_a_small_load_has_an_axis_of_more_than_zero() -> None:
+def test_the_axis_of_a_small_load_has_labels_other_than_zero() -> None:
     svg = LinePlot("CPU", {"cpu": [(0, 0.01), (1, 0.012)]}, CORES).svg()
     assert texts(svg)[-4:] == ["0", "0.005 cores", "0.010 cores", "0.015 cores"]
 
 
 @pytest.mark.parametrize("days", [1, 2, 400])
-def test_days_stand_under_the_line(days: int) -> None:
+def test_the_ticks_of_days_are_dates(days: int) -> None:
     first = dt.date(2026, 1, 30).toordinal()
     svg = LinePlot("t", {"a": [(first + day, day) for day in range(days)]}, COUNT, DAYS).svg()
     assert "2026-01-30" in texts(svg)
@@ -124,7 +124,7 @@ def test_series_differ_in_colour_and_dash_and_have_a_legend() -> None:
     assert LinePlot("t", {"only": [(1, 1)]}).legend == []
 
 
-def test_the_limit_of_a_figure_is_within_the_plot() -> None:
+def test_the_axis_includes_the_limit() -> None:
     svg = LinePlot("t", {"a": [(0, 0.01), (1, 0.02)]}, SECONDS, limit=0.1).svg()
     assert "var(--bad)" in svg
     assert "100 ms" in texts(svg)
@@ -145,7 +145,7 @@ def test_a_hostile_name_is_only_text(name: str) -> None:
         assert max(map(len, texts(svg))) < 60
 
 
-def test_a_plot_is_the_same_text_for_any_settings_of_the_machine() -> None:
+def test_a_plot_does_not_depend_on_settings_of_the_machine() -> None:
     plots = [
         BarPlot("Rows", [("a", 1), ("b", 2)], COUNT),
         LinePlot("t", {"a": [(0, 1), (1, 2)], "b": [(0, 2)]}, BYTES),

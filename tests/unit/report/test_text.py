@@ -1,4 +1,4 @@
-"""Names of others are shown with visible characters only."""
+"""Untrusted names are shown with visible characters only."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Numbers are written with three figures and a unit, and the ticks of an axis have different labels."""
+"""Numbers have three significant figures and a unit; the ticks of an axis have different labels."""
 
 import datetime as dt
 import math
@@ -64,7 +64,9 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
         (NUMBER, 1e300, "1.00e+300"),
     ],
 )
-def test_a_number_has_three_figures_and_the_prefix_that_suits_it(unit: Unit, value: float, text: str) -> None:
+def test_a_number_has_three_significant_figures_and_a_fitting_prefix(
+    unit: Unit, value: float, text: str
+) -> None:
     assert unit.text(value) == text
 
 
@@ -85,7 +87,7 @@ def test_rounding_keeps_significant_figures(value: float, figures: int, expected
 @given(FINITE)
 def test_a_rounded_number_is_within_half_a_percent(value: float) -> None:
     text = significant(value)
-    # A number that rounding takes past the largest float is the only one that has no text to read back.
+    # Only a number that rounds to more than the largest float has a text that cannot be read back.
     assert math.isclose(float(text.replace(",", "")), value, rel_tol=0.0051) or abs(value) > 1e308
 
 
@@ -139,7 +141,7 @@ def test_ticks_of_counts_are_whole_numbers() -> None:
     assert ticks(0, 4000, whole=True) == [0, 1000, 2000, 3000, 4000]
 
 
-def test_days_are_dates_and_at_least_two() -> None:
+def test_ticks_of_days_are_dates_and_at_least_two() -> None:
     first = dt.date(2026, 1, 30).toordinal()
     assert DAYS.tick_texts(day_ticks(first, first)) == ["2026-01-30", "2026-01-31"]
     assert DAYS.tick_texts(day_ticks(first, first + 9)) == [

@@ -1,4 +1,4 @@
-"""Reports contain the results, in formats that other tools read. No Spark session is needed."""
+"""Reports contain the results in formats that other tools read. No Spark session is needed."""
 
 import datetime as dt
 import xml.etree.ElementTree as ET
@@ -35,7 +35,7 @@ RESULTS = [EQUAL, DIFFERENT, FAILED]
 
 
 def read_page(page: str) -> str:
-    """The text of a page that is valid HTML."""
+    """The text of a page, which must be valid HTML."""
     tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
     return " ".join(tree.find("body").itertext())
 
