@@ -4,4 +4,4 @@ pub(super) mod layout;
 mod mapped;
 
 pub(super) use layout::Invalid;
-pub(super) use mapped::MappedFile;
+pub(super) use mapped::{MappedFile, OpenError};

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use self::directory::Directory;
 use self::writer::{Failure, FileWriter};
 use super::batch::{CachedBatch, CachedColumns};
-use super::columns_file::MappedFile;
+use super::columns_file::{MappedFile, OpenError};
 use super::{ColumnCache, ColumnsKey};
 use crate::lock::lock;
 use crate::{Error, Result, pool};
@@ -394,11 +394,17 @@ impl Shared {
                 return None;
             }
         };
-        let mapped = MappedFile::open(&file, &key.digest).ok();
-        if mapped.is_none() {
-            self.discard(key);
+        match MappedFile::open(&file, &key.digest) {
+            Ok(mapped) => Some(CachedColumns::mapped(mapped)),
+            Err(OpenError::Invalid) => {
+                self.discard(key);
+                None
+            }
+            Err(OpenError::Unreadable) => {
+                self.counters.misses.fetch_add(1, Ordering::Relaxed);
+                None
+            }
         }
-        mapped.map(CachedColumns::mapped)
     }
 
     fn discard(&self, key: &ColumnsKey) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ::parquet::file::properties::WriterProperties;
 use proptest::prelude::*;
 
+use super::columns_file::{MappedFile, OpenError};
 use super::*;
 use crate::actions::{FileBatch, SourceId};
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
@@ -249,6 +250,21 @@ proptest! {
         prop_assert!(other.get(&key(1)).is_none());
         prop_assert_eq!(other.disk().unwrap().counts().invalid, 1);
         prop_assert!(!disk.file(1).exists());
+    }
+}
+
+#[test]
+fn a_file_that_the_system_refuses_to_read_is_not_an_invalid_one() {
+    let disk = Disk::new(1 << 30);
+    disk.write(1, &batches(70));
+    let open = |read: bool| std::fs::OpenOptions::new().read(read).write(true).open(disk.file(1)).unwrap();
+    let opened = |file: &std::fs::File| MappedFile::open(file, &key(1).digest).map(|_| ());
+    assert!(matches!(opened(&open(false)), Err(OpenError::Unreadable)));
+    let readable = open(true);
+    assert!(matches!(opened(&readable), Ok(())));
+    for length in [readable.metadata().unwrap().len() - 1, 10, 0] {
+        readable.set_len(length).unwrap();
+        assert!(matches!(opened(&readable), Err(OpenError::Invalid)), "{length}");
     }
 }
 

@@ -43,6 +43,29 @@ pub(in crate::column_cache) struct MappedBatch {
     pub(in crate::column_cache) own_bytes: usize,
 }
 
+/// Why a file cannot be opened.
+#[derive(Debug)]
+pub(in crate::column_cache) enum OpenError {
+    /// The file is not a complete columns file with the key.
+    Invalid,
+    /// The file may be valid: the system refused to read or to map it.
+    Unreadable,
+}
+
+impl From<Invalid> for OpenError {
+    fn from(Invalid: Invalid) -> Self {
+        Self::Invalid
+    }
+}
+
+impl From<std::io::Error> for OpenError {
+    fn from(error: std::io::Error) -> Self {
+        // The file is shorter than its header says.
+        let is_torn = error.kind() == std::io::ErrorKind::UnexpectedEof;
+        if is_torn { Self::Invalid } else { Self::Unreadable }
+    }
+}
+
 struct Owner(Arc<Mmap>);
 
 impl AsRef<[u8]> for Owner {
@@ -54,29 +77,29 @@ impl AsRef<[u8]> for Owner {
 impl MappedFile {
     /// Maps a file that has `key` and verifies its header and footer.
     #[allow(unsafe_code)]
-    pub(in crate::column_cache) fn open(file: &File, key: &[u8; 32]) -> Result<Self, Invalid> {
-        let file_bytes = file.metadata().map_err(|_| Invalid)?.len();
+    pub(in crate::column_cache) fn open(file: &File, key: &[u8; 32]) -> Result<Self, OpenError> {
+        let file_bytes = file.metadata()?.len();
         let mut header = [0; HEADER_BYTES];
-        file.read_exact_at(&mut header, 0).map_err(|_| Invalid)?;
+        file.read_exact_at(&mut header, 0)?;
         let header = Header::parse(&header)?;
         let footer_end = header.footer.start.checked_add(header.footer.bytes);
         if header.key != *key || header.file_bytes != file_bytes || footer_end != Some(file_bytes) {
-            return Err(Invalid);
+            return Err(OpenError::Invalid);
         }
         let mut footer = vec![0; header.footer.bytes as usize];
-        file.read_exact_at(&mut footer, header.footer.start).map_err(|_| Invalid)?;
+        file.read_exact_at(&mut footer, header.footer.start)?;
         if crc32fast::hash(&footer) != header.footer.crc {
-            return Err(Invalid);
+            return Err(OpenError::Invalid);
         }
         let Footer { dictionaries, batches } = Footer::parse(&footer)?;
         let (content, map) = if file_bytes < MAPPED_FROM_BYTES {
             let mut content = MutableBuffer::from_len_zeroed(file_bytes as usize);
-            file.read_exact_at(content.as_slice_mut(), 0).map_err(|_| Invalid)?;
+            file.read_exact_at(content.as_slice_mut(), 0)?;
             (content.into(), None)
         } else {
             // SAFETY: only this service's user can write to the directory, and files under their final names are
             // replaced and removed but never changed. The docs name this as a condition of the key.
-            let map = Arc::new(unsafe { Mmap::map(file) }.map_err(|_| Invalid)?);
+            let map = Arc::new(unsafe { Mmap::map(file)? });
             (bytes::Bytes::from_owner(Owner(Arc::clone(&map))).into(), Some(map))
         };
         let dictionaries = dictionaries.into_iter().map(|block| (block, OnceLock::new())).collect();
