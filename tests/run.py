@@ -409,7 +409,7 @@ def deny(_: list[str]) -> None:
 def coverage(arguments: list[str]) -> None:
     """The share of lines that the tests run: of the package by pytest, of the core by its own tests."""
     need_tool("cargo", "https://rustup.rs")
-    llvm_cov()
+    llvm_tools()
     python = project_environment()
     directory = CACHE / "coverage"
     shutil.rmtree(directory, ignore_errors=True)
@@ -435,18 +435,53 @@ def coverage(arguments: list[str]) -> None:
     rust_coverage(directory / "rust")
 
 
-def llvm_cov() -> Path:
-    """The program that reports the coverage of Rust; the other LLVM tools are beside it."""
-    sysroot = subprocess.run(["rustc", "--print", "sysroot"], check=True, capture_output=True, env=environ())
-    found = next(Path(sysroot.stdout.decode().strip()).glob("lib/rustlib/*/bin/llvm-cov"), None)
-    if found is None:
-        raise Missing("llvm-tools are not installed (rustup component add llvm-tools)")
-    return found
+@dataclass(frozen=True)
+class LlvmTools:
+    """The LLVM programs that read the counters of instrumented Rust code."""
+
+    cov: str
+    profdata: str
+
+
+def llvm_tools() -> LlvmTools:
+    """LLVM_COV and LLVM_PROFDATA, else the tools of rustup, else those on PATH of the LLVM that rustc uses.
+
+    An older LLVM does not read the profiles of this rustc.
+    """
+    if (cov := os.environ.get("LLVM_COV")) and (profdata := os.environ.get("LLVM_PROFDATA")):
+        return LlvmTools(cov, profdata)
+    sysroot = Path(output("rustc", "--print", "sysroot").strip())
+    for cov in map(str, sysroot.glob("lib/rustlib/*/bin/llvm-cov")):
+        return LlvmTools(cov, cov.replace("llvm-cov", "llvm-profdata"))
+    major = int(first_number(r"LLVM version: (\d+)", output("rustc", "-vV")))
+    for suffix in (f"-{major}", ""):
+        cov, profdata = (which(f"llvm-{tool}{suffix}") for tool in ("cov", "profdata"))
+        if cov and profdata and int(first_number(r"version (\d+)", output(cov, "--version"))) >= major:
+            return LlvmTools(cov, profdata)
+    raise Missing(
+        f"llvm-cov and llvm-profdata of LLVM {major} are not installed: `rustup component add llvm-tools`,"
+        f" the package llvm-{major} of the system, or their paths in LLVM_COV and LLVM_PROFDATA"
+    )
+
+
+def first_number(pattern: str, text: str) -> str:
+    """The digits that the pattern finds; 0 without a match."""
+    found = re.search(pattern, text)
+    return found[1] if found else "0"
+
+
+def output(*command: str | Path, variables: Mapping[str, str] | None = None) -> str:
+    """The standard output of a command, which is not shown."""
+    words = [str(word) for word in command]
+    ended = subprocess.run(
+        words, check=True, capture_output=True, cwd=ROOT, env=environ(variables), text=True
+    )
+    return ended.stdout
 
 
 def rust_coverage(directory: Path) -> None:
-    """Counts the lines of the core that its tests run. Dependencies are not counted."""
-    tools = llvm_cov()
+    """Counts the lines of the core that its tests run. Dependencies and files of tests are not counted."""
+    tools = llvm_tools()
     directory.mkdir()
     wrapper = directory / "rustc-with-counters"
     wrapper.write_text('#!/bin/sh\nexec "$@" -C instrument-coverage\n')
@@ -460,19 +495,19 @@ def rust_coverage(directory: Path) -> None:
     cargo_test("--lib", "--tests", variables=variables)
     profile = directory / "profile"
     raw = sorted(directory.glob("*.profraw"))
-    run(tools.with_name("llvm-profdata"), "merge", "-sparse", *raw, "-o", profile)
-    built = subprocess.run(
-        [*cargo_test_command(), "--lib", "--tests", "--no-run", "--message-format=json"],
-        check=True,
-        capture_output=True,
-        cwd=ROOT,
-        env=environ(variables),
-        text=True,
-    ).stdout
-    programs = [message.get("executable") for message in map(json.loads, built.splitlines())]
-    objects = [f"--object={program}" for program in programs if program]
-    outside = "--ignore-filename-regex=/registry/|/rustc/|/tests/|_tests?[.]rs"
-    run(tools, "report", "--summary-only", f"--instr-profile={profile}", outside, *objects)
+    run(tools.profdata, "merge", "-sparse", *raw, "-o", profile)
+    build = [*cargo_test_command(), "--lib", "--tests", "--no-run", "--message-format=json"]
+    messages = map(json.loads, output(*build, variables=variables).splitlines())
+    programs = [message["executable"] for message in messages if message.get("executable")]
+    objects = [programs[0], *(f"--object={program}" for program in programs[1:])]
+    # Tests in the file of the code that they test are counted with it.
+    options = [
+        "--ignore-filename-regex=rust/core/src/.*(/|_)tests?([.]rs|/)",
+        "--show-region-summary=false",
+        "--show-branch-summary=false",
+        f"--instr-profile={profile}",
+    ]
+    run(tools.cov, "report", *options, *objects, ROOT / "rust/core/src")
 
 
 def docs(_: list[str]) -> None:

@@ -189,11 +189,54 @@ def test_failing_tests_fail_the_coverage_before_rust_is_measured(
 
     monkeypatch.setattr(run, "run", fails)
     monkeypatch.setattr(run, "rust_coverage", measured)
-    for name in ("llvm_cov", "client_environment", "build_kernel_program", "made_tables"):
+    for name in ("llvm_tools", "client_environment", "build_kernel_program", "made_tables"):
         monkeypatch.setattr(run, name, lambda: None)
     with pytest.raises(run.Failed, match="pytest"):
         run.coverage([])
     assert any("coverage report" in command for command in commands)
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """The LLVM tools on PATH with their versions; rustc uses LLVM 22 and has no tools of rustup."""
+    found: dict[str, str] = {}
+
+    def output(program: str, *arguments: str) -> str:
+        if program == "rustc":
+            return str(tmp_path) if "sysroot" in arguments else "release: 1.95.0\nLLVM version: 22.1.2\n"
+        return f"LLVM (http://llvm.org/):\n  LLVM version {found[Path(program).name]}\n"
+
+    for name in ("LLVM_COV", "LLVM_PROFDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(run, "output", output)
+    monkeypatch.setattr(run, "which", lambda name: f"/bin/{name}" if name in found else None)
+    return found
+
+
+def test_the_coverage_of_rust_takes_llvm_tools_of_rustup_of_path_or_of_variables(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed |= {"llvm-cov": "22.1.8", "llvm-profdata": "22.1.8"}
+    assert run.llvm_tools() == run.LlvmTools("/bin/llvm-cov", "/bin/llvm-profdata")
+    installed |= {"llvm-cov-22": "22.1.8", "llvm-profdata-22": "22.1.8"}
+    assert run.llvm_tools() == run.LlvmTools("/bin/llvm-cov-22", "/bin/llvm-profdata-22")
+    programs = tmp_path / "lib/rustlib/x86_64-unknown-linux-gnu/bin"
+    programs.mkdir(parents=True)
+    (programs / "llvm-cov").touch()
+    assert run.llvm_tools() == run.LlvmTools(f"{programs}/llvm-cov", f"{programs}/llvm-profdata")
+    monkeypatch.setenv("LLVM_COV", "/opt/cov")
+    monkeypatch.setenv("LLVM_PROFDATA", "/opt/profdata")
+    assert run.llvm_tools() == run.LlvmTools("/opt/cov", "/opt/profdata")
+
+
+@pytest.mark.parametrize("version", [None, "14.0.6"])
+def test_the_coverage_of_rust_is_skipped_without_tools_of_its_llvm(
+    installed: dict[str, str], version: str | None
+) -> None:
+    if version:
+        installed |= {"llvm-cov": version, "llvm-profdata": version}
+    with pytest.raises(run.Missing, match=r"LLVM 22 .*rustup component add llvm-tools"):
+        run.llvm_tools()
 
 
 def test_tests_that_measure_time_or_memory_run_after_all_others_though_those_failed(
