@@ -81,12 +81,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Finding:
-    """A failure: its subject, the problem and the action that resolves it. `details` are shown verbatim."""
+    """A failure: its subject, the problem and the action that resolves it. `details` are shown verbatim.
+
+    `command`: a command or its options for the end of the action, which is not broken across lines.
+    """
 
     subject: str
     problem: str
     action: str = ""
     details: Sequence[str] = ()
+    command: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,16 @@ from gateway.report.units import BYTES, COUNT, SECONDS
 from gateway.spark.verify.tables import TableResult
 
 _FAILED = (
-    "check that the recipient may read the table and that this process reaches its storage, then run verify "
-    "for this table alone: --table '{table}'"
+    "check that the recipient may read the table and that this process reaches its storage. Then run verify "
+    "for this table alone, with"
+)
+_OTHER_SCHEMA = (
+    "check that the share has the table at the location that it was compared with. Then run verify for this "
+    "table alone, with"
 )
 _DIFFERENT = (
-    "run verify again for this table alone, with more rows: --table '{table}' --shown-rows 100. If it "
-    "differs again, compare the files and rows below in the table and in the share."
+    "compare the files and rows below in the table and in the share. For more rows run verify for this table "
+    "alone, with"
 )
 _COLUMNS = [
     Column("table"),
@@ -47,11 +51,15 @@ def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
         *_section("Not compared", [_said(results, "skipped", "reason")]),
         *_section("Remarks", [_said(results, "remark", "remark")]),
         Section(
-            "Sizes",
+            "Sizes and times",
             [
                 Plots(
                     [
-                        BarPlot("Rows", [(result.table, result.rows) for result in results], COUNT),
+                        BarPlot(
+                            "Rows",
+                            [(result.table, result.rows) for result in results if _has_rows(result)],
+                            COUNT,
+                        ),
                         BarPlot("Bytes", [(result.table, result.bytes) for result in results], BYTES),
                         BarPlot("Time", [(result.table, result.seconds) for result in results], SECONDS),
                     ]
@@ -75,21 +83,32 @@ def _line(result: TableResult) -> list[Cell]:
         result.table,
         None if result.version is None else str(result.version),
         Verdict(verdict, result.equal),
-        result.rows,
+        result.rows if _has_rows(result) else None,
         result.bytes,
         result.files,
         result.seconds,
-        f"{passed} of {len(result.checks)}",
+        f"{passed} of {len(result.checks)}" if result.checks else None,
     ]
+
+
+def _has_rows(result: TableResult) -> bool:
+    """Return whether the rows were read: not after an error or a difference of schemas."""
+    return any(check.name == "rows" for check in result.checks)
 
 
 def _findings(result: TableResult) -> Iterator[Finding]:
     if result.error is not None:
-        yield Finding(result.table, "cannot be read", _FAILED.format(table=result.table), [result.error])
+        yield Finding(result.table, "cannot be read", _FAILED, [result.error], f"--table '{result.table}'")
     for check in result.checks:
         if check.differences:
-            action = _DIFFERENT.format(table=result.table)
-            yield Finding(result.table, f"{check.name}: different", action, check.differences)
+            is_schema = check.name == "schema"
+            yield Finding(
+                result.table,
+                f"{check.name}: different",
+                _OTHER_SCHEMA if is_schema else _DIFFERENT,
+                check.differences,
+                f"--table '{result.table}'" + ("" if is_schema else " --shown-rows 100"),
+            )
 
 
 def _said(results: Sequence[TableResult], field: str, column: str) -> Table:

@@ -46,6 +46,8 @@ _SAMPLE_ROWS = 100
 _MOVED_ATTEMPTS = 3
 _BAD_REQUEST = 400
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
+# Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
+_FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
 
 
 @dataclass(frozen=True)
@@ -493,7 +495,7 @@ def _described(error: BaseException, options: VerifyOptions) -> str:
 
 def _first_lines(error: BaseException) -> str:
     """Return the relevant lines of an error: Spark's messages contain stack traces of other processes."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("at ", "File ", "^", "Traceback"))]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(_FRAMES)]
     causes = [line for line in telling if _EXCEPTION_LINE.match(line)]
     return " | ".join(dict.fromkeys([*telling[:1], *causes[-2:]])) or type(error).__name__

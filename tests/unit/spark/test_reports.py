@@ -2,6 +2,7 @@
 
 import datetime as dt
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import html5lib
@@ -12,7 +13,7 @@ from gateway.spark.operations.fleet import TableHealth, advise
 from gateway.spark.operations.fleet_page import html as fleet_html
 from gateway.spark.verify.page import html
 from gateway.spark.verify.report import junit, result_rows
-from gateway.spark.verify.tables import Check, TableResult
+from gateway.spark.verify.tables import Check, TableResult, VerifyOptions, _described
 
 MIB = 1 << 20
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
@@ -94,6 +95,35 @@ def test_a_page_of_verify_begins_with_differences_and_actions() -> None:
     for said in ("rows: different", "cannot be read", "--table &#39;s.d.wrong&#39; --shown-rows 100"):
         assert page.index(said) < first_table
     assert page.index("s.d.broken", first_table) < page.index("s.d.fine", first_table)
+
+
+def test_the_action_for_another_schema_shows_no_more_rows() -> None:
+    check = Check("schema", 0.1, ("column a is not shared",))
+    text = read_page(html([TableResult("s.d.wrong", 8, 0, 10, 1, 0.4, [check])], RUN_AT))
+    assert "at the location that it was compared with" in text
+    assert "--table 's.d.wrong'" in text
+    assert "--shown-rows" not in text
+
+
+def test_rows_that_were_not_read_are_missing_and_not_zero() -> None:
+    unread = TableResult("s.d.unread", 8, checks=[Check("schema", 0.1, ("column a is not shared",))])
+    page = html([unread, replace(EQUAL, rows=0)], RUN_AT)
+    tree = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    rows = [["".join(cell.itertext()) for cell in row] for row in tree.iterfind(".//tbody/tr")]
+    assert [(row[0], row[3]) for row in rows] == [("s.d.unread", "\N{EN DASH}"), ("s.d.fine", "0")]
+
+
+def test_the_error_of_a_java_method_is_its_cause() -> None:
+    error = ValueError(
+        "An error occurred while calling o68.load.\n"
+        ": java.io.FileNotFoundException: File file:/gone does not exist\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "\tSuppressed: org.apache.spark.util.Utils$OriginalTryStackTraceException: Full stacktrace\n"
+        "\t\tat org.apache.spark.sql.Dataset.load(Dataset.scala:1)\n"
+        "\t\t... 21 more\n"
+    )
+    described = _described(error, VerifyOptions(shown_rows=1))
+    assert described == "java.io.FileNotFoundException: File file:/gone does not exist"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
