@@ -1,5 +1,6 @@
 """The lock, the workflows and the contributing page fit the project and its one test command."""
 
+import os
 import re
 import shlex
 import tomllib
@@ -9,6 +10,8 @@ import pytest
 import run
 import yaml
 from support.documentation import CONTRIBUTING, console_lines
+
+from gateway.__main__ import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
@@ -60,6 +63,20 @@ def test_workflows_use_actions_by_commit_and_parts_that_there_are(path: Path) ->
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in actions)
     named = [part for step in steps(path) for part in parts_named_in(str(step.get("run", "")))]
     assert [part for part in named if part not in run.PARTS] == []
+
+
+def test_workflows_run_scripts_commands_and_extras_that_there_are() -> None:
+    lines = [str(step["run"]) for path in WORKFLOWS for step in steps(path) if "run" in step]
+    scripts = [line for line in lines if line.startswith(".")]
+    assert scripts
+    assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("delta-gateway ")]
+    assert commands
+    for command in commands:
+        parser(command[0]).parse_args(command)
+    extras = [extra for line in lines for extra in re.findall(r"\.whl\)\[(\w+)\]", line)]
+    assert extras
+    assert {*extras} <= PROJECT["project"]["optional-dependencies"].keys()
 
 
 def test_the_workflow_runs_each_python_from_the_oldest_on() -> None:
