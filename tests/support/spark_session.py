@@ -23,14 +23,17 @@ SETTINGS = {
     # Tests end before the better compiler's code has paid for its making, and share two cores with it.
     # With that compiler off Java reserves 48 MB for code, which the plans of all tests fill: links to
     # further methods then fail with `NoSuchMethodException: MethodHandle.linkTo..`.
+    # Spark's classes outgrow the first size of the metaspace several times, each time with a collection of
+    # the whole heap.
     "spark.driver.extraJavaOptions": (
-        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m"
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m -XX:MetaspaceSize=256m"
     ),
     # Plans of a few hundred rows are not worth looking at again.
     "spark.sql.adaptive.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # VACUUM lists directories in as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+    "spark.python.daemon.module": "spark_workers",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -38,10 +41,13 @@ SETTINGS = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 
-# For many tables of a few rows each: code would be compiled for every one of their schemas.
-FEW_ROWS = {
+# Plans run as they are. Compiled, each plan and each schema costs more than its few rows save.
+INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+# For many tables of a few rows each.
+FEW_ROWS = INTERPRETED | {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
@@ -72,10 +78,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "the Spark jars are not there: tests/run.py fetches them where there are Java 17 and Maven"
         )
     pyspark = pytest.importorskip("pyspark.sql", reason="pyspark is not installed: tests/run.py does it")
-    # The executors' Python must find the same package as this one.
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(gateway.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-    )
+    # The executors' Python must find the same package as this one, and the daemon of its workers.
+    found_in = [str(Path(gateway.__file__).parent.parent), str(Path(__file__).parent)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*found_in, os.environ.get("PYTHONPATH", "")])
     # Not the checkout's sources, which have no native module, where the tests run beside them.
     os.environ["PYTHONSAFEPATH"] = "1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -95,3 +100,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session.sparkContext.setLogLevel("ERROR")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def few_rows(spark: Any) -> Iterator[None]:
+    """FEW_ROWS for all tests of a module, and for its fixtures."""
+    with settings(spark, FEW_ROWS):
+        yield

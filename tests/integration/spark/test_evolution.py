@@ -18,6 +18,8 @@ from gateway.spark.read.evolution import (
 )
 from gateway.spark.source import register
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 MAPPED = "delta.columnMapping.mode = 'name'"
 Alter = Callable[[str], None]
 

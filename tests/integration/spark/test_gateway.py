@@ -23,6 +23,8 @@ from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify.compare import compare_groups, compare_schemas
 from gateway.spark.verify.digest import digest
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 # Delta 4.4 reads one table wrongly from its compacted log files: 23 rows instead of 5.
 GOLDEN_SETTINGS = FEW_ROWS | {"spark.databricks.delta.deltaLog.minorCompaction.useForReads": "false"}
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from support.plain_server import PlainServer
-from support.spark_session import settings
+from support.spark_session import INTERPRETED, settings
 
 from gateway.spark.source import read_where, register
 
@@ -54,9 +54,13 @@ def server(table: Path) -> Iterator[PlainServer]:
 
 @pytest.fixture(params=["false", "true"], ids=["fixed", "adaptive"])
 def session(spark: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Sessions with adaptive execution off and on. Pushdown is on, as users may have set it."""
+    """Sessions with adaptive execution off and plans interpreted, and with it on and plans compiled.
+
+    Pushdown is on, as users may have set it.
+    """
     register(spark)
     chosen = {"spark.sql.adaptive.enabled": request.param, PUSHDOWN: "true"}
+    chosen |= INTERPRETED if request.param == "false" else {}
     with settings(spark, chosen):
         yield spark
 

@@ -16,6 +16,8 @@ from tables.golden import EVERY_FEATURE
 
 from gateway.spark.source import register
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 PREDICATES = 100
 SEED = 20261121
 ROWS = 3000

@@ -12,6 +12,8 @@ from tables.golden import location
 from gateway.spark.source import register
 from gateway.spark.verify.digest import digest
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 KNOWN = [
     "made/column-mapping-by-id/delta",
     "made/column-mapping-by-name/delta",

@@ -14,6 +14,8 @@ from gateway.spark.read.planning import SharePartition
 from gateway.spark.read.streaming import Offset, ShareStreamReader
 from gateway.spark.source import register
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 ROWS = 12
 
 

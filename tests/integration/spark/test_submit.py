@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import run
 from support.gateway_process import running_gateway, share
-from support.spark_session import SETTINGS
+from support.spark_session import FEW_ROWS, SETTINGS
 from support.versitygw import VersityGw
 
 import gateway
@@ -26,8 +26,11 @@ def submit(tmp_path: Path) -> Submit:
     jars = sorted((run.CACHE / "jars").glob("*.jar"))
     if not jars:
         pytest.skip("the Spark jars are not there: tests/run.py fetches them")
-    # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit.
-    chosen = {name: value for name, value in SETTINGS.items() if not name.startswith("spark.sql.extensions")}
+    # As on a cluster: the package is in the environment of the executors, Delta in options of spark-submit,
+    # and the daemon of Python workers is that of Spark.
+    chosen = SETTINGS | FEW_ROWS
+    own = ("spark.sql.extensions", "spark.python.daemon.module")
+    chosen = {name: value for name, value in chosen.items() if name not in own}
     command = [str(Path(sys.executable).parent / "spark-submit"), "--master", "local[2]"]
     command += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
     command += ["--jars", ",".join(map(str, jars)), cli.__file__]

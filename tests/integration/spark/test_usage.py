@@ -13,6 +13,8 @@ from gateway.spark.operations.usage import read_audit, upsert_usage, usage
 from gateway.spark.operations.usage_page import html
 from gateway.telemetry.audit_record import Action, AuditRecord
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 DAY_MS = 86_400_000
 FIRST_DAY_MS = 20_000 * DAY_MS
 

@@ -28,6 +28,8 @@ from gateway.spark.verify.tables import (
     verify,
 )
 
+pytestmark = pytest.mark.usefixtures("few_rows")
+
 ROWS = 120
 FAST = VerifyOptions(predicates=0, shown_rows=3)
 

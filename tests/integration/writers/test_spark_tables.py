@@ -1,6 +1,5 @@
 """Recipients read the rows and changes that delta-spark wrote."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,11 @@ from support.native import native
 from support.official_client import OfficialClient
 from support.other_readers import Version, listed_by_kernel, listed_by_us
 from support.rebuilt_log import rebuilt_changes, rebuilt_snapshot
-from support.spark_session import FEW_ROWS, settings
 from support.written_tables import WrittenTables
 from tables.by_spark import WRITINGS
 from tables.golden import EVERY_FEATURE
 
-
-@pytest.fixture(autouse=True, scope="module")
-def few_rows(spark: Any) -> Iterator[None]:
-    with settings(spark, FEW_ROWS):
-        yield
+pytestmark = pytest.mark.usefixtures("few_rows")
 
 
 def rows(frame: Any) -> list[str]:
