@@ -383,18 +383,13 @@ impl Shared {
     }
 
     fn open(&self, key: &ColumnsKey) -> Option<CachedColumns> {
-        let file = match self.directory.open_finished(&key.file_name()) {
-            Ok(file) => file,
-            Err(error) if directory::is_foreign(&error) => {
-                self.discard(key);
-                return None;
-            }
-            Err(_) => {
-                self.counters.misses.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
+        let opened = match self.directory.open_finished(&key.file_name()) {
+            Ok(file) => MappedFile::open(&file, &key.digest),
+            Err(error) if directory::is_foreign(&error) => Err(OpenError::Invalid),
+            // There is no file, or the system refuses to open it.
+            Err(_) => Err(OpenError::Unreadable),
         };
-        match MappedFile::open(&file, &key.digest) {
+        match opened {
             Ok(mapped) => Some(CachedColumns::mapped(mapped)),
             Err(OpenError::Invalid) => {
                 self.discard(key);
