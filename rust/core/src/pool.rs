@@ -9,10 +9,10 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::lock::lock;
+use crate::lock::{lock, try_lock};
 use crate::{Error, Result};
 
 /// Maximum threads that wait for storage, in addition to running ones. Each holds a stack and a stream.
@@ -88,11 +88,7 @@ pub(crate) fn block_in_place<T>(wait: impl FnOnce() -> T) -> T {
 
 /// Locks a mutex whose holder may wait for storage. On a thread of a pool, another step runs meanwhile.
 pub(crate) fn lock_in_place<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    match mutex.try_lock() {
-        Ok(guard) => guard,
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => block_in_place(|| lock(mutex)),
-    }
+    try_lock(mutex).unwrap_or_else(|| block_in_place(|| lock(mutex)))
 }
 
 struct Blocked(Arc<Shared>);

@@ -1,7 +1,8 @@
 //! The dictionary of partition values that all parts of a checkpoint share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use crate::partition::PartitionInterner;
 
 /// Shared by the readers of all parts.
@@ -16,6 +17,6 @@ impl SharedInterner {
     /// To be held for the work of one batch in memory, never while something is read.
     pub(super) fn lock(&self) -> MutexGuard<'_, PartitionInterner> {
         // The dictionary is consistent at every point where a holder could panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

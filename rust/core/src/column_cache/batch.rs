@@ -1,11 +1,12 @@
 //! A batch of files with values derived from it, and the columns of a checkpoint as batches.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
 use super::columns_file::{Invalid, MappedFile};
 use crate::actions::{FileBatch, RowIndices, SourceId, Totals};
 use crate::file_id::{FileIds, IdScheme};
+use crate::lock::lock;
 use crate::predicate::StatsCache;
 use crate::replay::ReplaySet;
 
@@ -74,7 +75,7 @@ impl CachedBatch {
     /// Returns the rows whose keys are not in `seen`. The result for the last set is cached.
     #[must_use]
     pub fn live_rows(&self, seen: &Arc<ReplaySet>) -> RowIndices {
-        let mut tombstones = self.tombstones.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tombstones = lock(&self.tombstones);
         if !std::ptr::eq(tombstones.seen.as_ptr(), Arc::as_ptr(seen)) {
             let dead = seen.dead(&self.files);
             *tombstones = Tombstones { seen: Arc::downgrade(seen), dead };

@@ -1,11 +1,12 @@
 //! The lines of a snapshot query as work items: the header lines, then one line per file of a scan.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::actions::RowIndices;
 use crate::column_cache::CachedBatch;
+use crate::lock::lock;
 use crate::ndjson::{LineCounts, LineWriter};
 use crate::scan::{Outcome, Precount, Scan, ScanStep, Selected};
 use crate::stream::{LineSource, Turn};
@@ -144,10 +145,10 @@ impl Writers {
 
     pub(crate) fn with<T>(&self, work: impl FnOnce(&mut LineWriter) -> Result<T>) -> Result<T> {
         let (prepared, idle) = &*self.0;
-        let spare = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let spare = lock(idle).pop();
         let mut writer = spare.unwrap_or_else(|| prepared.clone());
         let done = work(&mut writer)?;
-        idle.lock().unwrap_or_else(PoisonError::into_inner).push(writer);
+        lock(idle).push(writer);
         Ok(done)
     }
 }

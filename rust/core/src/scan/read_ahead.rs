@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::lock::{lock, try_lock};
 use crate::pool::{self, Pool, Task};
 use crate::{Error, Result};
 
@@ -233,11 +234,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
 
     /// Decodes a batch; returns false if none is left. Returns `None` if another thread decodes one.
     fn decode_ahead(&self, reserved: Reserved) -> Option<bool> {
-        let mut reader = match self.reader.try_lock() {
-            Ok(reader) => reader,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut reader = try_lock(&self.reader)?;
         let Decoded { found, bytes, reader_before, reader_after } = self.decode(&mut reader);
         reserved.settle(reader_before, reader_after + bytes);
         let Some(found) = found else { return Some(false) };
@@ -263,7 +260,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
     }
 
     fn is_decoding(&self) -> bool {
-        matches!(self.reader.try_lock(), Err(TryLockError::WouldBlock))
+        try_lock(&self.reader).is_none()
     }
 
     fn has_room(&self) -> bool {
@@ -273,7 +270,7 @@ impl<R: Iterator<Item = Result<T>>, T> Part<R, T> {
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<(Result<T>, usize)>> {
-        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ready)
     }
 }
 

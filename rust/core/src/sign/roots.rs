@@ -4,12 +4,13 @@
 //! the configuration allows.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::Signer;
 use super::location::append_canonical;
 use super::stream::{StreamRoot, UrlStream};
 use super::{Error, Result, Scheme};
+use crate::lock::lock;
 use crate::log_path::DataPath;
 use crate::percent;
 
@@ -91,7 +92,7 @@ impl SignerSet {
     }
 
     fn prepare(&self, now_seconds: i64, lifetime_seconds: i64) -> Arc<[StreamRoot]> {
-        let mut last = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.prepared);
         if let Some(prepared) = &*last
             && (prepared.now_seconds, prepared.lifetime_seconds) == (now_seconds, lifetime_seconds)
         {

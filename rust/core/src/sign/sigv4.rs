@@ -6,11 +6,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::template::{DigestText, NO_SIGNATURE, PathText, UrlTemplate};
 use crate::civil_time;
 use crate::hash::{Engine, HmacKey, SHA256_INITIAL};
+use crate::lock::lock;
 use crate::percent;
 use crate::{Error, Result};
 
@@ -164,7 +165,7 @@ impl S3Signer {
     }
 
     fn signing_key(&self, date: &str) -> HmacKey {
-        let mut cached = self.signing_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = lock(&self.signing_key);
         match &*cached {
             Some((day, key)) if day == date => *key,
             _ => {

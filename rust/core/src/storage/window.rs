@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use super::remote::{Piece, Remote, plain_tag};
 use super::{Listed, runtime};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::{log_path, pool};
 
 /// Size of a window: the transfer of one takes longer than the latency of a request.
@@ -140,7 +141,7 @@ impl Windows {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Returns the bytes of a response if it is of the listed object and of the object of earlier responses.

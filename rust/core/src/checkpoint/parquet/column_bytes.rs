@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use parquet::basic::Compression;
@@ -16,6 +16,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::page_guard::{TOO_LARGE, check_page_header, inflates_to_a_page};
 use crate::Error;
+use crate::lock::lock;
 
 /// The size of one read where pages are smaller: one or two pages of every common writer. Less if there are many
 /// columns, but never less than a fraction of a page.
@@ -29,12 +30,12 @@ pub(crate) struct FirstError(Arc<Mutex<Option<Error>>>);
 
 impl FirstError {
     pub(crate) fn take(&self) -> Option<Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.0).take()
     }
 
     fn record_error(&self, error: &ParquetError) {
         if let Some(error) = store_error(error) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *lock(&self.0) = Some(error);
         }
     }
 }
@@ -92,7 +93,7 @@ impl<R: ChunkReader> ColumnBytes<R> {
         if start < self.chunk.start || least as u64 > left {
             return Err(ParquetError::EOF("the column chunk ends inside of a page".to_owned()));
         }
-        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = lock(&self.window);
         let offset = start.checked_sub(window.start).map(|offset| offset as usize);
         if let Some(offset) = offset.filter(|offset| offset.saturating_add(least) <= window.bytes.len()) {
             return Ok(window.bytes.slice(offset..));
