@@ -453,10 +453,10 @@ def llvm_tools() -> LlvmTools:
     sysroot = Path(output("rustc", "--print", "sysroot").strip())
     for cov in map(str, sysroot.glob("lib/rustlib/*/bin/llvm-cov")):
         return LlvmTools(cov, cov.replace("llvm-cov", "llvm-profdata"))
-    major = int(first_number(r"LLVM version: (\d+)", output("rustc", "-vV")))
+    major = first_number(r"LLVM version: (\d+)", output("rustc", "-vV"))
     for suffix in (f"-{major}", ""):
         cov, profdata = (which(f"llvm-{tool}{suffix}") for tool in ("cov", "profdata"))
-        if cov and profdata and int(first_number(r"version (\d+)", output(cov, "--version"))) >= major:
+        if cov and profdata and first_number(r"version (\d+)", output(cov, "--version")) >= major:
             return LlvmTools(cov, profdata)
     raise Missing(
         f"llvm-cov and llvm-profdata of LLVM {major} are not installed: `rustup component add llvm-tools`,"
@@ -464,10 +464,10 @@ def llvm_tools() -> LlvmTools:
     )
 
 
-def first_number(pattern: str, text: str) -> str:
-    """The digits that the pattern finds; 0 without a match."""
+def first_number(pattern: str, text: str) -> int:
+    """The number that the pattern finds; 0 without a match."""
     found = re.search(pattern, text)
-    return found[1] if found else "0"
+    return int(found[1]) if found else 0
 
 
 def output(*command: str | Path, variables: Mapping[str, str] | None = None) -> str:

@@ -97,18 +97,16 @@ def _has_rows(result: TableResult) -> bool:
 
 
 def _findings(result: TableResult) -> Iterator[Finding]:
+    options = f"--table '{result.table}'"
     if result.error is not None:
-        yield Finding(result.table, "cannot be read", _FAILED, [result.error], f"--table '{result.table}'")
+        yield Finding(result.table, "cannot be read", _FAILED, [result.error], options)
     for check in result.checks:
         if check.differences:
-            is_schema = check.name == "schema"
-            yield Finding(
-                result.table,
-                f"{check.name}: different",
-                _OTHER_SCHEMA if is_schema else _DIFFERENT,
-                check.differences,
-                f"--table '{result.table}'" + ("" if is_schema else " --shown-rows 100"),
-            )
+            if check.name == "schema":
+                action, command = _OTHER_SCHEMA, options
+            else:
+                action, command = _DIFFERENT, f"{options} --shown-rows 100"
+            yield Finding(result.table, f"{check.name}: different", action, check.differences, command)
 
 
 def _said(results: Sequence[TableResult], field: str, column: str) -> Table:
