@@ -89,7 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, with the arguments of the given one."""
-    top = argparse.ArgumentParser(prog="delta-gateway", description="A gateway for Delta Sharing.")
+    top = argparse.ArgumentParser(
+        prog="delta-gateway",
+        description="A gateway for Delta Sharing.",
+        epilog="examples:\n  delta-gateway demo\n  delta-gateway serve -c share.yaml",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument(
+        "--version", action=_PrintVersion, help="show version, commit, build profile and SIMD level"
+    )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, texts in COMMANDS.items():
         own = commands.add_parser(
@@ -105,6 +113,19 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
             own.set_defaults(run=module.run)
     spark_commands.add_commands(commands)
     return top
+
+
+class _PrintVersion(argparse.Action):
+    """Prints the version of the native build and exits. Imports the native module only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from gateway.tables.native import version_text  # noqa: PLC0415 - the others start without native code
+
+        sys.stdout.write(f"{parser.prog} {version_text()}\n")
+        parser.exit()
 
 
 def _expected_error(error: Exception) -> str | None:

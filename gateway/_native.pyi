@@ -89,6 +89,11 @@ class Storage:
         self, *, access_key_id: str, secret_access_key: str, session_token: str | None = None
     ) -> None:
         """Signs later requests with these keys. Has no effect on local storage."""
+    def list_directories(self, root: str) -> tuple[list[str], bool]:
+        """Returns the names of the directories directly below a root, and whether there may be more. *Blocks*.
+
+        A missing root is empty.
+        """
 
 @final
 class Signer:
@@ -416,6 +421,9 @@ def shrink_cache(bytes: int) -> None:  # noqa: A002
 
 def release_spare_buffers() -> None:
     """Frees the spare buffers of chunks."""
+
+def build() -> tuple[str, str, str]:
+    """Returns the version, the commit (`unknown` outside of a clone) and the vector instructions that signing uses."""
 
 def is_debug_build() -> bool:
     """Returns whether this is a build without optimisation, which benches reject."""

@@ -1,4 +1,4 @@
-"""The native types that callers of this package work with."""
+"""The native types that callers of this package work with, and the version of the native build."""
 
 from gateway._native import (
     AnswerOptions,
@@ -10,6 +10,8 @@ from gateway._native import (
     Snapshot,
     Stop,
     StreamSummary,
+    build,
+    is_debug_build,
 )
 
 __all__ = [
@@ -22,4 +24,12 @@ __all__ = [
     "Snapshot",
     "Stop",
     "StreamSummary",
+    "version_text",
 ]
+
+
+def version_text() -> str:
+    """Return the version, the commit, the build profile and the vector instructions that signing uses."""
+    version, commit, simd_level = build()
+    profile = "debug" if is_debug_build() else "release"
+    return f"{version} (commit {commit}, {profile} build, SIMD {simd_level})"

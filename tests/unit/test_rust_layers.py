@@ -17,7 +17,7 @@ Name = tuple[str, ...]
 CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables", "lock"],
     ["stop", "pool", "simd", "deletion_vector", "wakeup"],
-    ["escape", "hash", "percent"],
+    ["cpu", "escape", "hash", "percent"],
     ["actions", "file_id", "log_path"],
     ["features", "schema", "sign", "storage"],
     ["partition"],
@@ -32,7 +32,7 @@ CORE_LAYERS = [
     ["query", "scan::tests"],
 ]
 NATIVE_LAYERS = [
-    ["errors", "explain", "stop"],
+    ["build", "errors", "explain", "stop"],
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],

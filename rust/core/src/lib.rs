@@ -54,6 +54,7 @@ pub mod checkpoint;
 mod civil_time;
 pub mod column_cache;
 pub mod commit;
+pub mod cpu;
 mod crc;
 pub mod deletion_vector;
 pub mod error;

@@ -47,10 +47,15 @@ impl Lanes {
         available
     }
 
+    /// Returns whether there are sixteen lanes, in AVX-512.
+    pub(crate) fn are_sixteen(self) -> bool {
+        self.0 == Width::Sixteen
+    }
+
     /// Returns whether SHA-256 is faster in these lanes than with SHA instructions, which are faster than eight
     /// lanes.
     pub(crate) fn beat_sha_instructions(self) -> bool {
-        self.0 == Width::Sixteen || !is_x86_feature_detected!("sha")
+        self.are_sixteen() || !is_x86_feature_detected!("sha")
     }
 
     /// Hashes padded `messages` with the state `initial`. With a `suffix`, messages must have equal lengths.

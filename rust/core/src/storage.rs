@@ -25,6 +25,9 @@ pub use properties::FileProperties;
 pub use remote::{S3Credentials, S3Options};
 pub use stored_file::{StoredFile, StoredFileReader};
 
+/// The maximum number of entries, files included, that a listing of directories reads.
+const MAX_DIRECTORY_ENTRIES: usize = 16_000;
+
 /// Log files read whole (JSON, checksums) are smaller than this; Arrow's views address 4 GiB at most.
 const MAX_WHOLE_FILE_BYTES: u64 = 2 << 30;
 
@@ -40,6 +43,15 @@ pub struct LogFileEntry {
     /// A value that changes with the content, without quotes: the entity tag of an object, the exact modification
     /// time of a local file. `None` if the store has none.
     pub entity_tag: Option<Box<str>>,
+}
+
+/// The directories directly below a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directories {
+    /// The names, in order.
+    pub names: Vec<String>,
+    /// Whether there may be more.
+    pub is_truncated: bool,
 }
 
 /// Properties in a listing that distinguish the content of a file from another one with the same name and size.
@@ -112,6 +124,17 @@ impl Storage {
         };
         entries.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         Ok(entries)
+    }
+
+    /// Lists the directories directly below a root, with a bounded number of entries read. A missing root is empty, as
+    /// in a bucket.
+    pub fn list_directories(&self, root: &str) -> Result<Directories> {
+        let mut directories = match &self.0 {
+            Inner::Local => local::list_directories(root)?,
+            Inner::Remote(remote) => remote.list_directories(root)?,
+        };
+        directories.names.sort_unstable();
+        Ok(directories)
     }
 
     /// Reads a whole file.
@@ -254,6 +277,22 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Storage::local().list_log(&text(root.path()), "").unwrap(), []);
         assert_eq!(Storage::local().list_log(&text(&root.path().join("nowhere")), "").unwrap(), []);
+    }
+
+    #[test]
+    fn only_the_directories_directly_below_a_local_root_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["orders/_delta_log", "customers", "\u{6771} 1=%"] {
+            std::fs::create_dir_all(root.path().join(name)).unwrap();
+        }
+        std::fs::write(root.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(root.path().join("orders"), root.path().join("link")).unwrap();
+        let list = |path: &Path| Storage::local().list_directories(&text(path)).unwrap();
+        let found = list(root.path());
+        assert_eq!(found.names, ["customers", "link", "orders", "\u{6771} 1=%"]);
+        assert!(!found.is_truncated);
+        assert!(list(&root.path().join("nowhere")).names.is_empty());
+        assert!(list(&root.path().join("file")).names.is_empty());
     }
 
     #[test]

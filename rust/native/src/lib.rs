@@ -2,6 +2,7 @@
 //!
 //! `gateway/_native.pyi` documents the Python interface; stubtest compares its signatures with this crate.
 
+mod build;
 mod changes;
 mod completions;
 mod deletion_vector;
@@ -17,12 +18,6 @@ mod stream;
 mod table;
 
 use pyo3::prelude::*;
-
-/// Whether this module was built without optimisation, so that benches can refuse it.
-#[pyfunction]
-fn is_debug_build() -> bool {
-    cfg!(debug_assertions)
-}
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -53,6 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(deletion_vector::inline_deletion_vector_rows, module)?)?;
     module.add_function(wrap_pyfunction!(deletion_vector::encode_deletion_vector, module)?)?;
     module.add_function(wrap_pyfunction!(signers::verify_local_url, module)?)?;
-    module.add_function(wrap_pyfunction!(is_debug_build, module)?)?;
+    module.add_function(wrap_pyfunction!(build::build, module)?)?;
+    module.add_function(wrap_pyfunction!(build::is_debug_build, module)?)?;
     Ok(())
 }

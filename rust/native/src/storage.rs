@@ -64,6 +64,11 @@ impl Storage {
         self.0.replace_credentials(&S3Credentials { access_key_id, secret_access_key, session_token });
     }
 
+    fn list_directories(&self, py: Python<'_>, root: &str) -> PyResult<(Vec<String>, bool)> {
+        run(py, || self.0.list_directories(root))
+            .map(|directories| (directories.names, directories.is_truncated))
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }

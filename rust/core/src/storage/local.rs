@@ -10,13 +10,34 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
-use super::{FileProperties, LogFileEntry, check_whole_file_size};
+use super::{Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, check_whole_file_size};
 use crate::error::{Error, Result};
 use crate::{log_path, pool};
 
 /// Lists the regular files of a directory from a name on, in any order. A missing directory is empty.
 pub(super) fn list(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     pool::block_in_place(|| list_blocking(directory, from_name))
+}
+
+/// Lists the directories directly below one, in any order. A missing directory is empty.
+pub(super) fn list_directories(directory: &str) -> Result<Directories> {
+    pool::block_in_place(|| {
+        let failed = |error: &std::io::Error| store_error(directory, error);
+        let mut found = Directories { names: Vec::new(), is_truncated: false };
+        for (index, entry) in read_directory(directory)?.into_iter().flatten().enumerate() {
+            if index == MAX_DIRECTORY_ENTRIES {
+                found.is_truncated = true;
+                break;
+            }
+            let entry = entry.map_err(|error| failed(&error))?;
+            // Follows links, as a read does.
+            let is_directory = std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+            if is_directory && let Ok(name) = entry.file_name().into_string() {
+                found.names.push(name);
+            }
+        }
+        Ok(found)
+    })
 }
 
 /// Reads a whole file.
@@ -82,17 +103,8 @@ fn read_at_hand(_: &File, _: &mut [u8], _: u64) -> usize {
 
 fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
     let failed = |error: &std::io::Error| store_error(directory, error);
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error)
-            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
-        {
-            return Ok(Vec::new());
-        }
-        Err(error) => return Err(failed(&error)),
-    };
     let mut found = Vec::new();
-    for entry in entries {
+    for entry in read_directory(directory)?.into_iter().flatten() {
         let entry = entry.map_err(|error| failed(&error))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.as_str() < from_name {
@@ -107,6 +119,15 @@ fn list_blocking(directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> 
         }
     }
     Ok(found)
+}
+
+/// Opens a directory; `None` if there is none.
+fn read_directory(directory: &str) -> Result<Option<std::fs::ReadDir>> {
+    match std::fs::read_dir(directory).map_err(|error| store_error(directory, &error)) {
+        Ok(entries) => Ok(Some(entries)),
+        Err(Error::FileNotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The modification time in full precision. The inode is not included: replicas with copies of one directory must

@@ -7,13 +7,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
 use super::credentials::ReplaceableCredentials;
-use super::{FileProperties, LogFileEntry, PendingReads, check_whole_file_size, runtime};
+use super::{
+    Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, PendingReads, check_whole_file_size,
+    runtime,
+};
 use crate::error::{Error, Result};
 use crate::log_path;
 
@@ -82,6 +86,8 @@ impl fmt::Debug for S3Credentials {
 
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
+    /// The same store, for listings that stop after some pages.
+    pages: Arc<dyn PaginatedListStore>,
     keys: Arc<ReplaceableCredentials>,
     bucket: String,
     /// Empty for AWS.
@@ -106,7 +112,15 @@ impl Remote {
         // Directory buckets (S3 Express) list in no order.
         let endpoint = options.endpoint.clone().unwrap_or_default();
         let ordered_listings = !options.bucket.ends_with("--x-s3");
-        Ok(Self { store: Arc::new(store), keys, bucket: options.bucket.clone(), endpoint, ordered_listings })
+        let store = Arc::new(store);
+        Ok(Self {
+            store: Arc::clone(&store) as _,
+            pages: store,
+            keys,
+            bucket: options.bucket.clone(),
+            endpoint,
+            ordered_listings,
+        })
     }
 
     pub(super) fn bucket(&self) -> &str {
@@ -159,6 +173,28 @@ impl Remote {
             entries => entries?,
         };
         Ok(entries.into_iter().filter(|entry| entry.name.as_str() >= from_name).collect())
+    }
+
+    pub(super) fn list_directories(&self, root: &str) -> Result<Directories> {
+        let prefix = if root.is_empty() { None } else { Some(format!("{}/", key(root)?)) };
+        let listing = async {
+            let mut found = Directories { names: Vec::new(), is_truncated: false };
+            let mut options =
+                PaginatedListOptions { delimiter: Some("/".into()), ..PaginatedListOptions::default() };
+            let mut entries = 0;
+            loop {
+                let page = self.pages.list_paginated(prefix.as_deref(), options.clone()).await?;
+                entries += page.result.objects.len() + page.result.common_prefixes.len();
+                let names = page.result.common_prefixes.iter().filter_map(Path::filename);
+                found.names.extend(names.map(str::to_owned));
+                found.is_truncated = page.page_token.is_some();
+                if !found.is_truncated || entries >= MAX_DIRECTORY_ENTRIES {
+                    return Ok(found);
+                }
+                options.page_token = page.page_token;
+            }
+        };
+        runtime::block_on(listing)?.map_err(|error: object_store::Error| store_error(root, &error))
     }
 
     pub(super) fn read(&self, path: &str) -> Result<Bytes> {
