@@ -27,20 +27,14 @@ pytest_plugins = [
 TESTS = Path(__file__).resolve().parent
 SPARK_TEST_SECONDS = 900
 
-# Tests that measure time or memory, or a share of the machine: none runs beside another one. In other files
-# single tests have the mark `alone`.
+# Tests that measure time or a share of the machine: none runs beside another one. In other files single tests
+# have the mark `alone`. The memory of a process does not depend on the others.
 ALONE = (
     "integration/faults/test_bounds.py",
     "integration/faults/test_hostile.py",
-    "integration/faults/test_memory.py",
     "integration/faults/test_mount.py",
-    "integration/faults/test_soak.py",
     "integration/faults/test_store.py",
-    "integration/faults/test_writer.py",
-    "integration/stores/test_large.py",
     "unit/access/test_timing.py",
-    "unit/bench/test_bench.py",
-    "unit/loadtests/test_load.py",
     "unit/protocol/test_linear_time.py",
 )
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.

@@ -8,8 +8,8 @@
     python3 tests/run.py rust lint          some parts
     python3 tests/run.py python -- -k pages pytest's own arguments after a double dash
 
-Parts that measure neither time nor memory run side by side, and each prints its output whole when it ends.
-One part alone prints as it goes. Python packages come from uv.lock, with their hashes.
+Parts that measure no time run two at a time, and each prints its output whole when it ends. One part alone
+prints as it goes. Python packages come from uv.lock, with their hashes.
 
 A run fails when a part fails, and when no part passes because all of them were skipped.
 
@@ -53,7 +53,8 @@ VERSITYGW = "v1.8.0"
 JAVA = range(17, 22)
 ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
-TESTED_CORE = ("opt-level=1", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
+# The core itself is compiled without optimisation, which takes a fifth of the time, more than its tests lose.
+TESTED_CORE = ("opt-level=0", "debug-assertions=true", "overflow-checks=true", 'debug="line-tables-only"')
 # The environments of packages in uv.lock, each with what it selects of the lock.
 LOCKED_ENVIRONMENTS = {
     "project": ("--all-extras", "--group", "dev"),
@@ -78,7 +79,7 @@ QUICK_TESTS = [
         "properties/test_reference",
     )
 ]
-QUICK_RUST_TESTS = ["checkpoint", "deletion_vector"]
+QUICK_RUST_TESTS = ["commit", "deletion_vector"]
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -150,8 +151,8 @@ def main() -> int:
     CACHE.mkdir(parents=True, exist_ok=True)
     outcome = Outcome()
     progress = Progress(chosen, outcome)
-    for lanes in stages(chosen):
-        run_stage(lanes, pytest_arguments, progress)
+    for stage in stages(chosen):
+        run_stage(stage, pytest_arguments, progress)
     return summarise(outcome, time.monotonic() - started)
 
 
@@ -163,15 +164,11 @@ def split_at_double_dash(arguments: list[str]) -> tuple[list[str], list[str]]:
     return arguments[:at], arguments[at + 1 :]
 
 
-Lanes = Sequence[Sequence[str]]
-
-
-def stages(chosen: Sequence[str]) -> list[Lanes]:
-    """The lanes that run side by side, then each other part alone."""
-    lanes = [[part for part in lane if part in chosen] for lane in SIDE_BY_SIDE]
-    side_by_side = [lane for lane in lanes if lane]
-    alone = [part for part in chosen if not any(part in lane for lane in side_by_side)]
-    return [*([side_by_side] if side_by_side else []), *([[part]] for part in alone)]
+def stages(chosen: Sequence[str]) -> list[list[str]]:
+    """The parts that run side by side, in the order in which they start, then each other part by itself."""
+    side_by_side = [part for part in SIDE_BY_SIDE if part in chosen]
+    single = [part for part in chosen if part not in side_by_side]
+    return [*([side_by_side] if side_by_side else []), *([part] for part in single)]
 
 
 class Progress:
@@ -228,20 +225,26 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def run_stage(lanes: Lanes, pytest_arguments: list[str], progress: Progress) -> None:
-    """Runs lanes side by side, the parts of a lane one after the other. A single lane prints as it goes."""
-    if len(lanes) == 1:
-        for part in lanes[0]:
-            progress.start(part)
-            run_part(part, pytest_arguments, progress.outcome)
-            progress.finish(part)
+def run_stage(stage: Sequence[str], pytest_arguments: list[str], progress: Progress) -> None:
+    """Runs parts two at a time: each starts when one before it has ended. A single part prints as it goes."""
+    if len(stage) == 1:
+        (part,) = stage
+        progress.start(part)
+        run_part(part, pytest_arguments, progress.outcome)
+        progress.finish(part)
         return
+    following = iter(stage)
+    taking = threading.Lock()
 
-    def run_lane(lane: Sequence[str]) -> None:
-        for part in lane:
+    def run_parts() -> None:
+        while True:
+            with taking:
+                part = next(following, None)
+            if part is None:
+                return
             run_part_into_log(part, pytest_arguments, progress)
 
-    threads = [threading.Thread(target=run_lane, args=(lane,), daemon=True) for lane in lanes]
+    threads = [threading.Thread(target=run_parts, daemon=True) for _ in range(PARTS_AT_A_TIME)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -419,7 +422,7 @@ def coverage(arguments: list[str]) -> None:
     for need in (client_environment, build_kernel_program, made_tables, install_gateway):
         need()
     variables = {"COVERAGE_FILE": str(directory / "python")}
-    # Measured code is slower: what measures time or memory is left out.
+    # Measured code is slower: what measures time is left out.
     marks = ["-m", "not spark and not clone and not alone"]
     settings = f"--rcfile={ROOT / 'pyproject.toml'}"
     measured = [python / "coverage", "run", settings, python / "pytest", "-q", "-n", "2", *marks, *arguments]
@@ -558,15 +561,22 @@ def python(pytest_arguments: list[str]) -> None:
 
 
 def alone(pytest_arguments: list[str]) -> None:
-    """The tests of pytest that measure time or memory, one at a time."""
+    """The tests of pytest that measure time, one at a time."""
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
     pytest("alone and not spark and not clone", pytest_arguments, needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
-    """The tests that need a Spark session, in a process of their own: the JVM is as large as all others."""
-    needs = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
-    pytest("spark", pytest_arguments, needs=needs)
+    """The tests of the Spark pipeline, in a process of their own: the JVM is as large as all others.
+
+    With pytest's arguments all tests that need a Spark session.
+    """
+    pytest("spark", pytest_arguments or [SPARK_PIPELINE], needs=SPARK_NEEDS)
+
+
+def writers(pytest_arguments: list[str]) -> None:
+    """The tests of tables that delta-spark writes, in a Spark session of their own."""
+    pytest("spark", [f"--ignore={SPARK_PIPELINE}", *pytest_arguments], needs=SPARK_NEEDS)
 
 
 def clone(_: list[str]) -> None:
@@ -603,6 +613,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "python": python,
     "alone": alone,
     "spark": spark,
+    "writers": writers,
     "clone": clone,
     "static": static,
     "quick": quick,
@@ -610,9 +621,11 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "deny": deny,
     "coverage": coverage,
 }
-DEFAULT_PARTS = ("rust", "fuzz", "lint", "docs", "spark", "clone", "python", "alone")
-# No part of these measures time or memory. `alone` does: it runs when they have ended.
-SIDE_BY_SIDE: Lanes = (("lint", "docs", "spark"), ("rust", "fuzz", "clone", "python"))
+# No part of these measures time. They start in this order: first what compiles beside what does not, last the
+# part that runs two processes itself.
+SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "python")
+PARTS_AT_A_TIME = 2
+DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
 
 
 def pytest(marks: str, arguments: Sequence[str], needs: Iterable[Callable[[], object]]) -> None:
@@ -873,6 +886,10 @@ def made_tables(python: Path | None = None) -> Path:
         run(python, tests / "tables/make.py", directory, variables={"PYTHONPATH": str(tests)})
         remember(directory, key)
     return directory
+
+
+SPARK_PIPELINE = "tests/integration/spark"
+SPARK_NEEDS = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
 
 
 def need_tool(name: str, where: str) -> None:

@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
+import threading
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,8 +106,7 @@ def test_pages_for_contributors_name_parts_that_there_are(name: str) -> None:
 def test_every_part_runs_by_default_or_is_described_for_contributors() -> None:
     described = re.findall(r"\w+", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert [part for part in run.PARTS if part not in described] == []
-    lanes = [part for lane in run.SIDE_BY_SIDE for part in lane]
-    assert {*lanes, "alone"} == {*run.DEFAULT_PARTS}
+    assert {*run.SIDE_BY_SIDE, "alone"} == {*run.DEFAULT_PARTS}
 
 
 def test_the_contributing_page_selects_tests_that_there_are() -> None:
@@ -256,11 +257,42 @@ def test_the_coverage_of_rust_is_skipped_without_tools_of_its_llvm(
         run.llvm_tools()
 
 
-def test_tests_that_measure_time_or_memory_run_after_all_others_though_those_failed(
+def test_parts_side_by_side_start_in_their_order_and_two_run_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "CACHE", tmp_path)
+    started: list[str] = []
+    others_ended = threading.Event()
+
+    def short(name: str) -> Callable[[list[str]], None]:
+        def part(_arguments: list[str]) -> None:
+            started.append(name)
+            if name == "clone":
+                others_ended.set()
+
+        return part
+
+    def long(_arguments: list[str]) -> None:
+        started.append("rust")
+        assert others_ended.wait(timeout=60)
+
+    parts = {name: short(name) for name in run.SIDE_BY_SIDE} | {"rust": long}
+    monkeypatch.setattr(run, "PARTS", parts)
+    chosen = ["clone", "fuzz", "docs", "rust"]
+    outcome = run.Outcome()
+    (stage,) = run.stages(chosen)
+    run.run_stage(stage, [], run.Progress(chosen, outcome))
+    assert outcome.failed == []
+    assert sorted(started[:2]) == ["docs", "rust"]
+    assert started[2:] == ["fuzz", "clone"]
+    assert outcome.passed[-1] == "rust"
+
+
+def test_tests_that_measure_time_run_after_all_others_though_those_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     *_, last = run.stages(run.DEFAULT_PARTS)
-    assert last == [["alone"]]
+    assert last == ["alone"]
     selections: list[str] = []
     monkeypatch.setattr(run, "pytest", lambda marks, _arguments, needs: selections.append(marks))
     outcome = run.Outcome(failed=["python"])
