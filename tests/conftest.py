@@ -44,6 +44,7 @@ SERVERS = ("unit/server/",)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
+    config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
     config.addinivalue_line("markers", "servers: runs whole servers (set for what SERVERS lists, too)")
     if missing := [name for name in (*ALONE, *SERVERS) if not (TESTS / name).exists()]:
@@ -60,6 +61,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
+        if "tests/deploy/" in item.path.as_posix():
+            item.add_marker(pytest.mark.deploy)
         path = item.path.relative_to(TESTS).as_posix()
         if path.startswith(ALONE):
             item.add_marker(pytest.mark.alone)

@@ -41,7 +41,7 @@ import traceback
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import ParamSpec, TextIO, TypeVar
 
@@ -50,6 +50,13 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delt
 LOCK = ROOT / "uv.lock"
 
 VERSITYGW = "v1.8.0"
+# Of the part `deploy`: name, module and version.
+GO_PROGRAMS = {
+    "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
+    "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
+    "promtool": ("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0"),
+    "actionlint": ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
+}
 JAVA = range(17, 22)
 ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -60,6 +67,7 @@ LOCKED_ENVIRONMENTS = {
     "project": ("--all-extras", "--group", "dev"),
     "docs": ("--only-group", "docs"),
     "client": ("--only-group", "client"),
+    "release": ("--only-group", "release"),
 }
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
@@ -374,7 +382,7 @@ def quick(arguments: list[str]) -> None:
         clippy()
         cargo_test("--lib")
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    marks = "not spark and not clone and not alone" + ("" if arguments else " and not servers")
+    marks = "not spark and not clone and not deploy and not alone" + ("" if arguments else " and not servers")
     tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
@@ -423,7 +431,7 @@ def coverage(arguments: list[str]) -> None:
         need()
     variables = {"COVERAGE_FILE": str(directory / "python")}
     # Measured code is slower: what measures time is left out.
-    marks = ["-m", "not spark and not clone and not alone"]
+    marks = ["-m", "not spark and not clone and not deploy and not alone"]
     settings = f"--rcfile={ROOT / 'pyproject.toml'}"
     measured = [python / "coverage", "run", settings, python / "pytest", "-q", "-n", "2", *marks, *arguments]
     failed = None
@@ -555,15 +563,15 @@ def python(pytest_arguments: list[str]) -> None:
     """
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
     if pytest_arguments:
-        pytest("not spark and not clone", pytest_arguments, needs=needs)
+        pytest("not spark and not clone and not deploy", pytest_arguments, needs=needs)
         return
-    pytest("not spark and not clone and not alone", ["-n", "2"], needs=needs)
+    pytest("not spark and not clone and not deploy and not alone", ["-n", "2"], needs=needs)
 
 
 def alone(pytest_arguments: list[str]) -> None:
     """The tests of pytest that measure time, one at a time."""
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
-    pytest("alone and not spark and not clone", pytest_arguments, needs=needs)
+    pytest("alone and not spark and not clone and not deploy", pytest_arguments, needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -577,6 +585,13 @@ def spark(pytest_arguments: list[str]) -> None:
 def writers(pytest_arguments: list[str]) -> None:
     """The tests of tables that delta-spark writes, in a Spark session of their own."""
     pytest("spark", [f"--ignore={SPARK_PIPELINE}", *pytest_arguments], needs=SPARK_NEEDS)
+
+
+def deploy(pytest_arguments: list[str]) -> None:
+    """The image, the unit, the packages and the chart, made and run as they are deployed."""
+    need_tool("go", "https://go.dev/dl")
+    programs = [partial(go_program, name) for name in GO_PROGRAMS]
+    pytest("deploy", pytest_arguments, needs=(*programs, release_environment, made_tables))
 
 
 def clone(_: list[str]) -> None:
@@ -600,7 +615,16 @@ def clone(_: list[str]) -> None:
     (tools,) = (CACHE / "project/lib").glob("python*/site-packages")
     (packages,) = (own / "lib").glob("python*/site-packages")
     (packages / "tools-of-the-tests.pth").write_text(f"{tools}\n")
-    quick = [own / "bin/python", "-P", "-m", "pytest", "-q", "-m", "not spark and not clone", *QUICK_TESTS]
+    quick = [
+        own / "bin/python",
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not spark and not clone and not deploy",
+        *QUICK_TESTS,
+    ]
     run(*quick, directory=checkout, variables=variables)
     cargo_test("-q", "--lib", "--", *QUICK_RUST_TESTS, directory=checkout, variables=variables)
 
@@ -615,6 +639,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "spark": spark,
     "writers": writers,
     "clone": clone,
+    "deploy": deploy,
     "static": static,
     "quick": quick,
     "audit": audit,
@@ -623,7 +648,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
 }
 # No part of these measures time. They start in this order: first what compiles beside what does not, last the
 # part that runs two processes itself.
-SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "python")
+SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "deploy", "python")
 PARTS_AT_A_TIME = 2
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
 
@@ -658,6 +683,12 @@ def docs_environment() -> Path:
 def client_environment() -> Path:
     """The scripts of an environment with the official Python client."""
     return locked_environment("client")
+
+
+@one_at_a_time
+def release_environment() -> Path:
+    """The scripts of an environment with the tools that make and check the artefacts of a release."""
+    return locked_environment("release")
 
 
 def fresh_clone() -> Path:
@@ -801,6 +832,26 @@ def versitygw() -> Path:
             variables={"GOBIN": str(CACHE / "bin")},
         )
         (CACHE / "bin" / "versitygw").rename(binary)
+    return binary
+
+
+def go_program_path(name: str) -> Path:
+    """Where a program of GO_PROGRAMS is, once it was built."""
+    return CACHE / "bin" / f"{name}-{GO_PROGRAMS[name][1]}"
+
+
+@one_at_a_time
+def go_program(name: str) -> Path:
+    """A program of GO_PROGRAMS, built once: without C and debug information, which takes half of the time."""
+    binary = go_program_path(name)
+    if not binary.exists():
+        module, version = GO_PROGRAMS[name]
+        scratch = CACHE / "bin" / "scratch"
+        variables = {"GOBIN": str(scratch), "CGO_ENABLED": "0"}
+        # Without the clients of clouds that promtool would ask for the targets of a configuration.
+        options = ["-trimpath", "-ldflags=-s -w", "-tags=remove_all_sd"]
+        run("go", "install", *options, f"{module}@{version}", variables=variables)
+        (scratch / module.rpartition("/")[2]).rename(binary)
     return binary
 
 

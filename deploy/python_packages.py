@@ -1,0 +1,62 @@
+"""Unpacks the gateway's wheel and its locked dependencies into a directory of importable packages.
+
+In: a wheel and requirements with hashes. Out: the files of all wheels, without scripts and without traces of
+the machine that unpacked them. pip downloads, so its configuration (an index, a proxy, certificates) counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+
+PYTHON = "3.11"
+# Of glibc in Debian 12 and newer.
+MANYLINUX = (
+    "manylinux_2_34",
+    "manylinux_2_28",
+    "manylinux_2_17",
+    "manylinux2014",
+    "manylinux_2_5",
+    "manylinux1",
+)
+
+
+def install_packages(wheel: Path, requirements: Path, target: Path, *, machine: str) -> None:
+    """Unpack a wheel and the wheels of the requirements for CPython 3.11 on Linux into `target`."""
+    downloads = target.with_name(f"{target.name}.downloads")
+    shutil.rmtree(downloads, ignore_errors=True)
+    _download(requirements, downloads, machine)
+    for path in (*sorted(downloads.glob("*.whl")), wheel):
+        _unpack(path, target)
+    shutil.rmtree(downloads)
+
+
+def _download(requirements: Path, directory: Path, machine: str) -> None:
+    platforms = [f"--platform={name}_{machine}" for name in MANYLINUX]
+    abis = ["--abi=cp311", "--abi=abi3", "--abi=none"]
+    interpreter = ["--implementation=cp", f"--python-version={PYTHON}", *abis, *platforms]
+    options = ["-q", "--no-deps", "--only-binary=:all:", "--require-hashes", *interpreter]
+    command = [sys.executable, "-m", "pip", "download", *options, "-r", requirements, "-d", directory]
+    subprocess.run(command, check=True)
+
+
+def _unpack(wheel: Path, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for entry in archive.infolist():
+            name = _installed_name(PurePosixPath(entry.filename))
+            if name is None or entry.is_dir():
+                continue
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as source, path.open("wb") as copy:
+                shutil.copyfileobj(source, copy)
+
+
+def _installed_name(name: PurePosixPath) -> PurePosixPath | None:
+    """Return where a file of a wheel belongs; None for scripts and headers."""
+    if not name.parts[0].endswith(".data"):
+        return name
+    return PurePosixPath(*name.parts[2:]) if name.parts[1] in {"purelib", "platlib"} else None

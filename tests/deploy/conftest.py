@@ -1,0 +1,60 @@
+"""What the tests of deployments share: the root file system of the image, made once for its sources."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import run
+
+DEPLOY = run.ROOT / "deploy"
+EPOCH = "1700000000"
+
+
+def needs_debian() -> None:
+    """Skip on a machine that cannot unpack packages of Debian 12 and mount file systems."""
+    release = platform.freedesktop_os_release()
+    if (release["ID"], release.get("VERSION_ID")) != ("debian", "12"):
+        pytest.skip(f"needs the packages of Debian 12, this is {release['PRETTY_NAME']}")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount file systems and to change the user")
+
+
+def built_wheel() -> Path:
+    """The wheel that `tests/run.py` has built and installed."""
+    (wheel,) = (run.CACHE / "wheels").glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="session")
+def requirements() -> Path:
+    """The locked dependencies of a server, with their hashes."""
+    path = run.CACHE / "requirements.txt"
+    run.run(*run.export_command(), "--no-dev", "--no-annotate", "--output-file", path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def rootfs(requirements: Path) -> Path:
+    """The root file system of the image."""
+    needs_debian()
+    return made_rootfs(built_wheel(), requirements)
+
+
+@run.one_at_a_time
+def made_rootfs(wheel: Path, requirements: Path) -> Path:
+    """Make the root file system, when the wheel, a dependency or a script changed."""
+    directory = run.CACHE / "rootfs"
+    sources = [*sorted((DEPLOY / "image").iterdir()), DEPLOY / "python_packages.py", DEPLOY / "share.yaml"]
+    stamp = (run.CACHE / "project/gateway.stamp").read_text()
+    key = run.digest([stamp, requirements.read_text(), *(path.read_text() for path in sources)])
+    if not run.fresh(directory, key):
+        shutil.rmtree(directory, ignore_errors=True)
+        make = [sys.executable, DEPLOY / "image/rootfs.py", "--wheel", wheel, "--requirements", requirements]
+        run.run(*make, directory, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        run.remember(directory, key)
+    return directory
