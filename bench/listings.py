@@ -22,6 +22,7 @@ from measure import PeakWatch, allocated_bytes, cpu_seconds, mapped_bytes, media
 from servers import CURRENT, Client, Server
 
 HOT_ANSWERS = 3
+LATER_SECONDS = 3.0
 SETTLE_SECONDS = 0.5
 """After an answer, until memory that it no longer needs is returned."""
 MOST_ANSWERS = 40
@@ -41,7 +42,7 @@ def first_file(bench: Bench, files: int) -> Measured:
 
 
 def one_day(bench: Bench, files: int) -> Measured:
-    """Time and CPU of a predicate on one of 365 days of a table that is not ordered by date, and again."""
+    """Time and CPU of a predicate on one of 365 days of a table without that order, again, and later."""
     return per_release(bench, files, one_day_of_a_process)
 
 
@@ -119,7 +120,7 @@ def first_file_of_a_process(server: Server, client: Client, table: Table) -> dic
 
 
 def one_day_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
-    """A cold answer to a predicate, then the same query again."""
+    """A cold answer to a predicate, the same query at once, and again after the columns were built."""
     found: list[Answer] = []
 
     def query() -> None:
@@ -128,7 +129,18 @@ def one_day_of_a_process(server: Server, client: Client, table: Table) -> dict[s
     cpu = server.cpu(query)
     again_cpu = statistics.median(server.cpu(query) for _ in range(HOT_ANSWERS))
     again = statistics.median(answer.seconds for answer in found[1:])
-    return {"time": found[0].seconds, "CPU": cpu, "time again": again, "CPU again": again_cpu}
+    time.sleep(LATER_SECONDS)
+    del found[1:]
+    later_cpu = statistics.median(server.cpu(query) for _ in range(HOT_ANSWERS))
+    later = statistics.median(answer.seconds for answer in found[1:])
+    return {
+        "time": found[0].seconds,
+        "CPU": cpu,
+        "time again": again,
+        "CPU again": again_cpu,
+        "time later": later,
+        "CPU later": later_cpu,
+    }
 
 
 def restarted(bench: Bench, files: int, section: Mapping[str, Any]) -> Measured:

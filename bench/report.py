@@ -43,7 +43,7 @@ OVER_FILES = (
         "full answer",
         ("cold peak above idle", "kept above idle", "hot peak above idle", "after above idle"),
     ),
-    ("Answer to one day", "one day, cold", ("time", "time again")),
+    ("Answer to one day", "one day, cold", ("time", "time again", "time later")),
 )
 """The plots over files: title, scenario and quantities."""
 

@@ -22,6 +22,7 @@ mod totals;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 pub use parquet::row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use part_readers::{PartReader, PartReaders};
@@ -80,6 +81,8 @@ pub struct ReadOptions {
     /// Whether each row group has a reader, if the footer is known: a filter leaves little to do for the consumer of
     /// the batches, so several row groups are read at a time.
     pub by_row_group: bool,
+    /// Counts the rows of the row groups that are read.
+    pub rows_read: Option<Arc<AtomicU64>>,
 }
 
 impl fmt::Debug for ReadOptions {

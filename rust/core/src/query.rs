@@ -179,7 +179,7 @@ pub fn files(
     let mut scan = Scan::new(Arc::clone(snapshot), table.column_cache(snapshot), options)?;
     scan.prepare(pool);
     if !is_whole {
-        table.build_columns_if_missed(snapshot, pool)?;
+        scan.record_miss()?;
     }
     let mut writer = lines.writer(signers)?;
     if lines.format == ResponseFormat::Parquet {

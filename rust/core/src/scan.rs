@@ -4,6 +4,7 @@
 //! checkpoint's parts, row by row. A [`Cursor`] identifies a file in that order, so a page continues on any replica where
 //! the previous one ended. Files come from the log, one row group at a time, or from cached columns; results are equal.
 
+mod build;
 mod cursor;
 mod precount;
 mod read_ahead;
@@ -12,6 +13,7 @@ mod stats_prefetch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use self::stages::Stage;
 use self::stats_prefetch::StatsPrefetch;
@@ -131,8 +133,10 @@ pub struct Scan {
     stats_prefetch: Option<Arc<StatsPrefetch>>,
     /// The pool whose threads decode ahead.
     pool: Option<Pool>,
-    /// Whether a build of columns waits for the writer of their file.
+    /// Whether a build of columns waits for the writer of their file. Never for the scan of an answer.
     waits: bool,
+    /// Counts the rows of the row groups that were read.
+    rows_read: Arc<AtomicU64>,
     /// The error that ended the scan. Later calls return it as well, never an end.
     failure: Option<Error>,
 }
@@ -162,6 +166,7 @@ impl Scan {
             stats_prefetch: None,
             pool: None,
             waits: false,
+            rows_read: Arc::default(),
             failure: None,
         })
     }
@@ -180,12 +185,6 @@ impl Scan {
         {
             self.stats_prefetch = Some(StatsPrefetch::start(columns, Arc::clone(predicate), pool));
         }
-    }
-
-    /// Lets a build of columns wait for the writer of their file. Not for the scan of an answer.
-    #[must_use]
-    pub fn waiting_for_files(self) -> Self {
-        Self { waits: true, ..self }
     }
 
     /// Returns the next selected files, never empty; `None` at the end.

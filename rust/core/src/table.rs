@@ -19,7 +19,6 @@ use crate::column_cache::{Allocation, CachedColumns, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::lock::lock;
 use crate::pool::{self, Pool, Task};
-use crate::scan::{Scan, ScanOptions};
 use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
@@ -282,21 +281,6 @@ impl Table {
         Some((Arc::clone(&self.cache), key))
     }
 
-    /// Builds the columns of a snapshot on `pool` in the background, if partial scans have missed them. A full scan
-    /// builds columns itself.
-    pub fn build_columns_if_missed(&self, snapshot: &Arc<Snapshot>, pool: &Pool) -> Result<()> {
-        let files = snapshot.known_totals().map(|totals| totals.files);
-        let Some((cache, key)) =
-            self.column_cache(snapshot).filter(|(cache, key)| cache.record_miss(key, files))
-        else {
-            return Ok(());
-        };
-        let scan = Scan::new(Arc::clone(snapshot), Some((cache, key)), ScanOptions::everything())?
-            .waiting_for_files();
-        pool.submit(Arc::new(BuildColumns(Mutex::new(scan))));
-        Ok(())
-    }
-
     /// Refreshes if snapshots are cached and the last refresh is too old. A deleted table is an error; other
     /// failures are ignored, and cached snapshots are used.
     fn refresh_if_stale(&self) -> Result<()> {
@@ -468,18 +452,6 @@ fn nearest(at: TimeTravel, known_snapshots: &[Arc<Snapshot>]) -> Option<Arc<Snap
     let older =
         known_snapshots.iter().filter(|snapshot| snapshot.version() <= version && !snapshot.is_lost());
     older.max_by_key(|snapshot| snapshot.version()).cloned()
-}
-
-/// A full scan that only builds columns. It runs one batch per step, so it takes turns with other streams.
-struct BuildColumns(Mutex<Scan>);
-
-impl Task for BuildColumns {
-    fn step(self: Arc<Self>, pool: &Pool) {
-        // The next request repeats and reports a failure.
-        if matches!(lock(&self.0).next_files(), Ok(Some(_))) {
-            pool.submit(self);
-        }
-    }
 }
 
 /// A refresh in the background.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow_array::RecordBatch;
 use parquet::file::metadata::RowGroupMetaData;
@@ -216,6 +217,9 @@ impl<R: ChunkReader + 'static> PartBatches<R> {
             self.next_first_row = all.end;
             if leaves.is_empty() || !self.may_match(index) {
                 continue;
+            }
+            if let Some(rows_read) = &self.options.rows_read {
+                rows_read.fetch_add(wanted.len() as u64, Ordering::Relaxed);
             }
             let rows = self.kept(index, &all, wanted)?;
             if rows.is_empty() {

@@ -1,6 +1,6 @@
 //! The stages of a scan: batches of commits first, then cached columns or the checkpoint.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::cursor::start_in;
 use super::read_ahead::{Measures, ReadAhead};
@@ -9,8 +9,7 @@ use crate::Result;
 use crate::actions::{FileBatch, RowIndices};
 use crate::checkpoint::{self, Needs, PartReader, PartReaders, Position, ReadOptions, Span};
 use crate::column_cache::{CachedBatch, CachedColumns, ColumnsBuilder, Pushed};
-use crate::lock::lock;
-use crate::pool::{Pool, Task};
+use crate::pool::Pool;
 use crate::snapshot::CHECKPOINT_SOURCE;
 
 /// Batches of a selective predicate are small: a row group of them is decoded ahead.
@@ -104,6 +103,7 @@ impl Scan {
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
             Stage::Log { builder: None, .. } if !self.options.predicate.is_trivial() => {
                 self.count_unseen();
+                self.record_whole_miss()?;
             }
             Stage::Cached { .. } => {
                 if let Some((cache, key)) = &self.cache {
@@ -135,7 +135,7 @@ impl Scan {
             let start = Position { part: next.source.0.saturating_sub(CHECKPOINT_SOURCE.0), row: *row };
             scan.waits = true;
             scan.stage = scan.log_stage(Some(start), Some(builder))?;
-            pool.submit(Arc::new(BuildRest(Mutex::new(scan))));
+            scan.continue_in_background(pool);
         }
         Ok(())
     }
@@ -185,6 +185,7 @@ impl Scan {
             keep_tuple,
             may_match,
             by_row_group,
+            rows_read: Some(Arc::clone(&self.rows_read)),
         };
         let parts = checkpoint.readers(self.snapshot.interner(), options);
         let measures = Measures {
@@ -207,18 +208,5 @@ impl Scan {
             if is_over(middle) { first = middle + 1 } else { end = middle }
         }
         first
-    }
-}
-
-/// The rest of a build of columns, one batch per step, so it takes turns with streams.
-struct BuildRest(Mutex<Scan>);
-
-impl Task for BuildRest {
-    fn step(self: Arc<Self>, pool: &Pool) {
-        let found = lock(&self.0).next_files();
-        // A failure is repeated and reported by the next request.
-        if matches!(found, Ok(Some(_))) {
-            pool.submit(self);
-        }
     }
 }

@@ -2,12 +2,13 @@ use std::time::{Duration, Instant};
 
 use arrow_array::StringViewArray;
 use arrow_buffer::Buffer;
+use arrow_schema::DataType;
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::changes::{ChangeKind, Changes};
-use crate::checkpoint::tests::writer::{Log, parquet, schema};
+use crate::checkpoint::tests::writer::{Log, add_fields, parquet, schema, schema_of, struct_of};
 use crate::checkpoint::tests::{add, add_row, protocol_row};
 use crate::column_cache::DiskCache;
 use crate::log_path::commit_name;
@@ -463,13 +464,66 @@ fn columns_are_built_behind_scans_that_never_read_everything() {
     let table = table(&log, 64 << 20);
     let (pool, snapshot) = (Pool::new(1).unwrap(), snapshot(&table));
     let (cache, key) = table.column_cache(&snapshot).unwrap();
-    table.build_columns_if_missed(&snapshot, &pool).unwrap();
-    assert!(cache.get(&key).is_none());
-    table.build_columns_if_missed(&snapshot, &pool).unwrap();
-    while cache.get(&key).is_none() {
-        std::thread::yield_now();
-    }
+    let page = || {
+        let options = ScanOptions { max_files: Some(10), ..everything() };
+        let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+        scan.prepare(&pool);
+        scan.record_miss().unwrap();
+    };
+    page();
+    assert!(!is_built_soon(&cache, &key));
+    page();
+    assert!(is_built_soon(&cache, &key));
     assert_eq!(run(&table, everything()).0.len(), 60);
+}
+
+#[test]
+fn a_scan_that_reads_most_of_the_checkpoint_is_followed_by_a_build_of_columns() {
+    for (is_ordered, is_built) in [(false, true), (true, false)] {
+        let log = Log::new();
+        let table = if is_ordered { ordered_table(&log) } else { table(&log, 64 << 20) };
+        let (pool, snapshot) = (Pool::new(1).unwrap(), snapshot(&table));
+        snapshot.totals().unwrap();
+        let (cache, key) = table.column_cache(&snapshot).unwrap();
+        let options = ScanOptions { predicate: by_sql(&table, "day = DATE '2024-01-01'"), ..everything() };
+        let mut scan = Scan::new(snapshot, table.column_cache(&self::snapshot(&table)), options).unwrap();
+        scan.prepare(&pool);
+        scan.record_miss().unwrap();
+        let mut files = 0;
+        while let Some(selected) = scan.next_files().unwrap() {
+            files += selected.rows.len();
+        }
+        assert!(files > 10);
+        assert_eq!(is_built_soon(&cache, &key), is_built, "ordered: {is_ordered}");
+    }
+}
+
+/// A table of sixty files with another day in each row group, which the typed partition values show.
+fn ordered_table(log: &Log) -> Arc<Table> {
+    let mut fields = add_fields();
+    fields.push(("partitionValues_parsed", struct_of([("day", DataType::Date32), ("city", DataType::Utf8)])));
+    let mut rows = vec![protocol_row(), metadata_row()];
+    rows.extend((0..CHECKPOINT_FILES).map(|number| {
+        let day = (number + 2) / 16;
+        let mut row = add_row(number);
+        row["add"]["partitionValues"]["day"] = json!(format!("2024-01-0{}", day + 1));
+        row["add"]["partitionValues_parsed"] = json!({"day": 19_723 + day, "city": null});
+        row
+    }));
+    let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
+    log.classic(&parquet(&schema_of(&fields), &rows, small_groups));
+    commit(log, 7, &[protocol_row(), metadata_row()]);
+    let cache = Arc::new(ColumnCache::new(64 << 20));
+    Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache))
+}
+
+/// Whether columns are cached within the time that a build of a small table takes.
+fn is_built_soon(cache: &Arc<ColumnCache>, key: &ColumnsKey) -> bool {
+    let end = Instant::now() + Duration::from_millis(500);
+    while !cache.has(key) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cache.has(key)
 }
 
 #[test]
