@@ -32,6 +32,12 @@ class Command(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
+    "init": Command(
+        "share the Delta tables of a directory or bucket",
+        "Find Delta tables, write a configuration that shares them, and add a first recipient.\n"
+        "Asks for what is not given, on a terminal. Prints how to read the share by Python, Spark and curl.",
+        "s3://my-bucket/warehouse --share sales --recipient alice",
+    ),
     "serve": Command(
         "serve the shares of a configuration",
         "Serve the shares of a configuration until SIGTERM or SIGINT.\n"

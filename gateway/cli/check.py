@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    findings = list(check(config))
+    findings = list(check(GatewayState.of(config)))
     rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
     sys.stdout.write(text_table(rows) if rows else "No table is shared.\n")
     failed = [finding for finding in findings if finding.problem]
@@ -122,9 +122,8 @@ def read_recipients(config: Config) -> None:
             reader.close()
 
 
-def check(config: Config) -> Iterable[Finding]:
-    """Check every table of a configuration."""
-    state = GatewayState.of(config)
+def check(state: GatewayState) -> Iterable[Finding]:
+    """Check every table of a configuration, and close the state."""
     try:
         for table in state.catalog.tables():
             yield check_table(state, table)

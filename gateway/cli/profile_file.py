@@ -1,117 +1,31 @@
-"""A profile as a file: its owner's alone, whole or not at all, and gone again when its token does not count.
+"""A profile as a file, or on the standard output.
 
-In: a path and a profile. Out: the file. It holds a token that is kept nowhere else, so it is written before
-the token counts, and an older file is replaced only with `--overwrite`. SIGINT and SIGTERM wait from the
-moment the file has its name until it is kept or taken back, so that file and database always agree.
+It holds a token that is kept nowhere else, so it is written before the token counts, and it is gone again
+when the token does not count: file and database always agree.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gateway.cli.deferred_signals import DeferredSignals
+from gateway.cli.new_file import NewFile
 from gateway.protocol.profile import Profile, profile_text
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 
-class ProfileFile:
+class ProfileFile(NewFile):
     """A profile file, as a context: on an error before `keep`, the file is as it was before."""
 
-    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
-        """Raises OSError where no file can be written, and FileExistsError unless `overwrite`."""
-        self._overwrite = overwrite
-        self._earlier: Path | None = None
-        self._published = False
-        self._signals = DeferredSignals()
-        # Renaming would replace a link, a pipe or a device itself.
-        self._path = _regular(path)
-        if self._path.exists() and not overwrite:
-            raise _exists(path)
-        path = self._path
-        try:
-            # In the same directory, readable by its owner only.
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        except OSError as error:
-            raise OSError(f"the profile {path} cannot be written: {error.strerror}") from None
-        self._half = Path(name)
-        self._file = os.fdopen(descriptor, "wb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is not None and self._published:
-                self._restore()
-            self._clear()
-            self._file.close()
-        finally:
-            self._signals.release()
-
-    def keep(self) -> None:
-        """Keep the file: the token has taken effect. Deferred signals are sent now."""
-        self._published = False
-        try:
-            with suppress(OSError):
-                self._clear()
-        finally:
-            self._signals.release()
-
-    def _restore(self) -> None:
-        self._published = False
-        if self._earlier is None:
-            self._path.unlink(missing_ok=True)
-        else:
-            self._earlier.replace(self._path)
-
-    def _clear(self) -> None:
-        for leftover in filter(None, (self._half, self._earlier)):
-            leftover.unlink(missing_ok=True)
+    what = "the profile"
+    if_exists = "--overwrite replaces it, and the token in it is then lost"
 
     def write(self, profile: Profile) -> None:
         """Write the complete profile to the disk, once. Raises OSError."""
-        text = profile_text(profile).encode()
-        try:
-            with self._file as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            self._signals.hold()
-            self._publish()
-        except FileExistsError:
-            raise _exists(self._path) from None
-        except OSError as error:
-            raise OSError(f"the profile {self._path} cannot be written: {error.strerror}") from None
-
-    def _publish(self) -> None:
-        if self._overwrite:
-            with suppress(FileNotFoundError):
-                earlier = self._half.with_name(f"{self._half.name}.earlier")
-                os.link(self._path, earlier)
-                self._earlier = earlier
-            self._half.replace(self._path)
-        else:
-            # Linking, unlike renaming, fails if the file was created meanwhile.
-            os.link(self._half, self._path)
-        self._published = True
-        directory = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        self.write_text(profile_text(profile))
 
 
 class PrintedProfile:
@@ -141,20 +55,3 @@ class PrintedProfile:
     def keep(self) -> None:
         """The token has taken effect. Deferred signals are sent now."""
         self._signals.release()
-
-
-def _regular(path: Path) -> Path:
-    """Return the path behind all links, of a regular file or of none. Raises OSError."""
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFREG
-    except OSError as error:
-        raise OSError(f"the profile {path} cannot be written: {error.strerror}") from None
-    if not stat.S_ISREG(mode):
-        raise OSError(f"the profile {path} cannot be written: it exists and is not a regular file")
-    return Path(os.path.realpath(path))
-
-
-def _exists(path: Path) -> FileExistsError:
-    return FileExistsError(f"{path} exists; --overwrite replaces it, and the token in it is then lost")

@@ -5,11 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import uvloop
-
-from gateway.server.run import ignore_hang_up, serve
-from gateway.telemetry.log_output import queued_logs
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
@@ -21,6 +16,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    from gateway.server.run import ignore_hang_up  # noqa: PLC0415 - the web server is slow to import
+
     ignore_hang_up()
     serve_file(arguments.config, workers=arguments.workers)
     return 0
@@ -28,5 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def serve_file(path: Path, *, workers: int = 1) -> None:
     """Serve a configuration until a signal. Raises as `server.run.serve`."""
+    import uvloop  # noqa: PLC0415 - as above
+
+    from gateway.server.run import serve  # noqa: PLC0415 - as above
+    from gateway.telemetry.log_output import queued_logs  # noqa: PLC0415 - as above
+
     with queued_logs():
         uvloop.run(serve(path, workers=workers))

@@ -64,6 +64,10 @@ ELSEWHERE = {
         DEVELOPMENT,
         "test_answers_with_a_hundred_thousand_files_are_complete_and_correct",
     ),
+    "delta-gateway init": (
+        "shares a directory of this machine",
+        "test_a_local_table_is_shared",
+    ),
     "delta-gateway verify": (
         "needs the extra `spark` and Java",
         "test_every_generated_and_demo_table_is_equal",

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from gateway.__main__ import COMMANDS
+from gateway.spark import cli as spark_commands
+
 NEVER = {
     "aiohttp",
     "matplotlib",
@@ -51,6 +54,11 @@ def test_help_loads_no_command():
     assert not loaded & (NO_TABLES | {"asyncio", "gateway.config", "yaml"})
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, *spark_commands.COMMANDS])
+def test_the_help_of_a_command_loads_no_server_and_no_optional_package(command):
+    assert not loaded_by(command, "--help") & NEVER
+
+
 def test_recipients_are_listed_without_web_server_and_native_code(configuration):
     loaded_by("recipient", "add", "alice", "-c", configuration, "--share", "s")
     loaded = loaded_by("recipient", "list", "-c", configuration)
@@ -60,6 +68,11 @@ def test_recipients_are_listed_without_web_server_and_native_code(configuration)
 
 def test_a_token_is_made_without_web_server_and_native_code(configuration):
     assert not loaded_by("token", "alice", "--shares", "s") & (NO_TABLES | {"asyncio"})
+
+
+def test_a_first_share_is_written_without_web_server(demo_tables, tmp_path):
+    words = ["--recipient", "alice", "-c", str(tmp_path / "share.yaml")]
+    assert not loaded_by("init", str(demo_tables), *words) & NEVER
 
 
 def test_check_loads_the_native_code_and_no_web_server(configuration):

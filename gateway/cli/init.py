@@ -1,0 +1,284 @@
+"""`delta-gateway init`: from a directory or bucket with Delta tables to a share that one recipient can read.
+
+In: four answers, by arguments or on a terminal. Out: a configuration that `delta-gateway check` passes, a key
+for tokens, the recipients' database and a profile, and the commands that read the share. Everything is
+checked before the first file is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.access.recipient_records import RecipientError
+from gateway.cli import first_share
+from gateway.cli.check import Finding, check
+from gateway.cli.first_share import NamedTable, S3Address
+from gateway.cli.serve import serve_file
+from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
+from gateway.config import Location, loads
+from gateway.protocol.snippets import snippets
+from gateway.state import GatewayState
+from gateway.storage.aws.credentials import default_region
+from gateway.storage.aws.roles import CredentialsUnavailable
+from gateway.tables.native import LogError
+from gateway.tables.search import MAX_DEPTH, Search, find_tables
+
+T = TypeVar("T")
+DEFAULT_PORT = 8080
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+YES, NO = ("y", "yes"), ("n", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The keys of the configuration that are not asked for."""
+
+    port: int
+    public_url: str | None
+    address: S3Address
+
+    def configuration(self, share: str, tables: list[NamedTable], token_key: dict[str, str]) -> str:
+        """Return the text of a configuration."""
+        return first_share.configuration(
+            share,
+            tables,
+            port=self.port,
+            public_url=self.public_url,
+            address=self.address,
+            token_key=token_key,
+        )
+
+    def transient(self, share: str, tables: list[NamedTable]) -> GatewayState:
+        """Return the state of a configuration that is not written. Raises ConfigError."""
+        text = self.configuration(share, tables, {"secret": secrets.token_urlsafe(KEY_BYTES)})
+        return GatewayState.of(loads(text, needs_readers=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The choices of the operator."""
+
+    tables: list[NamedTable]
+    share: str
+    recipient: str
+    serve: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "location",
+        nargs="?",
+        metavar="LOCATION",
+        help=f"a Delta table, or a directory or s3:// prefix with tables up to {MAX_DEPTH} levels below",
+    )
+    parser.add_argument("--share", metavar="NAME", help="the share; default: the name of the directory")
+    parser.add_argument("--recipient", metavar="NAME", help="the first recipient")
+    parser.add_argument(
+        "--serve", action=argparse.BooleanOptionalAction, help="serve the share until Ctrl-C, or do not"
+    )
+    parser.add_argument(
+        "-c",
+        "--config",
+        type=Path,
+        default=Path("share.yaml"),
+        metavar="FILE",
+        help="the configuration to write; default: share.yaml",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace an existing configuration, profile and token"
+    )
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, metavar="N", help=f"the port; default: {DEFAULT_PORT}"
+    )
+    parser.add_argument(
+        "--public-url",
+        metavar="URL",
+        help="scheme and host by which recipients on other machines reach the server",
+    )
+    parser.add_argument("--region", metavar="NAME", help="the bucket's region; default: of the environment")
+    parser.add_argument("--endpoint", metavar="URL", help="the URL of an S3-compatible store; default: AWS")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    files = ShareFiles(arguments.config, arguments.force)
+    files.check_configuration()
+    endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)
+    address = S3Address(arguments.region or default_region(os.environ), endpoint)
+    server = Server(arguments.port, arguments.public_url, address)
+    with quiet_logs():
+        answers = ask(arguments, files, server)
+        text = server.configuration(answers.share, answers.tables, {"secretFile": files.token_key.name})
+        config = files.write(text, answers.share, answers.recipient)
+    profile = files.profile(answers.recipient)
+    table = f"{answers.share}.{answers.tables[0].full_name}"
+    sys.stdout.write(
+        f"Wrote {files.configuration} with the share {answers.share}, its token key {files.token_key.name}, "
+        f"{files.recipients_database.name}, and {profile.name} with the token of {answers.recipient}.\n\n"
+        f"{snippets(profile, config.endpoint_url, answers.share, table)}"
+    )
+    if not answers.serve:
+        sys.stdout.write(f"\nServe: delta-gateway serve -c {files.configuration}\n")
+        return 0
+    sys.stdout.write(f"\nServing {config.endpoint_url} until Ctrl-C.\n")
+    sys.stdout.flush()
+    serve_file(files.configuration)
+    return 0
+
+
+# Questions
+
+
+def ask(arguments: argparse.Namespace, files: ShareFiles, server: Server) -> Answers:
+    """Return the answers, of the command line or of the terminal. Raises InitError."""
+    is_terminal = sys.stdin is not None and sys.stdin.isatty()
+    given = (("LOCATION", arguments.location), ("--recipient NAME", arguments.recipient))
+    missing = [name for name, value in given if value is None]
+    if missing and not is_terminal:
+        raise InitError(
+            f"the standard input is no terminal to ask on: give {' and '.join(missing)} on the command line"
+        )
+
+    def recipient(name: str) -> str:
+        files.check_profile(name)
+        return name
+
+    found = answer(
+        arguments.location,
+        "Where are the tables (a directory, or s3://bucket/prefix)?",
+        ".",
+        lambda text: search(location_of(text), server),
+    )
+    tables = readable(first_share.named_tables(found.tables), server)
+    share = first_share.default_share(found.location, found.tables)
+    return Answers(
+        tables,
+        answer(
+            arguments.share or (None if is_terminal else share),
+            "The name of the share?",
+            share,
+            first_share.check_share_name,
+        ),
+        answer(arguments.recipient, "The name of the first recipient?", "me", recipient),
+        serve=arguments.serve
+        if arguments.serve is not None
+        else is_terminal and answer(None, "Serve the share now (yes or no)?", "yes", yes_or_no),
+    )
+
+
+def answer(given: str | None, question: str, default: str, parse: Callable[[str], T]) -> T:
+    """Return the parsed argument or answer. An answer that cannot be parsed is asked for again."""
+    if given is not None:
+        try:
+            return parse(given)
+        except (RecipientError, ValueError) as error:
+            raise InitError(str(error)) from None
+    while True:
+        try:
+            text = input(f"{question} [{default}] ").strip() or default
+        except EOFError:
+            raise InitError("the input ended before the last answer; nothing was written") from None
+        try:
+            return parse(text)
+        except (RecipientError, ValueError, OSError) as error:
+            sys.stdout.write(f"  {error}\n")
+
+
+def yes_or_no(text: str) -> bool:
+    """Parse yes or no. Raises ValueError."""
+    if text.lower() in YES + NO:
+        return text.lower() in YES
+    raise ValueError(f"'{text}' is neither yes nor no")
+
+
+def location_of(text: str) -> Location:
+    """Return the location of a URL, or of a directory relative to the current one. Raises ValueError."""
+    if "://" in text or text.startswith("file:"):
+        return Location.parse(text)
+    path = Path(text).expanduser()
+    # Links stay as they are, because they may point elsewhere tomorrow.
+    path = path.resolve() if ".." in path.parts else path.absolute()
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the path {str(path)!a} is not UTF-8; rename the directory") from None
+    return Location.parse(str(path))
+
+
+# Tables
+
+
+def search(location: Location, server: Server) -> Search:
+    """Return the tables at or below a location. Raises InitError where there are none."""
+    if location.kind == "file" and not Path(location.key).is_dir():
+        raise InitError(f"{location.key} is no directory; give the directory of a Delta table, or one above")
+    state = server.transient("search", [NamedTable("search", "search", location)])
+    try:
+        store = state.tables.storages.store(location)
+        store.renew()
+        found = find_tables(store.native, location)
+    except (CredentialsUnavailable, LogError) as error:
+        # The detail of a store is often an XML document.
+        reason = " ".join(f"{error} {getattr(error, 'detail', None) or ''}".split())
+        raise InitError(f"{location.url} cannot be read: {reason}") from None
+    finally:
+        state.tables.close()
+    if not found.tables:
+        rest = "" if found.is_complete else ", as far as its first directories were searched"
+        raise InitError(
+            f"no Delta table (a directory with _delta_log) is at {location.url} or up to {MAX_DEPTH} levels "
+            f"below{rest}; give the directory that holds the tables"
+        )
+    sys.stdout.write(f"Found {count(len(found.tables), 'table')} at {location.url}.\n")
+    if not found.is_complete:
+        sys.stdout.write("There may be more: not every directory was searched.\n")
+    return found
+
+
+def readable(tables: list[NamedTable], server: Server) -> list[NamedTable]:
+    """Return the tables that recipients can read, and print all. Raises InitError if there are none."""
+    findings = list(check(server.transient("check", tables)))
+    for finding in findings:
+        sys.stdout.write(f"  {line(finding)}\n")
+    readable_names = {finding.table for finding in findings if not finding.problem}
+    kept = [table for table in tables if f"check.{table.full_name}" in readable_names]
+    if not kept:
+        raise InitError("no table can be read, so there is nothing to share")
+    return kept
+
+
+def line(finding: Finding) -> str:
+    """Return the line of a table."""
+    name = finding.table.removeprefix("check.")
+    if finding.problem:
+        return f"{name}: left out, because it cannot be read: {finding.problem}"
+    return f"{name}: version {finding.version}, {count(finding.files or 0, 'file')}, {finding.bytes} bytes"
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Leave out the log lines of configurations that are not written, and of the change that is printed."""
+    loggers = [logging.getLogger(name) for name in ("gateway.config", "gateway.serving")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

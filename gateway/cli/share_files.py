@@ -1,0 +1,172 @@
+"""The files of a first share: configuration, key for tokens, recipients' database, profile: all or none.
+
+In: the share's names and the text of the configuration. Out: the files. They are published in the transaction
+that adds the recipient; on an error the files are as they were before. SIGINT and SIGTERM wait for the end.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.access.audited_database import open_database
+from gateway.access.recipient_names import check_name
+from gateway.access.recipient_records import IssuedToken, RecipientError, RecipientExists, profile_of
+from gateway.cli.deferred_signals import DeferredSignals
+from gateway.cli.new_file import NewFile
+from gateway.cli.profile_file import ProfileFile
+from gateway.config import Config, loads
+from gateway.config.sections import RECIPIENTS_DATABASE
+from gateway.telemetry.clock import epoch_ms
+
+KEY_BYTES = 32
+
+
+class InitError(OSError):
+    """Raised when nothing can be shared; the text names what to do."""
+
+
+class ConfigurationFile(NewFile):
+    """The configuration, as a context: on an error before `keep`, the file is as it was before."""
+
+    what = "the configuration"
+    if_exists = "--force replaces it, or -c names another file"
+
+
+class NewProfile(ProfileFile):
+    """The recipient's profile."""
+
+    if_exists = "--force replaces it, and the token in it is then lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareFiles:
+    """The files of one configuration; with `force` existing ones are replaced, except for the key."""
+
+    configuration: Path
+    force: bool
+
+    @property
+    def token_key(self) -> Path:
+        """Return the path of the key for tokens."""
+        return self.configuration.absolute().with_name(f"{self.configuration.stem}-token.key")
+
+    @property
+    def recipients_database(self) -> Path:
+        """Return the path of the recipients' database."""
+        return self.configuration.absolute().with_name(RECIPIENTS_DATABASE)
+
+    def profile(self, recipient: str) -> Path:
+        """Return the path of a recipient's profile."""
+        return self.configuration.absolute().with_name(f"{recipient}.share")
+
+    def check_configuration(self) -> None:
+        """Check that the configuration can be written. Raises OSError."""
+        with ConfigurationFile(self.configuration, overwrite=self.force):
+            pass
+
+    def check_profile(self, recipient: str) -> None:
+        """Check that a recipient's profile can be written. Raises RecipientError, OSError."""
+        check_name(recipient)
+        profile = self.profile(recipient)
+        if profile in (self.configuration.absolute(), self.token_key, self.recipients_database):
+            raise RecipientError(f"{profile.name} is another file of the share: name another recipient")
+        with NewProfile(profile, overwrite=self.force):
+            pass
+
+    def write(self, text: str, share: str, recipient: str) -> Config:
+        """Write all files or none, and return the configuration. Raises OSError."""
+        signals = DeferredSignals()
+        signals.hold()
+        try:
+            with _new_key(self.token_key):
+                config = loads(
+                    text,
+                    file=str(self.configuration),
+                    directory=self.token_key.parent,
+                    needs_readers=False,
+                )
+                self._publish(config, text, share, recipient)
+        finally:
+            signals.release()
+        return config
+
+    def _publish(self, config: Config, text: str, share: str, recipient: str) -> None:
+        with (
+            _new_database(self.recipients_database),
+            ConfigurationFile(self.configuration, overwrite=self.force) as file,
+            NewProfile(self.profile(recipient), overwrite=self.force) as profile,
+        ):
+
+            def deliver(issued: IssuedToken) -> None:
+                file.write_text(text)
+                profile.write(profile_of(config.endpoint_url, issued))
+
+            def keep() -> None:
+                profile.keep()
+                file.keep()
+
+            try:
+                self._add_recipient(config, share, recipient, deliver, keep)
+            except RecipientExists:
+                raise InitError(
+                    f"recipient {recipient} is in {RECIPIENTS_DATABASE} already: name another one, or give "
+                    "--force for a new token"
+                ) from None
+            except RecipientError as error:
+                raise InitError(str(error)) from None
+
+    def _add_recipient(
+        self,
+        config: Config,
+        share: str,
+        name: str,
+        deliver: Callable[[IssuedToken], None],
+        committed: Callable[[], None],
+    ) -> None:
+        """Add the recipient. With `force` an existing one gets the share, and a new token instead."""
+        with closing(open_database(config, "cli:init", now_ms=epoch_ms)) as database:
+            existing = {record.name.lower(): record for record in database.list()}.get(name.lower())
+            if existing is None or not self.force:
+                database.add(name, shares=[share], deliver=deliver, committed=committed)
+                return
+            had_share = share.lower() in {granted.lower() for granted in existing.shares}
+            database.grant(name, [share])
+            try:
+                database.rotate(name, deliver=deliver, committed=committed)
+            except BaseException:
+                if not had_share:
+                    database.revoke(name, shares=[share])
+                raise
+
+
+@contextmanager
+def _new_key(path: Path) -> Iterator[None]:
+    """Write a key for tokens unless there is one; on an error it is removed again."""
+    is_new = not path.exists()
+    try:
+        if is_new:
+            with NewFile(path) as file:
+                file.write_text(f"{secrets.token_urlsafe(KEY_BYTES)}\n")
+                file.keep()
+        yield
+    except BaseException:
+        if is_new:
+            path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _new_database(path: Path) -> Iterator[None]:
+    """Remove the recipients' database on an error, unless it was there before."""
+    is_new = not path.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
+        raise

@@ -1,0 +1,385 @@
+"""`delta-gateway init`: what it finds, writes and refuses; and the terminal's questions and signals."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from support.processes import gateway_command, package_environment
+from tables.demo import ROWS
+
+from gateway.__main__ import main
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.cli import first_share, init
+from gateway.config import Location, load
+from gateway.tables.search import FoundTable
+
+WRITTEN = {"share.yaml", "share-token.key", "recipients.db", "alice.share"}
+QUESTIONS = ["Where are the tables", "The name of the share", "The name of the first recipient", "Serve the"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `init` in an empty directory and gives its exit code, standard output and standard error."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in init.ENDPOINT_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = main(["init", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def written() -> set[str]:
+    return {path.name for path in Path().iterdir()}
+
+
+def shared() -> list[str]:
+    shares = load("share.yaml").shares
+    return [f"{s.name}.{c.name}.{t.name}" for s in shares for c in s.schemas for t in c.tables]
+
+
+def test_a_directory_of_tables_becomes_a_share_that_check_passes(
+    run: Run, demo_tables: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(demo_tables, "--recipient", "alice", "--share", "sales")
+    assert (code, err) == (0, "")
+    assert written() == WRITTEN
+    assert shared() == [f"sales.default.{name}" for name in sorted(ROWS)]
+    assert {oct(Path(name).stat().st_mode & 0o077) for name in WRITTEN} == {"0o0"}
+    token = json.loads(Path("alice.share").read_text())["bearerToken"]
+    assert token not in out
+    assert "Python (" in out
+    assert "Spark (" in out
+    assert "curl:" in out
+    assert main(["check", "-c", "share.yaml"]) == 0
+    checked = capsys.readouterr()
+    assert "3 of 3 tables can be read." in checked.out
+    assert checked.err == ""
+
+
+def test_directories_above_a_table_are_its_schema_and_odd_names_become_legal_ones(
+    run: Run, demo_tables: Path, tmp_path: Path
+) -> None:
+    warehouse = tmp_path / "my ${WARE}house.v2"
+    copies = {
+        "orders": "sales-eu.orders",
+        "Zürich 1/orders.v1": "Zürich_1.orders_v1",
+        "Zu\u0308rich 1/orders v1": "Zürich_1.orders_v1_2",
+        "a/b/orders": "a_b.orders",
+        "a/b/c/too/deep": None,
+        ".hidden/orders": None,
+        "_staging/orders": None,
+        "day=2026-01-01/orders": None,
+    }
+    for place, name in copies.items():
+        shutil.copytree(demo_tables / "orders", warehouse / place, dirs_exist_ok=True) if name else (
+            warehouse / place / "_delta_log"
+        ).mkdir(parents=True)
+    # A directory inside of a table is not looked into.
+    shutil.copytree(demo_tables / "orders", warehouse / "orders" / "inner")
+    code, out, err = run(warehouse, "--recipient", "alice")
+    assert (code, err) == (0, ""), out
+    assert sorted(shared()) == sorted(
+        [
+            "my_WARE_house_v2.default.orders",
+            "my_WARE_house_v2.Zürich_1.orders_v1",
+            "my_WARE_house_v2.Zürich_1.orders_v1_2",
+            "my_WARE_house_v2.a_b.orders",
+        ]
+    )
+    assert main(["check", "-c", "share.yaml"]) == 0
+
+
+@pytest.mark.parametrize("place", ["orders", "./orders", "../up/orders", "link/orders"])
+def test_a_table_by_a_relative_path_is_shared_by_its_absolute_one(
+    run: Run, demo_tables: Path, place: str
+) -> None:
+    Path("../up").mkdir()
+    Path("link").symlink_to("../up")
+    for root in (Path(), Path("../up")):
+        shutil.copytree(demo_tables / "orders", root / "orders")
+    assert run(place, "--recipient", "alice")[0] == 0
+    (name,) = shared()
+    parent = Path(place).parent.name or "here"
+    assert name == f"{parent}.default.orders"
+    (table,) = load("share.yaml").shares[0].schemas[0].tables
+    assert Path(table.location.key).is_absolute()
+    assert Path(table.location.key).samefile(place)
+
+
+def test_the_public_url_is_in_the_profile_and_in_the_commands(run: Run, demo_tables: Path) -> None:
+    url = "https://sharing.example.com"
+    assert run(demo_tables, "--recipient", "alice", "--public-url", url)[0] == 0
+    assert json.loads(Path("alice.share").read_text())["endpoint"] == f"{url}/delta-sharing"
+    assert load("share.yaml").host == "0.0.0.0"
+
+
+def test_the_printed_curl_command_sends_the_token_of_the_profile(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("a 'b").mkdir()
+    monkeypatch.chdir("a 'b")
+    _, out, _ = run(demo_tables, "--recipient", "alice")
+    command = out.split("curl:\n")[1].splitlines()[0].strip()
+    printed = subprocess.run(
+        ["bash", "-c", f"curl() {{ printf '%s\\n' \"$@\"; }}; {command}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    profile = json.loads(Path("alice.share").read_text())
+    words = printed.stdout.splitlines()
+    assert f"Authorization: Bearer {profile['bearerToken']}" in words
+    assert words[-1].startswith(profile["endpoint"])
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["TABLES"], "no terminal to ask on: give --recipient NAME"),
+        (["--recipient", "alice"], "no terminal to ask on: give LOCATION"),
+        ([], "no terminal to ask on: give LOCATION and --recipient NAME"),
+        (["nowhere", "--recipient", "alice"], "nowhere is no directory; give the directory of a Delta table"),
+        ([".", "--recipient", "alice"], "no Delta table (a directory with _delta_log) is at"),
+        (["gs://bucket/x", "--recipient", "alice"], "'gs://bucket/x' is not a location; accepted: s3://"),
+        (["TABLES", "--recipient", "a b"], "recipient name: 1 to 255 characters without blanks"),
+        (["TABLES", "--recipient", "a/b"], "recipient name: 1 to 255 characters without blanks"),
+        (["TABLES", "--recipient", "a" * 255], "File name too long"),
+        (["TABLES", "--recipient", "alice", "--share", "a.b"], "'a.b' cannot name a share for every client"),
+        (["TABLES", "--recipient", "alice", "--share", "a/b"], "cannot name a share"),
+        (["TABLES", "--recipient", "alice", "--share", "a b"], "cannot name a share"),
+        (["TABLES", "--recipient", "alice", "--share", "x" * 256], "cannot name a share"),
+        (["TABLES", "--recipient", "alice", "--port", "99999"], "port"),
+        (["TABLES", "--recipient", "alice", "--public-url", "host"], "'host' is not a URL"),
+        (["TABLES", "--recipient", "alice", "-c", "absent/x.yaml"], "No such file or directory"),
+        (["TABLES", "--recipient", "alice", "-c", "alice.share"], "alice.share is another file of the share"),
+        (["\udcff", "--recipient", "alice"], "is not UTF-8; rename the directory"),
+    ],
+)
+def test_a_refusal_names_what_to_do_and_leaves_no_file(
+    run: Run, demo_tables: Path, arguments: list[str], words: str
+) -> None:
+    code, _, err = run(*(str(demo_tables) if word == "TABLES" else word for word in arguments))
+    assert code == 1
+    assert err.count("\n") == 1
+    assert words in err
+    assert written() == set()
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(run: Run, demo_tables: Path) -> None:
+    # Also for root, unlike a directory without write permission.
+    code, _, err = run(demo_tables, "--recipient", "alice", "-c", "/proc/share.yaml")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "the configuration /proc/share.yaml cannot be written" in err
+    if os.getuid() != 0:
+        Path().chmod(0o500)
+        code, _, err = run(demo_tables, "--recipient", "alice")
+        assert (code, "Permission denied" in err) == (1, True)
+
+
+def test_existing_files_stay_without_force(run: Run, demo_tables: Path) -> None:
+    arguments = (demo_tables, "--recipient", "alice")
+    assert run(*arguments)[0] == 0
+    before = {name: Path(name).read_bytes() for name in WRITTEN}
+    code, _, err = run(*arguments)
+    assert (code, "share.yaml exists; --force replaces it" in err) == (1, True)
+    code, _, err = run(*arguments, "-c", "other.yaml")
+    assert (code, "alice.share exists; --force replaces it" in err) == (1, True)
+    Path("alice.share").unlink()
+    code, _, err = run(*arguments, "-c", "other.yaml")
+    assert (code, "recipient alice is in recipients.db already" in err) == (1, True)
+    assert {name: Path(name).read_bytes() for name in WRITTEN - {"alice.share"}} == {
+        name: before[name] for name in WRITTEN - {"alice.share"}
+    }
+    assert written() == WRITTEN - {"alice.share"}
+
+
+def test_force_replaces_configuration_and_token_and_keeps_the_key(run: Run, demo_tables: Path) -> None:
+    assert run(demo_tables, "--recipient", "alice")[0] == 0
+    key = Path("share-token.key").read_text()
+    token = json.loads(Path("alice.share").read_text())["bearerToken"]
+    assert run(demo_tables / "orders", "--recipient", "Alice", "--share", "new", "--force")[0] == 0
+    assert shared() == ["new.default.orders"]
+    assert Path("share-token.key").read_text() == key
+    assert json.loads(Path("Alice.share").read_text())["bearerToken"] != token
+    with closing(RecipientDatabase(Path("recipients.db"), now_ms=lambda: 2**41)) as database:
+        (record,) = database.list()
+        assert "new" in record.shares
+        assert len([one for one in record.tokens if one.live(2**41)]) == 1
+
+
+def test_a_table_that_cannot_be_read_is_left_out_with_its_reason(
+    run: Run, demo_tables: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(demo_tables / "orders", tmp_path / "w" / "good")
+    (tmp_path / "w" / "empty" / "_delta_log").mkdir(parents=True)
+    log = tmp_path / "w" / "corrupt" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("no JSON")
+    code, out, _ = run(tmp_path / "w", "--recipient", "alice")
+    assert code == 0
+    assert "default.empty: left out, because it cannot be read: the table has no Delta log" in out
+    assert "default.corrupt: left out, because it cannot be read" in out
+    assert shared() == ["w.default.good"]
+    shutil.rmtree(tmp_path / "w" / "good")
+    code, _, err = run(tmp_path / "w", "--recipient", "alice", "-c", "other.yaml")
+    assert (code, "no table can be read, so there is nothing to share" in err) == (1, True)
+
+
+def test_an_error_in_the_last_step_takes_all_files_back(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.cli.profile_file.ProfileFile.write", full)
+        assert run(demo_tables, "--recipient", "alice")[0] == 1
+    assert written() == set()
+    assert run(demo_tables, "--recipient", "alice")[0] == 0
+    before = {name: Path(name).read_bytes() for name in WRITTEN - {"recipients.db"}}
+    with monkeypatch.context() as patch:
+        patch.setattr("gateway.cli.profile_file.ProfileFile.write", full)
+        assert run(demo_tables, "--recipient", "alice", "--share", "other", "--force")[0] == 1
+    assert {name: Path(name).read_bytes() for name in before} == before
+    assert written() == WRITTEN
+    with closing(RecipientDatabase(Path("recipients.db"), now_ms=lambda: 0)) as database:
+        assert database.show("alice").shares == (shared()[0].split(".")[0],)
+
+
+def test_a_database_that_is_none_is_one_line_and_stays(run: Run, demo_tables: Path) -> None:
+    Path("recipients.db").write_bytes(b"no database" * 100)
+    code, _, err = run(demo_tables, "--recipient", "alice")
+    assert (code, err.count("\n")) == (1, 1)
+    assert written() == {"recipients.db"}
+
+
+def test_a_search_is_bounded(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(30):
+        (tmp_path / "many" / str(number)).mkdir(parents=True)
+    monkeypatch.setattr("gateway.tables.search.MAX_DIRECTORIES", 20)
+    code, _, err = run(tmp_path / "many", "--recipient", "alice")
+    assert (code, "as far as its first directories were searched" in err) == (1, True)
+
+
+def test_names_of_the_root_and_of_a_bucket() -> None:
+    root, bucket = Location("file", "", "/"), Location("s3", "my.bucket", "")
+    assert first_share.default_share(root, []) == "share"
+    assert first_share.default_share(bucket, []) == "my_bucket"
+    assert first_share.default_share(bucket, [FoundTable(bucket, ())]) == "share"
+    table = Location("s3", "b", "warehouse/orders")
+    assert first_share.default_share(table, [FoundTable(table, ())]) == "warehouse"
+
+
+# On a terminal
+
+
+class Terminal:
+    """A process of `init` on a pseudo-terminal."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        self.shown = b""
+        process_id, self.descriptor = pty.fork()
+        if process_id == 0:
+            os.chdir(directory)
+            command = gateway_command("init", *arguments)
+            os.execve(sys.executable, command, package_environment(TERM="dumb"))
+        self.process_id = process_id
+
+    def read(self) -> bool:
+        try:
+            self.shown += os.read(self.descriptor, 65536)
+        except OSError:
+            return False
+        return True
+
+    def wait_for(self, text: str, times: int = 1) -> None:
+        while self.shown.decode().count(text) < times:
+            assert self.read(), self.shown.decode()
+
+    def type(self, text: str) -> None:
+        os.write(self.descriptor, text.encode())
+
+    def exit_code(self) -> int:
+        while self.read():
+            pass
+        os.close(self.descriptor)
+        return os.waitstatus_to_exitcode(os.waitpid(self.process_id, 0)[1])
+
+
+def test_four_questions_on_a_terminal_make_a_share(tmp_path: Path, demo_tables: Path) -> None:
+    shutil.copytree(demo_tables / "orders", tmp_path / "data" / "orders")
+    terminal = Terminal(tmp_path)
+    answers = ["nowhere\n", "data\n", "a.b\n", "\n", "no name\n", "\n", "perhaps\n", "no\n"]
+    for number, answer in enumerate(answers):
+        # Each question has one answer that is not accepted.
+        terminal.wait_for(QUESTIONS[number // 2], times=number % 2 + 1)
+        terminal.type(answer)
+    assert terminal.exit_code() == 0, terminal.shown.decode()
+    assert {path.name for path in tmp_path.iterdir()} == (WRITTEN - {"alice.share"}) | {"me.share", "data"}
+    assert load(tmp_path / "share.yaml").shares[0].name == "data"
+
+
+@pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["Ctrl-C", "Ctrl-D"])
+def test_an_interruption_at_a_question_leaves_nothing(tmp_path: Path, demo_tables: Path, key: str) -> None:
+    terminal = Terminal(tmp_path, str(demo_tables), "--share", "sales")
+    terminal.wait_for(QUESTIONS[2])
+    terminal.type(key)
+    assert terminal.exit_code() == (130 if key == "\x03" else 1)
+    assert list(tmp_path.iterdir()) == []
+    assert b"Traceback" not in terminal.shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", ["new_file.NewFile.write_text", "profile_file.ProfileFile.write"])
+def test_a_signal_while_files_are_written_waits_until_all_are_there(
+    tmp_path: Path, demo_tables: Path, number: signal.Signals, place: str
+) -> None:
+    module, kind, method = place.split(".")
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from gateway.__main__ import main
+from gateway.cli.{module} import {kind}
+method = {kind}.{method}
+def interrupted(*arguments):
+    os.kill(os.getpid(), {int(number)})
+    method(*arguments)
+    os.kill(os.getpid(), {int(number)})
+{kind}.{method} = interrupted
+sys.exit(main(["init", {str(demo_tables)!r}, "--recipient", "alice"]))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=package_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode in (130, -signal.SIGTERM), ended.stderr
+    assert {path.name for path in tmp_path.iterdir()} == WRITTEN
+    profile = json.loads((tmp_path / "alice.share").read_text())
+    assert profile["bearerToken"]
+    assert yaml.safe_load((tmp_path / "share.yaml").read_text())["version"] == 1
