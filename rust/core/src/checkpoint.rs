@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 pub use parquet::row_group_bounds::{RowGroupBounds, ValueBounds};
 pub use part_readers::{PartReader, PartReaders};
 pub use totals::IsDead;
-pub(crate) use totals::sizes_overflow;
+pub(crate) use totals::{Sizes, sizes_overflow};
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, SourceId};
 use crate::log_path::{self, DataPath};

@@ -5,6 +5,7 @@
 //! unchanged. See [`probe`]. The latest version never goes back: a listing that arrives late does not show an older
 //! table.
 
+mod cached_totals;
 mod probe;
 mod snapshot_cache;
 
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::actions::Totals;
 use crate::changes::{ChangeKind, Changes};
-use crate::column_cache::{Allocation, CachedColumns, ColumnCache, ColumnsKey};
+use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::lock::lock;
 use crate::pool::{self, Pool, Task};
@@ -24,6 +25,7 @@ use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::{FileProperties, Storage};
 use crate::{Error, Result};
+use cached_totals::cached_totals;
 use probe::{Probe, ProbeHistory};
 use snapshot_cache::SnapshotCache;
 
@@ -425,25 +427,6 @@ impl Drop for Table {
 
 fn is_same_commit(known: &Snapshot, found: &Snapshot) -> bool {
     known.version() == found.version() && known.segment().version_commit == found.segment().version_commit
-}
-
-/// Sums up cached columns; `None` if a batch of them is damaged.
-fn cached_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Result<Option<Totals>> {
-    let mut totals = Totals::default();
-    for (batch, live) in snapshot.commit_batches() {
-        totals.add(batch, live);
-    }
-    if snapshot.seen().is_empty()
-        && let Some(all) = columns.known_totals()
-    {
-        return Ok(totals.plus(all));
-    }
-    for index in 0..columns.len() {
-        stop.check()?;
-        let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
-        totals.add(&batch.files, &batch.live_rows(snapshot.seen()));
-    }
-    Ok(Some(totals))
 }
 
 /// Returns the newest snapshot that is not newer than the requested version.

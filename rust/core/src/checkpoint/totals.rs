@@ -165,7 +165,7 @@ impl Slice {
 }
 
 /// The sizes of superseded files, and a bit for each value of their hash.
-struct Sizes<'a> {
+pub(crate) struct Sizes<'a> {
     values: &'a [i64],
     bits: Vec<u64>,
     shift: u32,
@@ -175,7 +175,8 @@ impl<'a> Sizes<'a> {
     /// Bits for each size: one of as many other sizes passes.
     const BITS_PER_SIZE: usize = 64;
 
-    fn new(sizes: &'a [i64]) -> Self {
+    /// `sizes` are ascending.
+    pub(crate) fn new(sizes: &'a [i64]) -> Self {
         let bits = (sizes.len() * Self::BITS_PER_SIZE).next_power_of_two().max(64);
         let mut filter = Self { values: sizes, bits: vec![0; bits / 64], shift: 64 - bits.trailing_zeros() };
         for size in sizes {
@@ -190,7 +191,7 @@ impl<'a> Sizes<'a> {
         ((size as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    fn contains(&self, size: i64) -> bool {
+    pub(crate) fn contains(&self, size: i64) -> bool {
         let bit = self.bit_of(size);
         self.bits[bit / 64] >> (bit % 64) & 1 == 1 && self.values.binary_search(&size).is_ok()
     }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
+use arrow_buffer::ScalarBuffer;
+
 use super::columns_file::{Invalid, MappedFile};
 use crate::actions::{FileBatch, RowIndices, SourceId, Totals};
 use crate::file_id::{FileIds, IdScheme};
@@ -201,6 +203,19 @@ impl CachedColumns {
                 let batch = Arc::new(CachedBatch::mapped(read.files, read.ids, read.own_bytes));
                 Ok(Some(Arc::clone(known.get_or_init(|| batch))))
             }
+        }
+    }
+
+    /// Returns the sizes of the files of a batch. Of a batch of a file that was not used, only they are verified.
+    pub fn sizes(&self, index: usize) -> Result<ScalarBuffer<i64>, DamagedBatch> {
+        match &self.0 {
+            Content::Memory { batches, .. } => {
+                batches.get(index).map(|batch| batch.files.size.clone()).ok_or(DamagedBatch)
+            }
+            Content::Mapped { file, batches, .. } => match batches.get(index).and_then(OnceLock::get) {
+                Some(batch) => Ok(batch.files.size.clone()),
+                None => file.sizes(index).map_err(|Invalid| DamagedBatch),
+            },
         }
     }
 

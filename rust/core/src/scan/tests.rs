@@ -636,11 +636,7 @@ fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
     assert_eq!(run(&built, everything()).0, expected);
     cache.disk().unwrap().wait_until_written();
     assert_eq!(cache.disk().unwrap().counts().written, 1);
-    let file = std::fs::read_dir(directory.path().join("columns"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "columns"))
-        .unwrap();
+    let file = columns_file(&directory.path().join("columns"));
     let content = std::fs::read(&file).unwrap();
     for position in (128..content.len()).step_by(content.len() / 40) {
         let mut altered = content.clone();
@@ -661,4 +657,63 @@ fn a_scan_over_a_file_of_columns_that_was_altered_continues_with_the_log() {
     let (table, cache) = with_disk(&log);
     assert_eq!(run(&table, everything()).0, expected);
     assert_eq!((cache.disk().unwrap().counts().hits, cache.disk().unwrap().counts().invalid), (1, 0));
+}
+
+#[test]
+fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let columns = directory.path().join("columns");
+    let with_disk = |log: &Log| {
+        let cache = Arc::new(ColumnCache::new(64 << 20));
+        cache.set_disk(Some(Arc::new(DiskCache::open(&columns, 1 << 30).unwrap())));
+        (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
+    };
+    let remove = |number: usize, size: Option<usize>| {
+        let add = &add_row(number)["add"];
+        json!({"remove": {
+            "path": add["path"], "deletionVector": add["deletionVector"], "dataChange": true, "size": size,
+        }})
+    };
+    let all: usize = (0..CHECKPOINT_FILES).map(|number| number * 10).sum();
+    // The file, the size that its remove states, and whether the sizes suffice.
+    for (removed, stated, is_by_size) in [(50, Some(500), true), (50, Some(10), false), (50, None, false)] {
+        let log = Log::new();
+        let mut rows = vec![protocol_row(), metadata_row()];
+        rows.extend((0..CHECKPOINT_FILES).map(add_row));
+        let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
+        log.classic(&parquet(&schema(), &rows, small_groups));
+        commit(&log, 7, &[protocol_row(), metadata_row()]);
+        commit(&log, 8, &[add_row(100), remove(removed, stated)]);
+        let (built, cache) = with_disk(&log);
+        run(&built, everything());
+        cache.disk().unwrap().wait_until_written();
+        // The text of the first path, in a batch without the removed file.
+        let file = columns_file(&columns);
+        let mut content = std::fs::read(&file).unwrap();
+        let path = b"part-0.parquet";
+        let place = content.windows(path.len()).position(|window| window == path).unwrap();
+        content[place] ^= 1;
+        std::fs::write(&file, content).unwrap();
+        let (table, _) = with_disk(&log);
+        let snapshot = snapshot(&table);
+        let expected =
+            Totals { files: CHECKPOINT_FILES as u64, size_bytes: (all + 1000 - removed * 10) as u64 };
+        let checkpoint = log_file_path(log.root(), "00000000000000000007.checkpoint.parquet");
+        let aside = directory.path().join("aside");
+        std::fs::rename(&checkpoint, &aside).unwrap();
+        let without_the_log = table.totals(&snapshot, &Stop::default());
+        assert_eq!(without_the_log.is_ok(), is_by_size, "{stated:?}: {without_the_log:?}");
+        std::fs::rename(&aside, &checkpoint).unwrap();
+        let (table, cache) = with_disk(&log);
+        assert_eq!(table.totals(&self::snapshot(&table), &Stop::default()).unwrap(), expected, "{stated:?}");
+        assert_eq!(run(&table, everything()).0.len(), CHECKPOINT_FILES);
+        assert_eq!(cache.disk().unwrap().counts().invalid, 1);
+        std::fs::remove_dir_all(&columns).unwrap();
+    }
+}
+
+/// The columns file of a directory.
+fn columns_file(columns: &std::path::Path) -> std::path::PathBuf {
+    let mut files = std::fs::read_dir(columns).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.extension().is_some_and(|extension| extension == "columns")).unwrap()
 }

@@ -136,7 +136,7 @@ impl MappedFile {
     /// Verifies a batch and returns its columns.
     pub(in crate::column_cache) fn batch(&self, index: usize) -> Result<MappedBatch, Invalid> {
         let entry = self.batches.get(index).ok_or(Invalid)?;
-        self.read_pages(entry)?;
+        self.read_pages(&entry.blocks)?;
         let files = entry.files as usize;
         let column = |column: Column| self.block(&entry.blocks[column as usize]);
         let path = self.strings(entry, [Column::PathViews, Column::PathText], None)?.ok_or(Invalid)?;
@@ -209,10 +209,18 @@ impl MappedFile {
         Ok(MappedBatch { files, ids, own_bytes })
     }
 
-    /// Reads the pages of a batch, so that an error of the disk is found here and not by an access to the mapping.
-    fn read_pages(&self, entry: &BatchEntry) -> Result<(), Invalid> {
+    /// Verifies the sizes of a batch and returns them.
+    pub(in crate::column_cache) fn sizes(&self, index: usize) -> Result<ScalarBuffer<i64>, Invalid> {
+        let entry = self.batches.get(index).ok_or(Invalid)?;
+        let sizes = &entry.blocks[Column::Size as usize];
+        self.read_pages(std::slice::from_ref(sizes))?;
+        numbers(self.block(sizes)?, entry.files as usize)
+    }
+
+    /// Reads the pages of blocks, so that an error of the disk is found here and not by an access to the mapping.
+    fn read_pages(&self, blocks: &[Block]) -> Result<(), Invalid> {
         let Some(map) = &self.map else { return Ok(()) };
-        let present = entry.blocks.iter().filter(|block| block.is_present());
+        let present = blocks.iter().filter(|block| block.is_present());
         let start = present.clone().map(|block| block.start).min().unwrap_or(0) as usize;
         let end =
             present.filter_map(|block| block.start.checked_add(block.bytes)).max().unwrap_or(0) as usize;
