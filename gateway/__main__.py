@@ -1,78 +1,23 @@
 """The command line: `delta-gateway COMMAND`.
 
-Each command is a module of `gateway.cli` with `add_arguments` and `run`; only the module of the given command
-is imported. Exit codes: 0 done, 1 refused or failed (the reason is on the standard error), 2 a wrong command
-line, 130 interrupted.
+`gateway.cli.command_line` has the commands. Exit codes: 0 done, 1 refused or failed (the reason is on the
+standard error), 2 a wrong command line, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import logging
 import os
 import sqlite3
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
+from gateway.cli.command_line import parser
 from gateway.errors import GatewayError, StartFailed
-from gateway.spark import cli as spark_commands
 
 INTERRUPTED = 130
 """The exit code that shells report for a command ended by SIGINT."""
-
-
-class Command(NamedTuple):
-    """The texts of a command's help; the example is its arguments."""
-
-    help: str
-    description: str
-    example: str
-
-
-COMMANDS: Mapping[str, Command] = {
-    "init": Command(
-        "share the Delta tables of a directory or bucket",
-        "Find Delta tables, write a configuration that shares them, and add a first recipient.\n"
-        "Asks for what is not given, on a terminal. Prints how to read the share by Python, Spark and curl.",
-        "s3://my-bucket/warehouse --share sales --recipient alice",
-    ),
-    "serve": Command(
-        "serve the shares of a configuration",
-        "Serve the shares of a configuration until SIGTERM or SIGINT.\n"
-        "Most changes of the file take effect while the server runs.",
-        "-c share.yaml --workers 2",
-    ),
-    "recipient": Command(
-        "manage the recipients in the database, while servers run",
-        "Manage the recipients in the database. Running servers see a change within a second.",
-        "add acme -c share.yaml --share sales --expires 90d --profile acme.share",
-    ),
-    "token": Command(
-        "make a token, its profile file and the recipient's entry",
-        "Make a token, write its profile file and print the recipient's entry for gateway.recipients.\n"
-        "The entry holds the hash of the token.",
-        "alice -c share.yaml --shares sales --expires 90d --profile alice.share",
-    ),
-    "check": Command(
-        "open every table and fetch a first byte of each",
-        "Validate a configuration, open every table and fetch the first byte of one file of each.\n"
-        "Exits with 1 if a table cannot be read or a server would not start.",
-        "-c share.yaml",
-    ),
-    "explain": Command(
-        "show what predicates prune of a table",
-        "Show how many files of a table each predicate prunes, with examples of the files that remain.",
-        "sales.default.orders -c share.yaml --predicate \"day >= '2026-01-01'\"",
-    ),
-    "demo": Command(
-        "share three small tables and say how to read them",
-        "Write three small tables, serve them on this machine and print how to read them.",
-        "--port 8080",
-    ),
-}
-"""The commands with their help; each is a module of `gateway.cli`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,47 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"delta-gateway: {text}\n")
         return 1
-
-
-def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of all commands, with the arguments of the given one."""
-    top = argparse.ArgumentParser(
-        prog="delta-gateway",
-        description="A gateway for Delta Sharing.",
-        epilog="examples:\n  delta-gateway demo\n  delta-gateway serve -c share.yaml",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument(
-        "--version", action=_PrintVersion, help="show version, commit, build profile and SIMD level"
-    )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, texts in COMMANDS.items():
-        own = commands.add_parser(
-            name,
-            help=texts.help,
-            description=texts.description,
-            epilog=f"example:\n  delta-gateway {name} {texts.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        if name == command:
-            module = importlib.import_module(f"gateway.cli.{name}")
-            module.add_arguments(own)
-            own.set_defaults(run=module.run)
-    spark_commands.add_commands(commands)
-    return top
-
-
-class _PrintVersion(argparse.Action):
-    """Prints the version of the native build and exits. Imports the native module only then."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from gateway.tables.native import version_text  # noqa: PLC0415 - the others start without native code
-
-        sys.stdout.write(f"{parser.prog} {version_text()}\n")
-        parser.exit()
 
 
 def _expected_error(error: Exception) -> str | None:

@@ -36,6 +36,12 @@ def check_demo_extra() -> None:
         raise ExtraMissing("the demo", "demo")
 
 
+def check_completion_extra() -> None:
+    """Check that the package that writes completions is installed. Raises ExtraMissing."""
+    if not _is_installed("shtab"):
+        raise ExtraMissing("the completion of shells", "completion")
+
+
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None

@@ -13,7 +13,7 @@ import run
 import yaml
 from support.documentation import CONTRIBUTING, console_lines
 
-from gateway.__main__ import parser
+from gateway.cli.command_line import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())

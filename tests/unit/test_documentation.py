@@ -14,9 +14,9 @@ from support.documentation import PAGES, README, codes, console_lines, page, row
 from unit.test_layers import LAYERS
 from unit.test_rust_layers import CORE_LAYERS as RUST_LAYERS
 
-from gateway.__main__ import parser
 from gateway.admin.app import OPERATIONS
 from gateway.app import routes
+from gateway.cli.command_line import parser
 from gateway.config import Admin, Config, Gateway, Limits, StorageEntry, reference
 from gateway.demo.command import Demo, introduction
 from gateway.telemetry.metrics import Metrics, SupervisorMetrics

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.__main__ import COMMANDS, parser
+from gateway.cli.command_line import COMMANDS, parser
 from gateway.spark import cli as spark_commands
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gateway.__main__ import COMMANDS
+from gateway.cli.command_line import COMMANDS
 from gateway.spark import cli as spark_commands
 
 NEVER = {
