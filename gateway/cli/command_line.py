@@ -63,9 +63,10 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "completion": Command(
         "print the completion of a shell",
-        "Print the script that completes commands, options and files in a shell. Needs the extra `completion`.\n"
-        "Write it to ~/.local/share/bash-completion/completions/delta-gateway, to _delta-gateway in a directory\n"
-        "of zsh's $fpath, or to ~/.config/fish/completions/delta-gateway.fish.",
+        "Print the script that completes commands, options and files. Needs the extra `completion`.\n"
+        "Write it to ~/.local/share/bash-completion/completions/delta-gateway,\n"
+        "to _delta-gateway in a directory of zsh's $fpath,\n"
+        "or to ~/.config/fish/completions/delta-gateway.fish.",
         "bash",
     ),
     "demo": Command(
