@@ -3,10 +3,11 @@
     python3 deploy/build.py wheel       a wheel for manylinux_2_28, and its locked dependencies
     python3 deploy/build.py sdist       the sources as pip installs them
     python3 deploy/build.py rootfs      the root file system of the container image
+    python3 deploy/build.py deb         the Debian package
 
 The release workflow runs the same commands. Files have the time of SOURCE_DATE_EPOCH, by default that of the
 last commit, and two builds are equal byte for byte. Tools come from uv.lock, into the cache of
-`tests/run.py`. Needs a Rust toolchain for the wheel, and Debian 12 for `rootfs`.
+`tests/run.py`. Needs a Rust toolchain for the wheel, and Debian 12 for `rootfs` and `deb`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,13 @@ def rootfs() -> None:
     run.run(sys.executable, script, *inputs, directory)
 
 
+def deb() -> None:
+    """Build the Debian package of the wheel in dist/."""
+    script = ROOT / "deploy/debian/package.py"
+    inputs = ["--wheel", linux_wheel(), "--requirements", DIST / "requirements.txt"]
+    run.run(sys.executable, script, *inputs, DIST)
+
+
 def linux_wheel() -> Path:
     """Return the wheel of this machine in dist/."""
     wheels = sorted(DIST.glob(f"*-manylinux*_{platform.machine()}.whl"))
@@ -99,6 +107,7 @@ ARTEFACTS: Mapping[str, Callable[[], None]] = {
     "wheel": wheel,
     "sdist": sdist,
     "rootfs": rootfs,
+    "deb": deb,
 }
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ the machine that unpacked them. pip downloads, so its configuration (an index, a
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,13 @@ def install_packages(wheel: Path, requirements: Path, target: Path, *, machine: 
     for path in (*sorted(downloads.glob("*.whl")), wheel):
         _unpack(path, target)
     shutil.rmtree(downloads)
+
+
+def set_times(root: Path, seconds: int) -> None:
+    """Give all files one time."""
+    for directory, _, names in os.walk(root, topdown=False):
+        for path in (*(os.path.join(directory, name) for name in names), directory):
+            os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
 def _download(requirements: Path, directory: Path, machine: str) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 DEPLOY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(DEPLOY))
 
-from python_packages import PYTHON, install_packages  # noqa: E402 - found by the line above
+from python_packages import PYTHON, install_packages, set_times  # noqa: E402 - found by the line above
 
 USER_ID = 65532
 DEBIAN = "12"
@@ -220,13 +220,6 @@ def compile_modules(root: Path) -> None:
     python = ["chroot", root, f"/usr/bin/python{PYTHON}", "-m", "compileall", *options, *directories]
     # Sets of constants are written in the order of their hashes.
     subprocess.run([*unshare, *python], check=True, env={**os.environ, "PYTHONHASHSEED": "0"})
-
-
-def set_times(root: Path, seconds: int) -> None:
-    """Give all files one time."""
-    for directory, _, names in os.walk(root, topdown=False):
-        for path in (*(os.path.join(directory, name) for name in names), directory):
-            os.utime(path, (seconds, seconds), follow_symlinks=False)
 
 
 if __name__ == "__main__":

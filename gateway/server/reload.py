@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gateway.config.file_stamps import Stamp, stamp
@@ -49,6 +49,8 @@ class Reloader(Generic[T]):
         self._apply = apply
         self._outcome = outcome
         self._poll_seconds = poll_seconds
+        self.within: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Makes the context of each reload."""
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
 
@@ -93,13 +95,17 @@ class Reloader(Generic[T]):
         """Read and apply the files. Returns None, or why the current value stays in force."""
         # Of two concurrent readings, the older one could be applied last.
         async with self._lock:
-            try:
-                loaded = await asyncio.to_thread(self._load)
-                await self._apply(loaded)
-            except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
-                log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
-                self._outcome(False)
-                return str(error) or type(error).__name__
-            log.info("the %s was reloaded", self._what)
-            self._outcome(True)
-            return None
+            with self.within():
+                return await self._reload()
+
+    async def _reload(self) -> str | None:
+        try:
+            loaded = await asyncio.to_thread(self._load)
+            await self._apply(loaded)
+        except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
+            log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
+            self._outcome(False)
+            return str(error) or type(error).__name__
+        log.info("the %s was reloaded", self._what)
+        self._outcome(True)
+        return None

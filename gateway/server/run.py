@@ -38,6 +38,7 @@ from gateway.server.connections import AppRunner, Runner
 from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
+from gateway.server.service_manager import ServiceManager, without_service_manager
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
@@ -118,7 +119,8 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     listener, admin_listener = bind(config.host, config.port, 1)[0], _admin_listener(config)
     create_database(config, epoch_ms)
     process = ServerProcess(path, config, WorkerSecrets.made(config), workers=1, now_ms=epoch_ms, read=read)
-    stop = _stop_signals()
+    stop, manager = _stop_signals(), ServiceManager.of_environment(os.environ)
+    process.reloader.within = manager.reloading
 
     async def reload() -> ReloadResult:
         return ReloadResult(await process.reloader.reload())
@@ -136,8 +138,11 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     async with process.lifespan(), _hang_up(process.reloader.ask), administration:
         runner = await _listen(process, listener)
         log.info("serving on port %d", listener.getsockname()[1])
-        await stop.wait()
-        await _drain(process, runner)
+        manager.ready()
+        async with manager.watched():
+            await stop.wait()
+            manager.stopping()
+            await _drain(process, runner)
 
 
 async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: Slot, read: Stamp) -> None:
@@ -160,12 +165,14 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
     listeners, admin_listener = bind(config.host, config.port, workers), _admin_listener(config)
     create_database(config, epoch_ms)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
+    manager = ServiceManager.of_environment(os.environ)
     latest = [config]
 
     async def take(loaded: Config) -> None:
         latest[0] = loaded
 
     reloader = Reloader(lambda: [path], lambda: accepted(path, config), take)
+    reloader.within = manager.reloading
     with tempfile.TemporaryDirectory(prefix="delta-gateway-metrics-") as directory:
         shared = Path(directory)
 
@@ -181,7 +188,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             # -P: only the installed package is importable, also from the top of a checkout.
             [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(path)],
             listeners,
-            environment={**os.environ, METRICS_DIRECTORY_VARIABLE: directory},
+            environment={**without_service_manager(os.environ), METRICS_DIRECTORY_VARIABLE: directory},
             secrets=lambda: replace(
                 secrets, config_text=latest[0].text, has_recipients_database=database_seen.is_set()
             ).pack(),
@@ -201,30 +208,33 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
-        await supervisor.start()
-        try:
-            async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
-                await stack.enter_async_context(_noticing(config.recipients_database, database_seen.set))
-                await stack.enter_async_context(
-                    _administration(
-                        config,
-                        admin_listener,
-                        lambda: latest[0],
-                        audit=audit,
-                        page=page,
-                        reload=reload,
-                        had_database=database_seen.is_set,
-                        metrics=metrics.admin,
+        async with manager.watched():
+            await supervisor.start()
+            try:
+                async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
+                    await stack.enter_async_context(_noticing(config.recipients_database, database_seen.set))
+                    await stack.enter_async_context(
+                        _administration(
+                            config,
+                            admin_listener,
+                            lambda: latest[0],
+                            audit=audit,
+                            page=page,
+                            reload=reload,
+                            had_database=database_seen.is_set,
+                            metrics=metrics.admin,
+                        )
                     )
-                )
-                log.info("serving by %d workers", workers)
-                await stop.wait()
-        finally:
-            gateway = latest[0].gateway
-            drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
-            await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
-            if audit is not None:
-                audit.close()
+                    log.info("serving by %d workers", workers)
+                    manager.ready()
+                    await stop.wait()
+            finally:
+                manager.stopping()
+                gateway = latest[0].gateway
+                drain_seconds = gateway.drain_delay_seconds + gateway.drain_seconds
+                await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
+                if audit is not None:
+                    audit.close()
 
 
 async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:

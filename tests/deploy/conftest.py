@@ -42,19 +42,31 @@ def requirements() -> Path:
 def rootfs(requirements: Path) -> Path:
     """The root file system of the image."""
     needs_debian()
-    return made_rootfs(built_wheel(), requirements)
+    return made("rootfs", "image", requirements)
+
+
+@pytest.fixture(scope="session")
+def package(requirements: Path) -> Path:
+    """The Debian package."""
+    needs_debian()
+    (path,) = made("deb", "debian", requirements).glob("*.deb")
+    return path
 
 
 @run.one_at_a_time
-def made_rootfs(wheel: Path, requirements: Path) -> Path:
-    """Make the root file system, when the wheel, a dependency or a script changed."""
-    directory = run.CACHE / "rootfs"
-    sources = [*sorted((DEPLOY / "image").iterdir()), DEPLOY / "python_packages.py", DEPLOY / "share.yaml"]
+def made(name: str, folder: str, requirements: Path) -> Path:
+    """Run the script of a folder of deploy/, when the wheel, a dependency or a source of it changed."""
+    directory = run.CACHE / name
+    script = {"image": "rootfs.py", "debian": "package.py"}[folder]
+    common = [DEPLOY / "python_packages.py", DEPLOY / "share.yaml", *(DEPLOY / "systemd").iterdir()]
+    sources = sorted([*(path for path in (DEPLOY / folder).iterdir() if path.is_file()), *common])
     stamp = (run.CACHE / "project/gateway.stamp").read_text()
     key = run.digest([stamp, requirements.read_text(), *(path.read_text() for path in sources)])
     if not run.fresh(directory, key):
         shutil.rmtree(directory, ignore_errors=True)
-        make = [sys.executable, DEPLOY / "image/rootfs.py", "--wheel", wheel, "--requirements", requirements]
-        run.run(*make, directory, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        directory.mkdir()
+        inputs = ["--wheel", built_wheel(), "--requirements", requirements]
+        make = [sys.executable, DEPLOY / folder / script, *inputs, directory]
+        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
         run.remember(directory, key)
     return directory

@@ -1,0 +1,58 @@
+"""The unit of systemd: its syntax, its sandbox and its agreement with the server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import run
+import yaml
+
+from gateway.config.sections import Gateway
+from gateway.server.run import KILL_MARGIN_SECONDS
+
+UNIT = run.ROOT / "deploy/systemd/delta-gateway.service"
+EXPOSURE = 15
+"""The highest accepted exposure, in tenths: systemd calls 0 to 2 OK."""
+
+
+def directives(name):
+    return re.findall(rf"^{name}=(.*)$", UNIT.read_text(), re.MULTILINE)
+
+
+def needs_systemd():
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+
+
+def test_systemd_accepts_the_unit(tmp_path):
+    needs_systemd()
+    # The program is not installed on this machine.
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("ExecStart=/usr/bin/delta-gateway", "ExecStart=/bin/true"))
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy], check=False, capture_output=True, text=True
+    )
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_exposure_of_the_unit_is_low():
+    needs_systemd()
+    analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={EXPOSURE}", UNIT]
+    checked = subprocess.run(analyze, check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_unit_waits_longer_for_a_stop_than_the_server_drains():
+    (seconds,) = directives("TimeoutStopSec")
+    defaults = Gateway()
+    assert int(seconds[:-1]) > defaults.drain_delay_seconds + defaults.drain_seconds + KILL_MARGIN_SECONDS
+
+
+def test_the_packaged_configuration_reads_the_secrets_that_the_unit_loads():
+    loaded = {line.partition(":")[0] for line in directives("LoadCredential")}
+    text = (run.ROOT / "deploy/share.yaml").read_text()
+    assert yaml.safe_load(text)["version"] == 1
+    assert set(re.findall(r"\$\{CREDENTIALS_DIRECTORY\}/([a-z-]+)", text)) == loaded
