@@ -56,6 +56,12 @@ COMMANDS: Mapping[str, Command] = {
         "Exits with 1 if a table cannot be read or a server would not start.",
         "-c share.yaml",
     ),
+    "size": Command(
+        "compute the CPU and memory that the tables need",
+        "Open every table and compute the CPU and memory of the servers, by the queries of a day.\n"
+        "The computation uses measured figures, which the documentation lists.",
+        "-c share.yaml --requests-per-day 50000 --replicas 2",
+    ),
     "explain": Command(
         "show what predicates prune of a table",
         "Show how many files of a table each predicate prunes, with examples of the files that remain.",
