@@ -4,19 +4,25 @@
     python3 deploy/build.py sdist       the sources as pip installs them
     python3 deploy/build.py rootfs      the root file system of the container image
     python3 deploy/build.py deb         the Debian package
+    python3 deploy/build.py chart       the Helm chart
 
 The release workflow runs the same commands. Files have the time of SOURCE_DATE_EPOCH, by default that of the
 last commit, and two builds are equal byte for byte. Tools come from uv.lock, into the cache of
-`tests/run.py`. Needs a Rust toolchain for the wheel, and Debian 12 for `rootfs` and `deb`.
+`tests/run.py`. Needs a Rust toolchain for the wheel, and Debian 12 for `rootfs` and `deb`, Go for
+the chart.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import os
 import platform
 import shutil
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -95,6 +101,35 @@ def deb() -> None:
     run.run(sys.executable, script, *inputs, DIST)
 
 
+def chart() -> None:
+    """Package the chart, with the alerts and the dashboard of the Python package.
+
+    `helm package` writes the time of the build into the archive, so the archive is made here.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        helm = run.go_program("helm")
+        run.run(helm, "package", ROOT / "deploy/chart", "--destination", scratch)
+        (packaged,) = Path(scratch).glob("*.tgz")
+        with tarfile.open(packaged) as archive:
+            members = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+            contents = {name: file.read() for name, file in members.items() if file is not None}
+    write_archive(DIST / packaged.name, contents)
+
+
+def write_archive(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Write a compressed archive whose bytes depend on the contents and SOURCE_DATE_EPOCH only."""
+    seconds = int(os.environ["SOURCE_DATE_EPOCH"])
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=seconds) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(content), seconds, 0o644
+            archive.addfile(member, io.BytesIO(content))
+
+
 def linux_wheel() -> Path:
     """Return the wheel of this machine in dist/."""
     wheels = sorted(DIST.glob(f"*-manylinux*_{platform.machine()}.whl"))
@@ -108,6 +143,7 @@ ARTEFACTS: Mapping[str, Callable[[], None]] = {
     "sdist": sdist,
     "rootfs": rootfs,
     "deb": deb,
+    "chart": chart,
 }
 
 if __name__ == "__main__":

@@ -53,7 +53,6 @@ VERSITYGW = "v1.8.0"
 # Of the part `deploy`: name, module and version.
 GO_PROGRAMS = {
     "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
-    "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
     "promtool": ("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0"),
     "actionlint": ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
 }
@@ -71,6 +70,14 @@ LOCKED_ENVIRONMENTS = {
 }
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
+GATEWAY_API = ("sigs.k8s.io/gateway-api", "v1.6.1")
+PROMETHEUS_OPERATOR = ("github.com/prometheus-operator/prometheus-operator", "v0.85.0")
+OPERATOR_SCHEMAS = "example/prometheus-operator-crd/monitoring.coreos.com"
+CUSTOM_RESOURCES = (
+    (GATEWAY_API, "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+    (PROMETHEUS_OPERATOR, f"{OPERATOR_SCHEMAS}_servicemonitors.yaml"),
+    (PROMETHEUS_OPERATOR, f"{OPERATOR_SCHEMAS}_prometheusrules.yaml"),
+)
 
 # What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
 QUICK_TESTS = [
@@ -591,7 +598,7 @@ def deploy(pytest_arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     need_tool("go", "https://go.dev/dl")
     programs = [partial(go_program, name) for name in GO_PROGRAMS]
-    pytest("deploy", pytest_arguments, needs=(*programs, release_environment, made_tables))
+    pytest("deploy", pytest_arguments, needs=(*programs, custom_resources, release_environment, made_tables))
 
 
 def clone(_: list[str]) -> None:
@@ -853,6 +860,22 @@ def go_program(name: str) -> Path:
         run("go", "install", *options, f"{module}@{version}", variables=variables)
         (scratch / module.rpartition("/")[2]).rename(binary)
     return binary
+
+
+@one_at_a_time
+def custom_resources() -> Path:
+    """The schemas of custom resources that the chart uses: of the Gateway API and the Prometheus operator."""
+    directory = CACHE / "custom-resources"
+    key = digest([f"{module}@{version}/{path}" for (module, version), path in CUSTOM_RESOURCES])
+    if not fresh(directory, key):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for (module, version), path in CUSTOM_RESOURCES:
+            downloaded = output("go", "mod", "download", "-json", f"{module}@{version}")
+            source = Path(json.loads(downloaded)["Dir"]) / path
+            (directory / source.name).write_bytes(source.read_bytes())
+        remember(directory, key)
+    return directory
 
 
 def kernel_program() -> Path:

@@ -1,0 +1,106 @@
+{{- define "gateway.name" -}}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "gateway.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "gateway.labels" -}}
+{{ include "gateway.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "gateway.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "gateway.name" .) }}
+{{- else }}{{ .Values.serviceAccount.name | default "default" }}
+{{- end }}
+{{- end }}
+
+{{- define "gateway.image" -}}
+{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- end }}
+
+{{- define "gateway.claim" -}}
+{{ .Values.database.existingClaim | default (printf "%s-recipients" (include "gateway.name" .)) }}
+{{- end }}
+
+{{- /* The bytes of a quantity such as 512Mi. */ -}}
+{{- define "gateway.bytes" -}}
+{{- $units := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "" 1 }}
+{{- $number := regexFind "^[0-9]+" (toString .) }}
+{{- $unit := trimPrefix $number (toString .) }}
+{{- if or (eq $number "") (not (hasKey $units $unit)) }}{{ fail (printf "'%v' is not a size; accepted: whole numbers with Ki, Mi, Gi, Ti, k, M, G or T" .) }}{{ end }}
+{{- mul (int64 $number) (get $units $unit) }}
+{{- end }}
+
+{{- /* The configuration: the values' own, and what the chart knows of the pod. */ -}}
+{{- define "gateway.configuration" -}}
+{{- $cache := dict "memoryBytes" (include "gateway.bytes" .Values.cache.memory | int64) }}
+{{- if .Values.cache.directory.enabled }}
+{{- $disk := include "gateway.bytes" .Values.cache.directory.size | int64 }}
+{{- $_ := set $cache "directory" "${CACHE_DIRECTORY}/columns" }}
+{{- $_ := set $cache "diskBytes" (div (mul $disk 9) 10) }}
+{{- end }}
+{{- /* A service stops sending connections to a pod some seconds after the pod begins to end. */ -}}
+{{- $gateway := dict "cache" $cache "drainDelaySeconds" 5 }}
+{{- if .Values.database.enabled }}{{ $_ := set $gateway "recipientsDatabase" "${STATE_DIRECTORY}/recipients.db" }}{{ end }}
+{{- $base := dict "version" 1 "host" "0.0.0.0" "port" 8080 "gateway" $gateway }}
+{{- if .Values.tls.existingSecret }}
+{{- $_ := set $base "ssl" (dict "certificateFile" "/run/secrets/tls/tls.crt" "certificateKeyFile" "/run/secrets/tls/tls.key") }}
+{{- end }}
+{{- if .Values.admin.existingSecret }}
+{{- $admin := dict "host" "0.0.0.0" "port" 8081 "tokenSha256" "${ADMIN_TOKEN_SHA256}" }}
+{{- if .Values.admin.metricsExistingSecret }}{{ $_ := set $admin "metricsTokenSha256" "${METRICS_TOKEN_SHA256}" }}{{ end }}
+{{- if .Values.tls.existingSecret }}{{ $_ := set $admin "ssl" $base.ssl }}{{ end }}
+{{- $_ := set $gateway "admin" $admin }}
+{{- end }}
+{{- $config := mustMergeOverwrite $base (deepCopy .Values.config) }}
+{{- $keys := list }}
+{{- range $index, $key := .Values.tokenKeys }}
+{{- $keys = append $keys (dict "id" $key.id "secretFile" (printf "${CREDENTIALS_DIRECTORY}/token-keys/%d" $index)) }}
+{{- end }}
+{{- if $keys }}{{ $_ := set $config.gateway "tokenKeys" $keys }}{{ end }}
+{{- $storages := list }}
+{{- range $index, $storage := .Values.storages }}
+{{- $entry := omit $storage "existingSecret" "sessionToken" }}
+{{- if $storage.existingSecret }}
+{{- $directory := printf "${CREDENTIALS_DIRECTORY}/storages/%d" $index }}
+{{- $_ := set $entry "accessKeyIdFile" (printf "%s/access-key-id" $directory) }}
+{{- $_ := set $entry "secretAccessKeyFile" (printf "%s/secret-access-key" $directory) }}
+{{- if $storage.sessionToken }}{{ $_ := set $entry "sessionTokenFile" (printf "%s/session-token" $directory) }}{{ end }}
+{{- end }}
+{{- $storages = append $storages $entry }}
+{{- end }}
+{{- if $storages }}{{ $_ := set $config.gateway "storages" (concat $storages ($config.gateway.storages | default list)) }}{{ end }}
+{{- toYaml $config }}
+{{- end }}
+
+{{- /* Fails for values that would not work, with the reason. */ -}}
+{{- define "gateway.check" -}}
+{{- $config := include "gateway.configuration" . | fromYaml }}
+{{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) }}
+{{- if and $several .Values.database.enabled }}
+{{- fail "several replicas cannot share the recipients' database: SQLite has one writer, and a ReadWriteOnce volume one node. Set replicas: 1 and autoscaling.enabled: false, or database.enabled: false and keep the recipients in config.gateway.recipients" }}
+{{- end }}
+{{- if and $several (not $config.gateway.tokenKeys) }}
+{{- fail "several replicas need common tokenKeys: without them each pod makes its own key and refuses the page tokens and file URLs of the others" }}
+{{- end }}
+{{- $drain := addf ($config.gateway.drainDelaySeconds | default 0) (ternary 30 $config.gateway.drainSeconds (kindIs "invalid" $config.gateway.drainSeconds)) }}
+{{- if le (float64 .Values.terminationGracePeriodSeconds) $drain }}
+{{- fail (printf "terminationGracePeriodSeconds: %v is not more than the %v s that config.gateway.drainDelaySeconds and drainSeconds take: streams would be cut" .Values.terminationGracePeriodSeconds $drain) }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled (or (not .Values.admin.existingSecret) (not .Values.admin.metricsExistingSecret)) }}
+{{- fail "serviceMonitor.enabled needs admin.existingSecret, which switches on the metrics, and admin.metricsExistingSecret, by which Prometheus reads them" }}
+{{- end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}{{ fail "ingress.enabled needs ingress.hosts" }}{{ end }}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) }}{{ fail "httpRoute.enabled needs httpRoute.parentRefs" }}{{ end }}
+{{- end }}

@@ -1,0 +1,353 @@
+"""The Helm chart: what it renders for which values, by the schemas of Kubernetes and of the gateway."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from functools import cache
+
+import jsonschema_rs
+import pytest
+import run
+import yaml
+
+from gateway.config import loads
+
+CHART = run.ROOT / "deploy/chart"
+KUBERNETES = ("1.27", "1.37")
+PACKAGED = run.ROOT / "gateway/telemetry/dashboards"
+MANY = {
+    "replicas": 3,
+    "workers": 2,
+    "database": {"enabled": False},
+    "tokenKeys": [
+        {"id": "new", "existingSecret": "keys", "key": "new"},
+        {"id": "old", "existingSecret": "keys"},
+    ],
+    "storages": [
+        {"prefix": "s3://a/", "existingSecret": "store", "region": "eu-central-1", "sessionToken": True},
+        {"prefix": "s3://b/", "region": "eu-central-1"},
+    ],
+    "tls": {"existingSecret": "certificate"},
+    "admin": {"existingSecret": "admin", "metricsExistingSecret": "metrics"},
+    "config": {
+        "shares": [{"name": "sales", "schemas": []}],
+        "gateway": {
+            "publicUrl": "https://sharing.example.com",
+            "drainSeconds": 40,
+            "recipients": [{"name": "acme", "tokens": [{"sha256": "0" * 64}], "shares": ["sales"]}],
+            "storages": [{"prefix": "s3://c/", "region": "us-east-1"}],
+        },
+    },
+    "restartOnConfigChange": True,
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "annotations": {"nginx.ingress.kubernetes.io/proxy-buffering": "off"},
+        "hosts": ["sharing.example.com"],
+        "tls": [{"secretName": "certificate", "hosts": ["sharing.example.com"]}],
+    },
+    "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["sharing.example.com"]},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+    "networkPolicy": {
+        "enabled": True,
+        "from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+        "adminFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "egress": [{"ports": [{"port": 9000, "protocol": "TCP"}]}],
+    },
+    "serviceAccount": {
+        "annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/sharing"}
+    },
+    "podLabels": {"team": "data"},
+    "podAnnotations": {"note": "text"},
+    "extraEnv": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+    "extraVolumes": [{"name": "tables", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "tables", "mountPath": "/tables"}],
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+    "affinity": {"podAntiAffinity": {}},
+    "priorityClassName": "high",
+    "imagePullSecrets": [{"name": "registry"}],
+}
+SCALED = {**MANY, "autoscaling": {"enabled": True}}
+VALUES = {"default": {}, "many": MANY, "scaled": SCALED}
+
+
+def helm(*arguments, text=None):
+    command = [run.go_program_path("helm"), *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def template(values, kubernetes=KUBERNETES[-1]):
+    options = ["--kube-version", f"{kubernetes}.0", "--namespace", "sharing", "--values", "-"]
+    return helm("template", "demo", CHART, *options, text=yaml.safe_dump(values))
+
+
+def rendered(values, kubernetes=KUBERNETES[-1]):
+    ended = template(values, kubernetes)
+    assert ended.returncode == 0, ended.stderr
+    return [document for document in yaml.safe_load_all(ended.stdout) if document]
+
+
+def the(kind, documents, suffix=""):
+    name = f"demo-delta-sharing-gateway{suffix}"
+    (found,) = [one for one in documents if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def configuration(documents):
+    environment = {
+        "CACHE_DIRECTORY": "/var/cache/delta-gateway",
+        "STATE_DIRECTORY": "/var/lib/delta-gateway",
+        "CREDENTIALS_DIRECTORY": "/run/secrets",
+        "ADMIN_TOKEN_SHA256": "a" * 64,
+        "METRICS_TOKEN_SHA256": "b" * 64,
+    }
+    return the("ConfigMap", documents)["data"]["share.yaml"], environment
+
+
+def merged(values, **changes):
+    return json.loads(json.dumps({**values, **changes}))
+
+
+def test_the_linter_of_helm_finds_nothing_to_fix():
+    ended = helm("lint", "--strict", "--kube-version", KUBERNETES[-1], CHART)
+    assert ended.returncode == 0, ended.stdout
+
+
+def kubernetes_schemas(kubernetes):
+    """The definitions of a version of Kubernetes, from the package kubernetes-validate."""
+    packages = run.release_environment().parent.glob("lib/python*/site-packages")
+    folder = f"kubernetes_validate/kubernetes-json-schema/v{kubernetes}.0-local-strict"
+    (path,) = [directory / folder / "_definitions.json" for directory in packages]
+    return json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES)
+def test_kubernetes_accepts_the_manifests(kubernetes):
+    schemas = kubernetes_schemas(kubernetes)
+    names = {
+        (one["group"], one["version"], one["kind"]): name
+        for name, definition in schemas["$defs"].items()
+        for one in definition.get("x-kubernetes-group-version-kind", [])
+    }
+    manifests, used = {}, set()
+    for values in VALUES.values():
+        for document in rendered(values, kubernetes):
+            group, _, version = document["apiVersion"].rpartition("/")
+            if group not in custom_schemas():
+                name = names[group, version, document["kind"]]
+                manifests[f"{name} {len(manifests)}"] = document
+                used.add(name)
+    # One schema for all manifests: its compilation takes longer than they do.
+    patterns = {f"^{name} ": {"$ref": f"#/$defs/{name}"} for name in used}
+    jsonschema_rs.validator_for({**schemas, "patternProperties": patterns}).validate(manifests)
+
+
+def test_an_unknown_key_of_a_manifest_is_found():
+    (deployment,) = [one for one in rendered({}) if one["kind"] == "Deployment"]
+    deployment["spec"]["template"]["spec"]["replica"] = 1
+    schemas = kubernetes_schemas(KUBERNETES[-1])
+    root = {**schemas, "$ref": "#/$defs/io.k8s.api.apps.v1.Deployment"}
+    validator = jsonschema_rs.validator_for(root)
+    with pytest.raises(jsonschema_rs.ValidationError, match="replica"):
+        validator.validate(deployment)
+
+
+@cache
+def custom_schemas():
+    schemas = {}
+    for path in run.custom_resources().iterdir():
+        definition = yaml.safe_load(path.read_text())["spec"]
+        versions = {
+            version["name"]: version["schema"]["openAPIV3Schema"] for version in definition["versions"]
+        }
+        schemas.setdefault(definition["group"], {})[definition["names"]["kind"]] = versions
+    return schemas
+
+
+def strict(schema):
+    """Refuse unknown keys, as the API server does with field validation."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: strict(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema["properties"], dict) and schema.get("type") == "object":
+        open_keys = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(schema)
+        if not open_keys and schema["properties"]:
+            closed["additionalProperties"] = False
+    return closed
+
+
+def test_custom_resources_follow_their_schemas():
+    schemas = custom_schemas()
+    checked = set()
+    for document in rendered(MANY):
+        group, _, version = document["apiVersion"].partition("/")
+        if group in schemas:
+            schema = strict(schemas[group][document["kind"]][version])
+            schema["properties"]["metadata"] = {"type": "object"}
+            jsonschema_rs.validator_for(schema).validate(document)
+            checked.add(document["kind"])
+    assert checked == {"HTTPRoute", "ServiceMonitor", "PrometheusRule"}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_gateway_accepts_the_configuration_without_a_warning(name, tmp_path, caplog):
+    text, environment = configuration(rendered(VALUES[name]))
+    for secret in ("token-keys/0", "token-keys/1", *(f"storages/0/{key}" for key in STORAGE_KEYS)):
+        (tmp_path / secret).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / secret).write_text("a secret of at least 16 bytes")
+    with caplog.at_level(logging.WARNING):
+        config = loads(text, environment={**environment, "CREDENTIALS_DIRECTORY": str(tmp_path)})
+    expected = ["tokenKeys is missing"] if name == "default" else []
+    assert [word for word in expected if word in caplog.text] == expected
+    assert len(caplog.records) == len(expected), caplog.text
+    assert config.port == 8080
+    if name == "many":
+        assert [key.id for key in config.gateway.token_keys] == ["new", "old"]
+        assert [storage.session_token is not None for storage in config.gateway.storages] == [
+            True,
+            False,
+            False,
+        ]
+        assert config.gateway.drain_seconds == 40
+        assert config.ssl is not None
+        assert config.gateway.admin.ssl is not None
+
+
+STORAGE_KEYS = ("access-key-id", "secret-access-key", "session-token")
+
+
+def test_every_secret_file_of_the_configuration_is_mounted():
+    documents = rendered(MANY)
+    text, _ = configuration(documents)
+    pod = the("Deployment", documents)["spec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert set(mounts.values()) == set(volumes)
+    assert "${CREDENTIALS_DIRECTORY}/storages/0/secret-access-key" in text
+    assert volumes[mounts["/run/secrets/storages/0"]]["secret"]["secretName"] == "store"
+    items = [source["secret"]["items"] for source in volumes["token-keys"]["projected"]["sources"]]
+    assert items == [[{"key": "new", "path": "0"}], [{"key": "token-key", "path": "1"}]]
+
+
+def test_no_secret_is_in_the_manifests_as_text():
+    documents = rendered(MANY)
+    assert not [one for one in documents if one["kind"] == "Secret"]
+    environment = the("Deployment", documents)["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {entry["name"] for entry in environment if "valueFrom" in entry} == {
+        "ADMIN_TOKEN_SHA256",
+        "METRICS_TOKEN_SHA256",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"replicas": 2}, "SQLite has one writer"),
+        ({"autoscaling": {"enabled": True}}, "SQLite has one writer"),
+        (merged(MANY, tokenKeys=[]), "several replicas need common tokenKeys"),
+        ({"terminationGracePeriodSeconds": 35}, "is not more than the 35 s"),
+        (merged(MANY, terminationGracePeriodSeconds=45), "streams would be cut"),
+        ({"serviceMonitor": {"enabled": True}}, "needs admin.existingSecret"),
+        ({"ingress": {"enabled": True}}, "needs ingress.hosts"),
+        ({"httpRoute": {"enabled": True}}, "needs httpRoute.parentRefs"),
+        ({"cache": {"memory": "half"}}, "does not match pattern"),
+        ({"replica": 2}, "additional properties 'replica' not allowed"),
+        ({"image": {"digest": "latest"}}, "does not match pattern"),
+        ({"storages": [{"prefix": "s3://a/", "secretAccessKey": "in the values"}]}, "storages"),
+    ],
+)
+def test_values_that_would_not_work_are_refused_with_the_reason(values, reason):
+    ended = template(values)
+    assert ended.returncode != 0
+    assert reason in ended.stderr
+
+
+def test_a_pod_with_the_database_is_replaced_and_others_roll():
+    (default, many) = (the("Deployment", rendered(values))["spec"] for values in ({}, MANY))
+    assert default["strategy"] == {"type": "Recreate"}
+    assert many["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert (default["replicas"], many["replicas"]) == (1, 3)
+    assert "replicas" not in the("Deployment", rendered(SCALED))["spec"]
+
+
+def test_the_pod_runs_without_root_and_without_a_writable_root():
+    pod = the("Deployment", rendered({}))["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not pod["automountServiceAccountToken"]
+
+
+def test_the_probes_speak_the_protocol_of_the_server():
+    for values, scheme in (({}, "HTTP"), (MANY, "HTTPS")):
+        container = the("Deployment", rendered(values))["spec"]["template"]["spec"]["containers"][0]
+        probes = [container[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+        assert [probe["scheme"] for probe in probes] == [scheme] * 3
+        assert [probe["path"] for probe in probes] == ["/healthz", "/healthz", "/readyz"]
+
+
+def test_a_changed_configuration_starts_new_pods_only_if_the_values_say_so():
+    def pods(name, values):
+        shares = {"shares": [{"name": name, "schemas": []}]}
+        return the("Deployment", rendered({**values, "config": shares}))["spec"]["template"]
+
+    restart = {"restartOnConfigChange": True}
+    assert pods("a", {}) == pods("b", {})
+    assert pods("a", restart) != pods("b", restart)
+
+
+def test_the_alerts_and_the_dashboard_are_those_of_the_package():
+    documents = rendered(MANY)
+    assert the("PrometheusRule", documents)["spec"] == yaml.safe_load((PACKAGED / "alerts.yaml").read_text())
+    dashboard = the("ConfigMap", documents, "-dashboard")["data"]["delta-sharing-gateway.json"]
+    assert json.loads(dashboard) == json.loads((PACKAGED / "dashboard.json").read_text())
+
+
+def test_the_metrics_are_on_a_service_that_the_clients_do_not_reach():
+    documents = rendered(MANY)
+    assert [port["name"] for port in the("Service", documents)["spec"]["ports"]] == ["sharing"]
+    assert [port["name"] for port in the("Service", documents, "-admin")["spec"]["ports"]] == ["admin"]
+    monitor = the("ServiceMonitor", documents)["spec"]
+    labels = the("Service", documents, "-admin")["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_notes_say_how_to_add_a_recipient_and_what_is_missing():
+    options = ["--dry-run=client", "--kube-version", f"{KUBERNETES[-1]}.0"]
+    notes = helm("install", "demo", CHART, *options).stdout.partition("NOTES:")[2]
+    # Without a cluster a dry run of this version of Helm may not get as far as the notes.
+    assert notes == "" or "delta-gateway recipient add NAME" in notes
+    text = (CHART / "templates/NOTES.txt").read_text()
+    assert "WARNING: tokenKeys is empty" in text
+
+
+def test_the_readme_of_the_chart_is_generated_from_its_values():
+    sys.path.insert(0, str(run.ROOT / "deploy"))
+    try:
+        import chart_reference  # noqa: PLC0415 - found by the line above
+    finally:
+        sys.path.pop(0)
+    assert (CHART / "README.md").read_text() == chart_reference.reference()
+
+
+def test_the_schema_knows_every_value_and_the_versions_are_those_of_the_package():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+    for name, section in values.items():
+        known = schema["properties"][name].get("properties")
+        if schema["properties"][name].get("additionalProperties") is False:
+            assert set(known) == set(section), name
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = (run.ROOT / "pyproject.toml").read_text()
+    assert f'version = "{chart["appVersion"]}"' in project
+    assert chart["version"] == chart["appVersion"]
