@@ -22,6 +22,7 @@ from gateway.access.authentication import token_hash
 from gateway.demo.reader import read_profile
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
+from gateway.protocol.snippets import snippets
 from gateway.server.cache_directory import directory_problem
 
 HOST = "127.0.0.1"
@@ -128,18 +129,10 @@ def user_cache_directory() -> Path | None:
 def introduction(demo: Demo) -> str:
     """Return the commands to copy and paste."""
     table = f"{SHARE}.{SCHEMA}.{TABLES[0]}"
-    return f"""\
-Sharing {", ".join(TABLES)} at {demo.endpoint} until Ctrl-C.
-
-Profile: {demo.profile}
-
-Python (pip install delta-sharing):
-    import delta_sharing
-    print(delta_sharing.load_as_pandas("{demo.profile}#{table}"))
-
-curl:
-    curl -s -H "Authorization: Bearer {demo.token}" {demo.endpoint}/shares/{SHARE}/all-tables
-"""
+    return (
+        f"Sharing {', '.join(TABLES)} at {demo.endpoint} until Ctrl-C.\n\nProfile: {demo.profile}\n\n"
+        f"{snippets(demo.profile, demo.endpoint, SHARE, table)}"
+    )
 
 
 def read_once(demo: Demo) -> int:

@@ -1,16 +1,18 @@
 """Other implementations read the same rows from the demo's tables."""
 
+import importlib.util
 import json
 import re
-import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
 import pytest
+from run import ROOT
 from support.official_client import OfficialClient
 from support.processes import gateway_command, package_environment, wait_for_port
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
@@ -64,7 +66,20 @@ def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
         for table, rows in ROWS.items():
             assert f"demo.default.{table}: {len(rows)} rows" in ended.stdout
         assert "Alps + lakes" in ended.stdout
+        image = terminal_session()
+        drawn = image.svg(image.session(ended.stdout))
+        assert image.IMAGE.read_text() == drawn, "run: python docs/images/demo.py"
     assert (tmp_path / "kept" / "demo.share").stat().st_mode & 0o077 == 0
+
+
+def terminal_session() -> ModuleType:
+    """The script that draws the README's session."""
+    spec = importlib.util.spec_from_file_location("terminal_session", ROOT / "docs/images/demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def demo_once(directory: Path) -> subprocess.CompletedProcess[str]:
@@ -85,12 +100,12 @@ def test_the_printed_commands_work(
             assert process.stdout is not None
             output = "".join(iter(process.stdout.readline, "curl:\n")) + process.stdout.readline()
             (profile,) = re.findall(r"^Profile: (.*)$", output, re.MULTILINE)
-            (table,) = re.findall(rf"{re.escape(profile)}#([\w.]+)", output)
+            (table,) = set(re.findall(rf"{re.escape(profile)}#([\w.]+)", output))
             port = int(re.findall(r"http://127\.0\.0\.1:(\d+)/", output)[0])
             wait_for_port(port, process)
             assert len(official_client.rows(Path(profile), table)) == len(ROWS["cities"])
             (curl,) = re.findall(r"^ +(curl .*)$", output, re.MULTILINE)
-            said = subprocess.run(shlex.split(curl), check=True, capture_output=True, text=True).stdout
+            said = subprocess.run(["bash", "-c", curl], check=True, capture_output=True, text=True).stdout
             assert [item["name"] for item in json.loads(said)["items"]] == list(ROWS)
         finally:
             process.send_signal(signal.SIGTERM)
