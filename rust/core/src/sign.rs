@@ -4,23 +4,32 @@
 //! paths outside of all locations. A [`UrlStream`] appends URLs for the paths of a log to an output and fills in their
 //! signatures in groups.
 
+mod azure;
+mod base64;
+mod gcs;
 mod group;
 mod local;
 mod location;
 mod roots;
+mod rsa;
 mod sigv4;
 mod stream;
 mod template;
+mod v4;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use azure::{AzureKey, AzureOptions, DelegationKey};
+pub use gcs::{GcsKey, GcsOptions};
 pub use local::verify_local_url;
 pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;
 pub use stream::UrlStream;
 
 use crate::{Error, Result, percent};
+use azure::AzureSigner;
+use gcs::GcsSigner;
 use group::Group;
 use local::LocalSigner;
 use sigv4::S3Signer;
@@ -32,6 +41,8 @@ pub struct Signer(Arc<Scheme>);
 
 enum Scheme {
     S3(Box<S3Signer>),
+    Azure(Box<AzureSigner>),
+    Gcs(Box<GcsSigner>),
     Local(LocalSigner),
 }
 
@@ -39,6 +50,16 @@ impl Signer {
     /// Creates a signer for S3 with `SigV4` query presigning.
     pub fn s3(options: S3Options) -> Result<Self> {
         Ok(Self(Arc::new(Scheme::S3(Box::new(S3Signer::new(options)?)))))
+    }
+
+    /// Creates a signer for Azure with a shared access signature of one blob.
+    pub fn azure(options: AzureOptions) -> Result<Self> {
+        Ok(Self(Arc::new(Scheme::Azure(Box::new(AzureSigner::new(options)?)))))
+    }
+
+    /// Creates a signer for Google Cloud Storage.
+    pub fn gcs(options: GcsOptions) -> Result<Self> {
+        Ok(Self(Arc::new(Scheme::Gcs(Box::new(GcsSigner::new(options)?)))))
     }
 
     /// Creates a signer for the gateway's files route: `{base_url}/{percent-encoded
@@ -62,6 +83,8 @@ impl Signer {
     fn template(&self, prefix: &str, now_ms: i64, lifetime_seconds: i64) -> Result<UrlTemplate> {
         match &*self.0 {
             Scheme::S3(signer) => signer.template(prefix, now_ms, lifetime_seconds),
+            Scheme::Azure(signer) => signer.template(prefix, now_ms, lifetime_seconds),
+            Scheme::Gcs(signer) => signer.template(prefix, now_ms, lifetime_seconds),
             Scheme::Local(signer) => signer.template(prefix, now_ms, lifetime_seconds),
         }
     }
@@ -71,6 +94,8 @@ impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
             Scheme::S3(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
+            Scheme::Azure(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
+            Scheme::Gcs(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
             Scheme::Local(_) => f.write_str("Signer(local, key: ***)"),
         }
     }

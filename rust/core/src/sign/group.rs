@@ -4,8 +4,12 @@
 //! are therefore grouped by the length of their path; the remaining ones are signed at the end. No memory is allocated
 //! per URL once the buffers fit the longest path.
 
-use super::template::{DIGEST_TEXT_BLOCKS, PathMessage, SIGNATURE_BYTES, UrlTemplate};
+use std::ops::Range;
+
+use super::base64;
+use super::template::{DIGEST_DIGITS, DIGEST_TEXT_BLOCKS, Form, PathMessage, UrlTemplate};
 use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
+use crate::percent;
 
 /// Number of path lengths with a group of their own. A table with more lengths has few files of each.
 const LENGTHS: usize = 8;
@@ -16,6 +20,8 @@ pub(super) struct Group {
     of_one_length: Vec<Waiting>,
     others: Waiting,
     steps: Steps,
+    /// Buffer for a path without its percent-encoding.
+    decoded: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -47,10 +53,31 @@ impl Group {
         append_path(out);
         let path_end = out.len();
         out.extend_from_slice(&template.tail);
-        let (waiting, steps) = self.waiting(path_end - path_at);
+        if template.is_decoded && out[path_at..path_end].contains(&b'%') {
+            self.wait_decoded(template, out, path_at..path_end);
+        } else {
+            self.wait(template, out, path_at..path_end, None);
+        }
+    }
+
+    /// Lets a URL wait whose text has the path without its percent-encoding.
+    #[cold]
+    fn wait_decoded(&mut self, template: &UrlTemplate, out: &mut [u8], path: Range<usize>) {
+        let mut decoded = std::mem::take(&mut self.decoded);
+        decoded.clear();
+        percent::append_decoded(&out[path.clone()], &mut decoded);
+        self.wait(template, out, path, Some(&decoded));
+        self.decoded = decoded;
+    }
+
+    /// Lets the URL at the end of `out` wait for its signature. Its text has the path in `out`, or `decoded`.
+    #[inline]
+    fn wait(&mut self, template: &UrlTemplate, out: &mut [u8], path: Range<usize>, decoded: Option<&[u8]>) {
+        let path = decoded.unwrap_or(&out[path]);
+        let (waiting, steps) = self.waiting(path.len());
         let url = &mut waiting.urls[waiting.count];
-        template.text.write(&out[path_at..path_end], &mut url.text);
-        url.signature_at = out.len() - SIGNATURE_BYTES;
+        template.text.write(path, &mut url.text);
+        url.signature_at = out.len() - template.signature_bytes;
         waiting.count += 1;
         if waiting.count == GROUP {
             waiting.sign_all(template, steps, out);
@@ -130,11 +157,34 @@ impl<'url> Unsigned<'url> {
     }
 
     fn sign(&self, template: &UrlTemplate, suffix: &SharedSuffix, steps: &mut Steps, out: &mut [u8]) {
-        let signatures = steps.signatures(template, &self.texts[..self.count], suffix);
-        for (at, signature) in self.signature_at.iter().zip(&signatures[..self.count]) {
-            if let Some(text) = out.get_mut(*at..*at + SIGNATURE_BYTES) {
+        let texts = &self.texts[..self.count];
+        let signatures = match &template.form {
+            Form::Rsa(_) => Steps::digests(template, texts, suffix),
+            Form::Hex | Form::Base64 => steps.signatures(template, texts, suffix),
+        };
+        let places = self.signature_at.iter().zip(&signatures[..self.count]);
+        match &template.form {
+            Form::Hex => write_each(places, out, DIGEST_DIGITS, |signature, text| {
                 text.copy_from_slice(hex(signature).as_flattened());
+            }),
+            Form::Base64 => write_each(places, out, template.signature_bytes, base64::write),
+            Form::Rsa(rsa) => {
+                write_each(places, out, template.signature_bytes, |digest, text| rsa.write(digest, text));
             }
+        }
+    }
+}
+
+/// Writes signatures of a length to their places in `out`.
+fn write_each<'a>(
+    places: impl Iterator<Item = (&'a usize, &'a [u8; 32])>,
+    out: &mut [u8],
+    bytes: usize,
+    write: impl Fn(&[u8; 32], &mut [u8]),
+) {
+    for (at, signature) in places {
+        if let Some(text) = out.get_mut(*at..*at + bytes) {
+            write(signature, text);
         }
     }
 }
@@ -147,6 +197,13 @@ struct Steps {
 }
 
 impl Steps {
+    /// Returns the digests of the texts.
+    fn digests(template: &UrlTemplate, texts: &[&[Block]], suffix: &SharedSuffix) -> [[u8; 32]; GROUP] {
+        let mut digests = [[0; 32]; GROUP];
+        template.engine.sha256_with_suffix(&template.text.state(), texts, suffix, &mut digests);
+        digests
+    }
+
     fn signatures(
         &mut self,
         template: &UrlTemplate,
@@ -155,8 +212,7 @@ impl Steps {
     ) -> [[u8; 32]; GROUP] {
         let count = texts.len();
         let engine = template.engine;
-        let mut digests = [[0; 32]; GROUP];
-        engine.sha256_with_suffix(&template.text.state(), texts, suffix, &mut digests);
+        let mut digests = Self::digests(template, texts, suffix);
 
         if let Some(string_to_sign) = &template.string_to_sign {
             let strings = self.strings.get_or_insert_with(|| Box::new([string_to_sign.blocks; GROUP]));

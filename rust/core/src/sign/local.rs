@@ -7,7 +7,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 
-use super::template::{NO_SIGNATURE, PathText, UrlTemplate};
+use super::template::{Form, PathText, UrlTemplate};
 use crate::hash::{BLOCK_BYTES, Engine, HmacKey};
 use crate::percent;
 use crate::{Error, Result};
@@ -53,11 +53,14 @@ impl LocalSigner {
         percent::append_uri(&head[self.path_at..], &mut signed_head);
         let signed_tail = format!("\n{expires_seconds}");
         Ok(UrlTemplate {
-            tail: format!("?sp=r&expires={expires_seconds}&signature={NO_SIGNATURE}").into_bytes(),
+            tail: format!("?sp=r&expires={expires_seconds}&signature={}", Form::Hex.pending()).into_bytes(),
             text: PathText::new(self.key.inner(), BLOCK_BYTES, &signed_head, signed_tail.as_bytes()),
             head,
+            is_decoded: false,
             string_to_sign: None,
             outer: self.key.outer(),
+            signature_bytes: Form::Hex.bytes(),
+            form: Form::Hex,
             expires_ms: expires_seconds.saturating_mul(1000),
             // The first byte of a local table costs a disk read, which hides the effect of wide registers.
             engine: Engine::detect(false),

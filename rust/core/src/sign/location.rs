@@ -1,6 +1,7 @@
 //! The canonical form of an absolute location in a log or in the configuration.
 //!
-//! `s3a:` and `s3n:` become `s3:`; [`DataPath`] recognises local files.
+//! `s3a:` and `s3n:` become `s3:`; the forms of Azure that name an account become `az:account/container/key`;
+//! [`DataPath`] recognises local files.
 
 use crate::log_path::DataPath;
 
@@ -17,6 +18,16 @@ pub(super) fn append_canonical(
             append_path(path.as_bytes(), out);
         }
         DataPath::Uri { scheme, authority, key } => {
+            if let Some(place) = AzurePlace::of(scheme, authority) {
+                out.extend_from_slice(b"az:");
+                out.extend(place.account.bytes().map(|byte| byte.to_ascii_lowercase()));
+                out.push(b'/');
+                if let Some(container) = place.container {
+                    out.extend_from_slice(container.as_bytes());
+                    out.push(b'/');
+                }
+                return append_path(key.as_bytes(), out);
+            }
             let is_s3 = ["s3", "s3a", "s3n"].iter().any(|name| scheme.eq_ignore_ascii_case(name));
             if is_s3 {
                 out.extend_from_slice(b"s3");
@@ -28,5 +39,76 @@ pub(super) fn append_canonical(
             out.push(b'/');
             append_path(key.as_bytes(), out);
         }
+    }
+}
+
+/// The account and the container in the authority of a location.
+struct AzurePlace<'a> {
+    account: &'a str,
+    /// `None` if it is the first segment of the path.
+    container: Option<&'a str>,
+}
+
+impl<'a> AzurePlace<'a> {
+    /// Recognises `container@account.{dfs,blob}.core...` of Hadoop's schemes, and `account.{dfs,blob}.core...` of
+    /// `https`. Other authorities, such as a container without an account, are those of no account.
+    fn of(scheme: &str, authority: &'a str) -> Option<Self> {
+        let is_one_of = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
+        let (container, host) = if is_one_of(&["abfs", "abfss", "wasb", "wasbs"]) {
+            let (container, host) = authority.split_once('@')?;
+            (Some(container), host)
+        } else if is_one_of(&["https"]) {
+            (None, authority)
+        } else {
+            return None;
+        };
+        let (account, domain) = host.split_once('.')?;
+        let (service, domain) = domain.split_once('.')?;
+        let is_storage = ["blob", "dfs"].iter().any(|name| service.eq_ignore_ascii_case(name))
+            && domain.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("core."));
+        let is_plain = container.is_none_or(|container| !container.is_empty()) && !account.is_empty();
+        (is_storage && is_plain).then_some(Self { account, container })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(location: &str) -> String {
+        let mut out = Vec::new();
+        append_canonical(DataPath::parse(location), &mut out, |path, out| out.extend_from_slice(path));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn all_forms_of_azure_that_name_an_account_are_one() {
+        for location in [
+            "abfss://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
+            "abfs://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
+            "wasbs://data@acct.blob.core.windows.net/t/p=1/a.parquet",
+            "wasb://data@ACCT.blob.core.windows.net/t/p=1/a.parquet",
+            "https://acct.blob.core.windows.net/data/t/p=1/a.parquet",
+            "HTTPS://acct.dfs.core.chinacloudapi.cn/data/t/p=1/a.parquet",
+        ] {
+            assert_eq!(canonical(location), "az:acct/data/t/p=1/a.parquet", "{location}");
+        }
+    }
+
+    #[test]
+    fn other_authorities_are_no_accounts() {
+        for location in [
+            "abfss://data/t",
+            "abfss://@acct.dfs.core.windows.net/t",
+            "abfss://data@acct/t",
+            "abfss://data@.dfs.core.windows.net/t",
+            "https://acct.blob.example.com/data/t",
+            "https://blob.core.windows.net/data/t",
+            "az://data/t",
+        ] {
+            assert_eq!(canonical(location), location);
+        }
+        assert_eq!(canonical("S3A://bucket/t"), "s3://bucket/t");
+        assert_eq!(canonical("GS://bucket/t"), "gs://bucket/t");
     }
 }

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::Signer;
 use super::location::append_canonical;
 use super::stream::{StreamRoot, UrlStream};
+use super::{AzureOptions, Signer};
 use super::{Error, Result, Scheme};
 use crate::lock::lock;
 use crate::log_path::DataPath;
@@ -24,9 +24,10 @@ pub struct SigningRoot {
 }
 
 impl SigningRoot {
-    /// Creates a root from `s3://bucket/prefix`, `file:///directory` or `/directory`, not percent-encoded.
+    /// Creates a root from `s3://bucket/prefix`, `gs://bucket/prefix`, a location of Azure, `file:///directory` or
+    /// `/directory`, not percent-encoded.
     ///
-    /// A signer of S3 must belong to the location's bucket; keys are `prefix/...`. Keys of a local signer are
+    /// A signer of a bucket must belong to that of the location; keys are `prefix/...`. Keys of a local signer are
     /// relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
@@ -42,15 +43,21 @@ impl SigningRoot {
         }
         let key_prefix = match &*signer.0 {
             Scheme::Local(_) => String::new(),
-            Scheme::S3(s3) => s3_key_prefix(&canonical, &s3.options().bucket)?,
+            Scheme::S3(s3) => key_prefix(&canonical, &format!("s3://{}/", s3.options().bucket))?,
+            Scheme::Gcs(gcs) => key_prefix(&canonical, &format!("gs://{}/", gcs.options().bucket))?,
+            Scheme::Azure(azure) => {
+                let AzureOptions { account, container, .. } = azure.options();
+                key_prefix(&canonical, &format!("az:{account}/{container}/"))?
+            }
         };
         Ok(Self { location: canonical, key_prefix, signer })
     }
 }
 
-fn s3_key_prefix(location: &[u8], bucket: &str) -> Result<String> {
-    let prefix = location.strip_prefix(b"s3://").and_then(|rest| rest.strip_prefix(bucket.as_bytes()));
-    match prefix.and_then(|rest| rest.strip_prefix(b"/")).map(|prefix| String::from_utf8(prefix.to_vec())) {
+/// Returns the key of a location in a bucket.
+fn key_prefix(location: &[u8], bucket: &str) -> Result<String> {
+    let prefix = location.strip_prefix(bucket.as_bytes());
+    match prefix.map(|prefix| String::from_utf8(prefix.to_vec())) {
         Some(Ok(prefix)) => Ok(prefix),
         _ => Err(Error::InvalidArgument("a storage location is not in the bucket of its signer".to_owned())),
     }

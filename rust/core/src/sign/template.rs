@@ -3,15 +3,42 @@
 //! A signer prepares a [`UrlTemplate`] once per stream: the text around the object's path, and hash states that include
 //! everything before the path.
 
+use std::sync::Arc;
+
+use super::rsa::RsaSignature;
 use crate::hash::{
     BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,
 };
 
-/// The length of a signature in hex digits.
-pub(super) const SIGNATURE_BYTES: usize = 64;
+/// The length of a SHA-256 in hex digits.
+pub(super) const DIGEST_DIGITS: usize = 64;
 
-/// Placeholder of a pending signature.
-pub(super) const NO_SIGNATURE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+/// The form of a signature in a URL.
+#[derive(Clone)]
+pub(super) enum Form {
+    /// The hex digits of an HMAC.
+    Hex,
+    /// The Base64 of an HMAC, see [`base64::append`](super::base64).
+    Base64,
+    /// The hex digits of a signature by RSA.
+    Rsa(Arc<RsaSignature>),
+}
+
+impl Form {
+    /// Returns the length of a signature, which is equal for all URLs.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Hex => DIGEST_DIGITS,
+            Self::Base64 => super::base64::SIGNATURE_BYTES,
+            Self::Rsa(rsa) => rsa.digits(),
+        }
+    }
+
+    /// Returns the placeholder of a pending signature.
+    pub(super) fn pending(&self) -> String {
+        "0".repeat(self.bytes())
+    }
+}
 
 /// The constant parts of the URLs of one root. Secret, since it can sign.
 #[derive(Clone)]
@@ -22,10 +49,16 @@ pub(super) struct UrlTemplate {
     pub(super) tail: Vec<u8>,
     /// The text whose digest or HMAC includes the path.
     pub(super) text: PathText,
+    /// Whether `text` includes the path without its percent-encoding.
+    pub(super) is_decoded: bool,
     /// The text that includes the hex digest of `text`, for schemes with a second step.
     pub(super) string_to_sign: Option<DigestText>,
-    /// The state of the last hash.
+    /// The state of the last hash. Not used by RSA.
     pub(super) outer: Sha256State,
+    /// The form of the signature.
+    pub(super) form: Form,
+    /// The length of the signature.
+    pub(super) signature_bytes: usize,
     /// When the URLs expire, milliseconds since the epoch.
     pub(super) expires_ms: i64,
     /// The hash engine.
@@ -116,7 +149,7 @@ impl DigestText {
         let mut message = absorb_whole_blocks(&mut state, head).to_vec();
         let absorbed_bytes = BLOCK_BYTES + head.len() - message.len();
         let digits_at = message.len();
-        message.extend_from_slice(&[b'0'; SIGNATURE_BYTES]);
+        message.extend_from_slice(&[b'0'; DIGEST_DIGITS]);
         pad_sha256(&mut message, absorbed_bytes);
         let mut blocks = [[0; BLOCK_BYTES]; DIGEST_TEXT_BLOCKS];
         blocks.as_flattened_mut()[..message.len()].copy_from_slice(&message);
@@ -125,7 +158,7 @@ impl DigestText {
 
     /// Writes the digits into a copy of `self.blocks`.
     pub(super) fn write(&self, digest: &[u8; 32], blocks: &mut [Block; DIGEST_TEXT_BLOCKS]) {
-        let digits = &mut blocks.as_flattened_mut()[self.digits_at..self.digits_at + SIGNATURE_BYTES];
+        let digits = &mut blocks.as_flattened_mut()[self.digits_at..self.digits_at + DIGEST_DIGITS];
         digits.copy_from_slice(hex(digest).as_flattened());
     }
 }

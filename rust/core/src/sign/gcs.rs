@@ -1,0 +1,144 @@
+//! URLs of Google Cloud Storage with a signature of version 4: by an HMAC key, or by the RSA key of a service account.
+//!
+//! See <https://cloud.google.com/storage/docs/authentication/canonical-requests>.
+
+use std::fmt;
+
+use super::rsa::{RsaKey, RsaSignature};
+use super::template::{Form, UrlTemplate};
+use super::v4::{Address, GOOGLE, Request, Signing, SigningKeys, lifetime_seconds};
+use crate::Result;
+use crate::percent;
+
+/// The endpoint of Google itself.
+const ENDPOINT: &str = "https://storage.googleapis.com";
+
+/// The region of all signatures.
+const REGION: &str = "auto";
+
+/// The algorithm of signatures by RSA.
+const RSA: &str = "GOOG4-RSA-SHA256";
+
+/// The bucket and the credentials of a signer. `Debug` shows no secret.
+#[derive(Clone)]
+pub struct GcsOptions {
+    /// The bucket's name.
+    pub bucket: String,
+    /// `http(s)://host[:port][/path]` of the URLs; `None` for Google itself.
+    pub endpoint: Option<String>,
+    /// The key that signs.
+    pub key: GcsKey,
+    /// The project that pays for reads, if the requester pays.
+    pub user_project: Option<String>,
+    /// Disables hashing in wide registers.
+    pub portable: bool,
+}
+
+/// A key that signs. `Debug` shows no secret.
+#[derive(Clone)]
+pub enum GcsKey {
+    /// An HMAC key.
+    Hmac {
+        /// Its id.
+        access_id: String,
+        /// Its secret.
+        secret: String,
+    },
+    /// The key of a service account.
+    ServiceAccount {
+        /// The account's address.
+        email: String,
+        /// The private key in PEM form.
+        private_key: String,
+    },
+}
+
+impl fmt::Debug for GcsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GcsOptions")
+            .field("bucket", &self.bucket)
+            .field("endpoint", &self.endpoint)
+            .field("key", &self.key)
+            .field("user_project", &self.user_project)
+            .field("portable", &self.portable)
+            .finish()
+    }
+}
+
+impl fmt::Debug for GcsKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hmac { .. } => "Hmac(***)",
+            Self::ServiceAccount { .. } => "ServiceAccount(***)",
+        })
+    }
+}
+
+/// Signs for one bucket.
+pub(super) struct GcsSigner {
+    options: GcsOptions,
+    address: Address,
+    key: Key,
+    /// The encoded parameter of requests that the requester pays.
+    more: String,
+}
+
+enum Key {
+    Hmac(SigningKeys),
+    Rsa(RsaKey),
+}
+
+impl GcsSigner {
+    pub(super) fn new(options: GcsOptions) -> Result<Self> {
+        // In the path: names of buckets may have dots and underscores.
+        let endpoint = options.endpoint.as_deref().unwrap_or(ENDPOINT);
+        let address = Address::new(endpoint, &options.bucket, true)?;
+        let key = match &options.key {
+            GcsKey::Hmac { secret, .. } => Key::Hmac(SigningKeys::new(&GOOGLE, secret, REGION)),
+            GcsKey::ServiceAccount { private_key, .. } => Key::Rsa(RsaKey::of_pem(private_key)?),
+        };
+        let more = match &options.user_project {
+            Some(project) => format!("&userProject={}", percent::query_value(project)),
+            None => String::new(),
+        };
+        Ok(Self { options, address, key, more })
+    }
+
+    pub(super) fn options(&self) -> &GcsOptions {
+        &self.options
+    }
+
+    /// Signs keys below `prefix`.
+    pub(super) fn template(&self, prefix: &str, now_ms: i64, configured_seconds: i64) -> Result<UrlTemplate> {
+        let now_seconds = now_ms.div_euclid(1000);
+        let (algorithm, access_id) = match &self.options.key {
+            GcsKey::Hmac { access_id, .. } => (GOOGLE.hmac, access_id),
+            GcsKey::ServiceAccount { email, .. } => (RSA, email),
+        };
+        let request = Request {
+            dialect: &GOOGLE,
+            algorithm,
+            address: &self.address,
+            prefix,
+            region: REGION,
+            access_id,
+            now_seconds,
+            lifetime_seconds: lifetime_seconds(now_seconds, configured_seconds, None)?,
+            token: "",
+            more: &self.more,
+        };
+        match &self.key {
+            Key::Hmac(keys) => {
+                let key = keys.of(&request.date()?);
+                request.template(&Signing::Hmac(&key), self.options.portable)
+            }
+            Key::Rsa(key) => {
+                let form = |head| Form::Rsa(RsaSignature::new(key.clone(), head).into());
+                request.template(&Signing::Other(&form), self.options.portable)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
