@@ -28,8 +28,6 @@ from aiohttp import web
 from gateway.access.audited_database import create_database
 from gateway.access.credential_store import THREAD as RECIPIENTS
 from gateway.admin.administration import ReloadResult
-from gateway.admin.app import create_admin_app
-from gateway.admin.setup import administer
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.drain_rate import DrainRate
@@ -310,6 +308,10 @@ async def _administration(
     if admin is None or listener is None:
         yield
         return
+    # Without an admin listener the server starts sooner.
+    from gateway.admin.app import create_admin_app  # noqa: PLC0415
+    from gateway.admin.setup import administer  # noqa: PLC0415
+
     administration = administer(
         admin,
         config,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.access.sealed_tokens import SECRET_BYTES
-from gateway.server.self_signed import self_signed_pair
 
 if TYPE_CHECKING:
     from gateway.config import Config
@@ -33,8 +32,12 @@ class WorkerSecrets:
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
         """Make the secrets, once for a server."""
-        is_self_signed = config.ssl is not None and config.ssl.self_signed
-        certificate = self_signed_pair(config.host) if is_self_signed else None
+        certificate = None
+        if config.ssl is not None and config.ssl.self_signed:
+            # The library is slow to import.
+            from gateway.server.self_signed import self_signed_pair  # noqa: PLC0415
+
+            certificate = self_signed_pair(config.host)
         return WorkerSecrets(
             os.urandom(SECRET_BYTES), certificate, config.text, config.recipients_database.exists()
         )

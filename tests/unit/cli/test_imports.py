@@ -75,6 +75,14 @@ def test_a_first_share_is_written_without_web_server(demo_tables, tmp_path):
     assert not loaded_by("init", str(demo_tables), *words) & NEVER
 
 
+def test_a_server_loads_neither_admin_api_nor_certificates_before_it_needs_them():
+    program = "import gateway.server.run, sys; print(*sys.modules, sep=chr(10))"
+    command = [sys.executable, "-P", "-c", program]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    assert "aiohttp.web" in loaded
+    assert not {"gateway.admin.app", "cryptography.x509", "polars", "opentelemetry"} & {*loaded}
+
+
 def test_check_loads_the_native_code_and_no_web_server(configuration):
     loaded = loaded_by("check", "-c", configuration)
     assert "gateway._native" in loaded
