@@ -1,10 +1,14 @@
 """Makes the artefacts of a release in `dist/`, each by one command.
 
-    python3 deploy/build.py wheel       a wheel for manylinux_2_28, and its locked dependencies
+    python3 deploy/build.py wheel       the wheel of a platform, and the locked dependencies of a server
     python3 deploy/build.py sdist       the sources as pip installs them
     python3 deploy/build.py rootfs      the root file system of the container image
     python3 deploy/build.py deb         the Debian package
     python3 deploy/build.py chart       the Helm chart
+    python3 deploy/build.py sbom        the bill of materials, by CycloneDX, for Python and Rust
+    python3 deploy/build.py licenses    the licences of all dependencies; fails for one that is not allowed
+    python3 deploy/build.py crate       the crate of the log reader
+    python3 deploy/build.py sums        SHA256SUMS of all files in dist/
 
 The release workflow runs the same commands. Files have the time of SOURCE_DATE_EPOCH, by default that of the
 last commit, and two builds are equal byte for byte. Tools come from uv.lock, into the cache of
@@ -16,26 +20,39 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import hashlib
 import io
+import json
 import os
 import platform
 import shutil
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "deploy")]
 
 import run  # noqa: E402 - found by the line above
+from components import (  # noqa: E402 - as above
+    Component,
+    bill_of_materials,
+    license_list,
+    python_components,
+    refused,
+    rust_components,
+)
 
 DIST = ROOT / "dist"
-MANYLINUX = "manylinux_2_28"
-# Relative to the checkout, so that no path of the machine is in a binary.
-HOME = Path.home()
-CARGO_HOME = Path(os.environ.get("CARGO_HOME", HOME / ".cargo"))
+SUMS = "SHA256SUMS"
+# The oldest C libraries that the wheels of a platform run with.
+COMPATIBLE = {"gnu": "manylinux_2_28", "musl": "musllinux_1_2"}
+TARGET = "DELTA_GATEWAY_WHEEL_TARGET"
+CARGO_HOME = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
 
 
 def main() -> int:
@@ -58,11 +75,20 @@ def epoch() -> str:
 
 
 def wheel() -> None:
-    """Build the wheel with zig as its linker, for every glibc from 2.28 on; on macOS with the system's."""
+    """Build the wheel for the platform in DELTA_GATEWAY_WHEEL_TARGET, such as aarch64-unknown-linux-musl.
+
+    Without the variable it is for this machine. On Linux zig links against the symbols of an older C library
+    than the machine has, and for other processors.
+    """
     release = run.release_environment()
     options = ["--release", "--locked", "--out", DIST]
-    # zig links against the symbols of an older glibc than the machine has.
-    compatible = ["--zig", "--compatibility", MANYLINUX] if sys.platform == "linux" else []
+    target = os.environ.get(TARGET)
+    if target:
+        options += ["--target", target]
+    if sys.platform == "linux":
+        library = target.rpartition("-")[2] if target else "gnu"
+        options += ["--zig", "--compatibility", COMPATIBLE[library]]
+    # Paths of the machine are in no binary.
     paths = {CARGO_HOME: "cargo", ROOT: "."}
     flags = " ".join(f"--remap-path-prefix={path}={name}" for path, name in paths.items())
     variables = {
@@ -70,7 +96,7 @@ def wheel() -> None:
         "RUSTFLAGS": flags,
         "PATH": f"{release}{os.pathsep}{os.environ['PATH']}",
     }
-    run.run(release / "maturin", "build", *options, *compatible, variables=variables)
+    run.run(release / "maturin", "build", *options, variables=variables)
     requirements()
 
 
@@ -130,6 +156,65 @@ def write_archive(path: Path, contents: Mapping[str, bytes]) -> None:
             archive.addfile(member, io.BytesIO(content))
 
 
+def sbom() -> None:
+    """Write the bill of materials of a server: the base install and the crates of its native module."""
+    components = [*packages(), *rust_components(crates())]
+    document = bill_of_materials(version(), components, int(os.environ["SOURCE_DATE_EPOCH"]))
+    (DIST / "delta-sharing-gateway.cdx.json").write_text(document)
+
+
+def licenses() -> None:
+    """List the licences, of all extras too."""
+    components = [*packages("--all-extras"), *rust_components(crates())]
+    (DIST / "LICENSES.md").write_text(license_list(components))
+    if wrong := list(refused(components)):
+        sys.exit("\n".join(f"{one.url}: {one.license} is not allowed" for one in wrong))
+
+
+def packages(*options: str) -> list[Component]:
+    """Return the Python packages of uv.lock, with the licences that an environment of them names."""
+    export = [*run.export_command(), "--no-dev", "--format", "cyclonedx1.5", *options]
+    document = json.loads(run.output(*export, "--preview-features", "sbom-export"))
+    (installed,) = run.project_environment().parent.glob("lib/python*/site-packages")
+    return python_components(document, installed)
+
+
+def crates() -> dict[str, Any]:
+    """Return what cargo knows of the crates in Cargo.lock."""
+    platforms = [f"--filter-platform={name}" for name in rust_platforms()]
+    command = ["cargo", "metadata", "--locked", "--format-version", "1", *platforms]
+    document: dict[str, Any] = json.loads(run.output(*command))
+    return document
+
+
+def rust_platforms() -> list[str]:
+    """Return the platforms of the wheels, as deny.toml has them."""
+    targets: list[str] = tomllib.loads((ROOT / "deny.toml").read_text())["graph"]["targets"]
+    return targets
+
+
+def version() -> str:
+    """Return the version of the package."""
+    text: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return text
+
+
+def crate() -> None:
+    """Pack the crate `deltalog`; `cargo package` without `--no-verify` also compiles what it packed."""
+    target = run.CACHE / "package-target"
+    options = ["--locked", "--no-verify", "--allow-dirty", "--target-dir", target]
+    run.run("cargo", "package", "--package", "deltalog", *options)
+    (packed,) = (target / "package").glob(f"deltalog-{version()}.crate")
+    shutil.copyfile(packed, DIST / packed.name)
+
+
+def sums() -> None:
+    """Write the hashes of all files in dist/, as `sha256sum --check` reads them."""
+    files = sorted(path for path in DIST.iterdir() if path.is_file() and path.name != SUMS)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (DIST / SUMS).write_text("".join(lines))
+
+
 def linux_wheel() -> Path:
     """Return the wheel of this machine in dist/."""
     wheels = sorted(DIST.glob(f"*-manylinux*_{platform.machine()}.whl"))
@@ -144,6 +229,10 @@ ARTEFACTS: Mapping[str, Callable[[], None]] = {
     "rootfs": rootfs,
     "deb": deb,
     "chart": chart,
+    "sbom": sbom,
+    "licenses": licenses,
+    "crate": crate,
+    "sums": sums,
 }
 
 if __name__ == "__main__":

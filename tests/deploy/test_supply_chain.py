@@ -1,0 +1,169 @@
+"""What a release consists of: bills of materials, licences, equal builds, and the workflow that makes it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+
+import pytest
+import run
+import yaml
+from support.artefacts import EPOCH, built_wheel, needs_debian
+
+DEPLOY = run.ROOT / "deploy"
+WORKFLOWS = run.ROOT / ".github/workflows"
+
+sys.path.insert(0, str(DEPLOY))
+import build  # noqa: E402 - found by the line above
+import components  # noqa: E402 - as above
+
+sys.path.remove(str(DEPLOY))
+
+
+@pytest.fixture
+def dist(tmp_path, monkeypatch):
+    """An empty directory in place of dist/, and a fixed time."""
+    monkeypatch.setattr(build, "DIST", tmp_path)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    return tmp_path
+
+
+def made_twice(artefact, dist):
+    """Make an artefact twice; return its file, whose two states are equal."""
+    digests = set()
+    for _ in range(2):
+        build.ARTEFACTS[artefact]()
+        (path,) = [path for path in dist.iterdir() if path.is_file()]
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert len(digests) == 1, artefact
+    return path
+
+
+def test_the_bill_of_materials_is_equal_twice_and_has_a_licence_and_hashes_for_each_package(dist):
+    document = json.loads(made_twice("sbom", dist).read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
+    listed = {one["purl"]: one for one in document["components"]}
+    for url, one in listed.items():
+        assert one["licenses"][0]["expression"] != "unknown", url
+        is_own = url.startswith(("pkg:cargo/deltalog@", "pkg:cargo/delta-gateway-native@"))
+        assert is_own or one.get("hashes") or one.get("properties"), url
+    references = {one["ref"] for one in document["dependencies"]}
+    assert references == {*listed, document["metadata"]["component"]["bom-ref"]}
+
+
+def test_the_bill_of_materials_has_what_a_server_installs_and_links_and_no_tool_of_its_tests(dist):
+    build.sbom()
+    (path,) = dist.iterdir()
+    names = {one["purl"].partition("@")[0] for one in json.loads(path.read_text())["components"]}
+    project = tomllib.loads((run.ROOT / "pyproject.toml").read_text())["project"]
+    for requirement in project["dependencies"]:
+        name = re.split(r"[=<>\[ ;]", requirement)[0].lower().replace("_", "-")
+        assert f"pkg:pypi/{name}" in names
+    assert {"pkg:cargo/deltalog", "pkg:cargo/ring", "pkg:cargo/parquet"} <= names
+    assert not {"pkg:pypi/pytest", "pkg:pypi/pyspark", "pkg:cargo/proptest", "pkg:cargo/windows-sys"} & names
+
+
+def test_every_licence_of_a_dependency_is_allowed(dist):
+    build.licenses()
+    assert "- MIT" in (dist / "LICENSES.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("expression", "is_allowed"),
+    [
+        ("MIT", True),
+        ("GPL-3.0-only", False),
+        ("GPL-3.0-only OR MIT", True),
+        ("GPL-3.0-only AND MIT", False),
+        ("MIT OR Apache-2.0 AND GPL-3.0-only", True),
+        ("(MIT OR GPL-3.0-only) AND ISC", True),
+        ("(MIT OR ISC) AND GPL-3.0-only", False),
+        ("Apache-2.0 WITH LLVM-exception", True),
+        ("MIT WITH LLVM-exception", False),
+        ("MIT)", False),
+        ("(MIT", False),
+        ("unknown", False),
+        ("", False),
+    ],
+)
+def test_an_expression_is_allowed_if_its_alternatives_can_be_met(expression, is_allowed):
+    allowed = {"MIT", "ISC", "Apache-2.0 WITH LLVM-exception"}
+    assert components.is_allowed(expression, allowed) is is_allowed
+
+
+def test_the_source_distribution_is_equal_twice_and_holds_every_source_of_the_wheel(dist):
+    path = made_twice("sdist", dist)
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run.output("git", "ls-files", "gateway", "rust/core/src", "rust/native").split()
+    assert set(tracked) - names == set()
+    assert {"Cargo.lock", "Cargo.toml", "LICENSE", "README.md", "pyproject.toml"} <= names
+
+
+def test_the_crate_packs_equal_twice_with_its_sources(dist):
+    with tarfile.open(made_twice("crate", dist)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"Cargo.toml", "src/lib.rs"} <= names
+
+
+def test_the_chart_is_equal_twice(dist):
+    if shutil.which("go") is None and not run.go_program_path("helm").exists():
+        pytest.skip("go is not installed")
+    made_twice("chart", dist)
+
+
+def test_the_debian_package_is_equal_twice(requirements, tmp_path):
+    needs_debian()
+    # With one dependency: all of them take their time to compile.
+    (attrs,) = re.findall(r"^attrs==(?:.*\\\n)*.*\n", requirements.read_text(), re.MULTILINE)
+    (tmp_path / "requirements.txt").write_text(attrs)
+    inputs = ["--wheel", built_wheel(), "--requirements", tmp_path / "requirements.txt"]
+    digests = set()
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        make = [sys.executable, DEPLOY / "debian/package.py", *inputs, tmp_path / name]
+        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        (package,) = (tmp_path / name).glob("*.deb")
+        digests.add(hashlib.sha256(package.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+def test_the_sums_are_those_that_sha256sum_checks(dist):
+    (dist / "a").write_bytes(b"a")
+    (dist / "b").write_bytes(b"b")
+    build.sums()
+    subprocess.run(["sha256sum", "--check", "--quiet", build.SUMS], cwd=dist, check=True)
+
+
+def test_the_linter_of_workflows_finds_nothing():
+    actionlint = [run.go_program_path("actionlint"), "-shellcheck=", "-pyflakes="]
+    checked = subprocess.run(
+        [*actionlint, *WORKFLOWS.glob("*.yml")], check=False, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_every_action_is_pinned_by_its_commit():
+    for path in WORKFLOWS.glob("*.yml"):
+        for action in re.findall(r"uses: (\S+)", path.read_text()):
+            assert re.search(r"@[0-9a-f]{40}$", action), f"{path.name}: {action}"
+
+
+def test_the_release_workflow_makes_every_artefact_by_the_same_commands():
+    text = (WORKFLOWS / "release.yml").read_text()
+    called = {word for line in re.findall(r"deploy/build\.py ([a-z ]+)", text) for word in line.split()}
+    # The image's root file system is made in the Dockerfile.
+    assert called == set(build.ARTEFACTS) - {"rootfs"}
+    assert yaml.safe_load(text)["permissions"] == {"contents": "read"}
+
+
+def test_the_versions_of_the_package_the_crates_and_the_chart_are_one():
+    cargo = tomllib.loads((run.ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    chart = yaml.safe_load((DEPLOY / "chart/Chart.yaml").read_text())
+    assert {build.version(), cargo, chart["version"], chart["appVersion"]} == {build.version()}

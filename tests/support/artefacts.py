@@ -1,0 +1,49 @@
+"""Artefacts of a release, made once for their sources in the cache of `tests/run.py`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import run
+
+DEPLOY = run.ROOT / "deploy"
+EPOCH = "1700000000"
+
+
+def needs_debian() -> None:
+    """Skip on a machine that cannot unpack packages of Debian 12 and mount file systems."""
+    release = platform.freedesktop_os_release()
+    if (release["ID"], release.get("VERSION_ID")) != ("debian", "12"):
+        pytest.skip(f"needs the packages of Debian 12, this is {release['PRETTY_NAME']}")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount file systems and to change the user")
+
+
+def built_wheel() -> Path:
+    """The wheel that `tests/run.py` has built and installed."""
+    (wheel,) = (run.CACHE / "wheels").glob("*.whl")
+    return wheel
+
+
+@run.one_at_a_time
+def made(name: str, folder: str, requirements: Path) -> Path:
+    """Run the script of a folder of deploy/, when the wheel, a dependency or a source of it changed."""
+    directory = run.CACHE / name
+    script = {"image": "rootfs.py", "debian": "package.py"}[folder]
+    common = [DEPLOY / "python_packages.py", DEPLOY / "share.yaml", *(DEPLOY / "systemd").iterdir()]
+    sources = sorted([*(path for path in (DEPLOY / folder).iterdir() if path.is_file()), *common])
+    stamp = (run.CACHE / "project/gateway.stamp").read_text()
+    key = run.digest([stamp, requirements.read_text(), *(path.read_text() for path in sources)])
+    if not run.fresh(directory, key):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        inputs = ["--wheel", built_wheel(), "--requirements", requirements]
+        make = [sys.executable, DEPLOY / folder / script, *inputs, directory]
+        run.run(*make, variables={"SOURCE_DATE_EPOCH": EPOCH})
+        run.remember(directory, key)
+    return directory
