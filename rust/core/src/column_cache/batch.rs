@@ -6,7 +6,7 @@ use std::time::Instant;
 use arrow_buffer::ScalarBuffer;
 
 use super::columns_file::{Invalid, MappedFile};
-use crate::actions::{FileBatch, RowIndices, SourceId, Totals};
+use crate::actions::{DeletionVectorDescriptor, FileBatch, RowIndices, SourceId, Totals};
 use crate::file_id::{FileIds, IdScheme};
 use crate::lock::lock;
 use crate::predicate::StatsCache;
@@ -217,6 +217,38 @@ impl CachedColumns {
                 None => file.sizes(index).map_err(|Invalid| DamagedBatch),
             },
         }
+    }
+
+    /// Calls `each` with the path and the deletion vector of files of a batch. Of a batch of a file that was not used,
+    /// only these columns are verified.
+    pub fn for_each_key(
+        &self,
+        index: usize,
+        rows: &[u32],
+        mut each: impl FnMut(u32, &str, Option<&DeletionVectorDescriptor>),
+    ) -> Result<(), DamagedBatch> {
+        let batch = match &self.0 {
+            Content::Memory { batches, .. } => Some(batches.get(index).ok_or(DamagedBatch)?),
+            Content::Mapped { batches, .. } => batches.get(index).and_then(OnceLock::get),
+        };
+        let keys = match (batch, &self.0) {
+            (None, Content::Mapped { file, .. }) => file.keys(index).map_err(|Invalid| DamagedBatch)?,
+            (Some(batch), _) => {
+                let files = &batch.files;
+                for row in rows {
+                    let file = *row as usize;
+                    each(*row, files.path.value(file), files.deletion_vector_at(file));
+                }
+                return Ok(());
+            }
+            (None, Content::Memory { .. }) => return Err(DamagedBatch),
+        };
+        for row in rows {
+            let file = *row as usize;
+            let vector = keys.deletion_vector.as_ref().and_then(|vectors| vectors[file].as_deref());
+            each(*row, keys.path.value(file), vector);
+        }
+        Ok(())
     }
 
     /// Returns the positions of the first and the last file of a batch, without a use of the batch.

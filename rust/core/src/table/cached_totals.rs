@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::actions::Totals;
 use crate::checkpoint::Sizes;
-use crate::column_cache::{CachedColumns, DamagedBatch};
+use crate::column_cache::CachedColumns;
 use crate::snapshot::Snapshot;
 use crate::stop::Stop;
 
@@ -34,7 +34,7 @@ pub(super) fn cached_totals(
 }
 
 /// Sums up the files of a checkpoint that the commits supersede, as [`Snapshot::totals`] does: only files with a size
-/// that the commits state are candidates, so of most batches of a file no more than the sizes are verified. Returns
+/// that the commits state are candidates, so of a batch of a file no more than sizes and paths are verified. Returns
 /// `None` if the commits do not state all sizes, or if a file that they only remove is not found.
 fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Result<Option<Totals>> {
     let seen = snapshot.seen();
@@ -44,25 +44,23 @@ fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Res
     let mut totals = Totals::default();
     for index in 0..columns.len() {
         stop.check()?;
-        let Ok(candidates) = candidates(columns, index, &sizes) else { return Ok(None) };
+        let Ok(of_batch) = columns.sizes(index) else { return Ok(None) };
+        let rows = of_batch.iter().zip(0..).filter(|(size, _)| sizes.contains(**size));
+        let candidates: Vec<u32> = rows.map(|(_, row)| row).collect();
         if candidates.is_empty() {
             continue;
         }
-        let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
-        let files = &batch.files;
-        let dead = candidates.into_iter().filter(|row| {
-            let file = *row as usize;
-            let position = seen.position(files.path.value(file), files.deletion_vector_at(file));
-            position.inspect(|position| found[*position] = true).is_some()
+        let mut dead = Totals::default();
+        let visited = columns.for_each_key(index, &candidates, |row, path, vector| {
+            if let Some(position) = seen.position(path, vector) {
+                found[position] = true;
+                dead.files += 1;
+                let size = u64::try_from(of_batch[row as usize]).unwrap_or(0);
+                dead.size_bytes = dead.size_bytes.saturating_add(size);
+            }
         });
-        totals.add(files, &dead.collect::<Vec<_>>());
+        let (Ok(()), Some(sum)) = (visited, totals.plus(dead)) else { return Ok(None) };
+        totals = sum;
     }
     Ok(seen.older_files().all(|position| found[position]).then_some(totals))
-}
-
-/// Returns the rows of a batch whose size is one of `sizes`.
-fn candidates(columns: &CachedColumns, index: usize, sizes: &Sizes<'_>) -> Result<Vec<u32>, DamagedBatch> {
-    let found = columns.sizes(index)?;
-    let rows = found.iter().zip(0..).filter(|(size, _)| sizes.contains(**size));
-    Ok(rows.map(|(_, row)| row).collect())
 }

@@ -14,7 +14,10 @@ use memmap2::Mmap;
 use super::layout::{
     ALIGNMENT, BatchEntry, Block, Column, Footer, HEADER_BYTES, Header, Invalid, parse_tuples, parse_vectors,
 };
-use crate::actions::{EscapedStats, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats, Totals};
+use crate::actions::{
+    DeletionVectorDescriptor, EscapedStats, FileBatch, PartitionColumn, PartitionTuple, SourceId, Stats,
+    Totals,
+};
 use crate::file_id::{FileIds, IdScheme};
 
 /// Smaller files are read: they need no mapping, and no page of theirs has to be read again later.
@@ -41,6 +44,13 @@ pub(in crate::column_cache) struct MappedBatch {
     pub(in crate::column_cache) ids: [FileIds; 2],
     /// Bytes outside of the mapping.
     pub(in crate::column_cache) own_bytes: usize,
+}
+
+/// What identifies the files of a batch.
+#[derive(Debug)]
+pub(in crate::column_cache) struct FileKeys {
+    pub(in crate::column_cache) path: StringViewArray,
+    pub(in crate::column_cache) deletion_vector: Option<Vec<Option<Box<DeletionVectorDescriptor>>>>,
 }
 
 /// Why a file cannot be opened.
@@ -215,6 +225,25 @@ impl MappedFile {
         let sizes = &entry.blocks[Column::Size as usize];
         self.read_pages(std::slice::from_ref(sizes))?;
         numbers(self.block(sizes)?, entry.files as usize)
+    }
+
+    /// Verifies the paths and deletion vectors of a batch and returns them.
+    pub(in crate::column_cache) fn keys(&self, index: usize) -> Result<FileKeys, Invalid> {
+        let entry = self.batches.get(index).ok_or(Invalid)?;
+        let columns = [Column::PathViews, Column::PathText, Column::DeletionVectors];
+        for column in columns {
+            self.read_pages(std::slice::from_ref(&entry.blocks[column as usize]))?;
+        }
+        let files = entry.files as usize;
+        let path = self.strings(entry, [Column::PathViews, Column::PathText], None)?.ok_or(Invalid)?;
+        if path.len() != files {
+            return Err(Invalid);
+        }
+        let deletion_vector = match self.block(&entry.blocks[Column::DeletionVectors as usize])? {
+            Some(bytes) => Some(parse_vectors(&bytes, files)?),
+            None => None,
+        };
+        Ok(FileKeys { path, deletion_vector })
     }
 
     /// Reads the pages of blocks, so that an error of the disk is found here and not by an access to the mapping.
