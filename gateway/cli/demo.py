@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from gateway.cli.serve import serve_file
-from gateway.server.extras import check_demo_extra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    check_demo_extra()
-    # Of an extra, and slow to import.
-    from gateway import demo  # noqa: PLC0415
+    from gateway import demo  # noqa: PLC0415 - imports the native module
 
     def serve(path: Path) -> int:
         serve_file(path)

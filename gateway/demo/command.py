@@ -24,6 +24,7 @@ from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
 from gateway.protocol.snippets import snippets
 from gateway.server.cache_directory import directory_problem
+from gateway.server.extras import has_demo_extra
 
 HOST = "127.0.0.1"
 PREFIX = "/delta-sharing"
@@ -136,10 +137,23 @@ def introduction(demo: Demo) -> str:
 
 
 def read_once(demo: Demo) -> int:
-    """Start a gateway, read its shares through HTTP, print the rows and stop it."""
+    """Start a gateway, read its shares through HTTP, print the rows and stop it.
+
+    Without the extra `demo` only the number of rows is printed.
+    """
+    has_frames = has_demo_extra()
     with running(demo):
-        for name, rows in read_profile(demo.profile):
-            sys.stdout.write(f"{name}: {rows.height} rows\n{rows}\n")
+        for table in read_profile(demo.profile):
+            sys.stdout.write(f"{table.name}: {table.number_of_rows} rows\n")
+            if has_frames:
+                # Of an extra, and slow to import.
+                from gateway.demo.frames import frame  # noqa: PLC0415
+
+                sys.stdout.write(f"{frame(table)}\n")
+    if not has_frames:
+        sys.stdout.write(
+            "The rows are shown with the extra `demo`: pip install 'delta-sharing-gateway[demo]'\n"
+        )
     return 0
 
 

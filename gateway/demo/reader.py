@@ -1,39 +1,53 @@
-"""A small recipient: reads a share through HTTP with the standard library and polars.
+"""A small recipient: reads a share through HTTP with the standard library.
 
-In: a profile. Out: the rows of each of its tables. Only the delta response format is requested, whose lines
-hold everything: files, partition values, deletion vectors.
+In: a profile. Out: the data files of each of its tables, with the rows that are deleted. Only the delta
+response format is requested, whose lines hold everything: files, partition values, deletion vectors.
 """
 
-import io
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
-
-import polars as pl
 
 from gateway._native import deletion_vector_rows
 
 CAPABILITIES = "responseformat=delta;readerfeatures=deletionvectors"
 TIMEOUT_SECONDS = 60
 
-_POLARS_TYPES: Mapping[str, pl.DataType] = {
-    "long": pl.Int64(),
-    "double": pl.Float64(),
-    "string": pl.String(),
-    "date": pl.Date(),
-    "timestamp": pl.Datetime("us", "UTC"),
-}
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file with its partition values, the number of its rows and those that are deleted."""
+
+    content: bytes
+    partition_values: Mapping[str, str | None]
+    number_of_rows: int
+    deleted_rows: frozenset[int]
 
 
-def read_profile(profile: Path) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Return name and rows of each table of the profile. Raises OSError when the server cannot be read."""
+@dataclass(frozen=True)
+class SharedRows:
+    """A table as a recipient reads it; `schema` maps columns to Delta's types."""
+
+    name: str
+    schema: Mapping[str, str]
+    files: tuple[DataFile, ...]
+
+    @property
+    def number_of_rows(self) -> int:
+        """Return the number of rows that are not deleted."""
+        return sum(file.number_of_rows - len(file.deleted_rows) for file in self.files)
+
+
+def read_profile(profile: Path) -> Iterator[SharedRows]:
+    """Return each table of the profile. Raises OSError when the server cannot be read."""
     credentials = json.loads(profile.read_text())
     for share in _items(credentials, "/shares"):
         for table in _items(credentials, f"/shares/{quote(share['name'])}/all-tables"):
-            yield f"{table['share']}.{table['schema']}.{table['name']}", _read_table(credentials, table)
+            yield _read_table(credentials, table)
 
 
 def _items(credentials: Mapping[str, str], path: str) -> Iterator[dict[str, str]]:
@@ -47,30 +61,29 @@ def _items(credentials: Mapping[str, str], path: str) -> Iterator[dict[str, str]
             return
 
 
-def _read_table(credentials: Mapping[str, str], table: Mapping[str, str]) -> pl.DataFrame:
-    names = [quote(table[key]) for key in ("share", "schema", "name")]
-    path = "/shares/{}/schemas/{}/tables/{}/query".format(*names)
+def _read_table(credentials: Mapping[str, str], table: Mapping[str, str]) -> SharedRows:
+    names = [table[key] for key in ("share", "schema", "name")]
+    path = "/shares/{}/schemas/{}/tables/{}/query".format(*map(quote, names))
     answer = _request(credentials, path, body=b"{}").decode()
     _, head, *files = [json.loads(line) for line in answer.removesuffix("\n").split("\n")]
     fields = json.loads(head["metaData"]["deltaMetadata"]["schemaString"])["fields"]
-    schema = {field["name"]: _POLARS_TYPES[field["type"]] for field in fields}
-    parts = [_read_file(line["file"]["deltaSingleAction"]["add"], schema) for line in files]
-    return pl.concat([pl.DataFrame(schema=schema), *parts])
+    return SharedRows(
+        ".".join(names),
+        {field["name"]: field["type"] for field in fields},
+        tuple(_read_file(line["file"]["deltaSingleAction"]["add"]) for line in files),
+    )
 
 
-def _read_file(add: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return a file's rows without its deleted ones, with its partition values as columns."""
-    rows = pl.read_parquet(io.BytesIO(_fetch(add["path"])))
+def _read_file(add: Mapping[str, Any]) -> DataFile:
+    content = _fetch(add["path"])
+    if len(content) != add["size"]:
+        raise OSError(f"a data file has {len(content)} bytes, and its table says {add['size']}")
+    deleted: frozenset[int] = frozenset()
     if vector := add.get("deletionVector"):
         stored = _fetch(vector["pathOrInlineDv"])
         offset, size = vector.get("offset", 0), vector["sizeInBytes"]
-        hidden = set(deletion_vector_rows(stored, offset=offset, size_in_bytes=size))
-        rows = rows.filter(pl.Series([place not in hidden for place in range(rows.height)], dtype=pl.Boolean))
-    values = {
-        name: pl.lit(value, dtype=pl.String).cast(schema[name])
-        for name, value in add["partitionValues"].items()
-    }
-    return rows.with_columns(**values).select(list(schema))
+        deleted = frozenset(deletion_vector_rows(stored, offset=offset, size_in_bytes=size))
+    return DataFile(content, add["partitionValues"], json.loads(add["stats"])["numRecords"], deleted)
 
 
 def _request(credentials: Mapping[str, str], path: str, body: bytes | None = None) -> bytes:

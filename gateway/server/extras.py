@@ -30,10 +30,9 @@ def check_extras(config: Config) -> None:
         raise ExtraMissing("gateway.tracing", "tracing")
 
 
-def check_demo_extra() -> None:
-    """Check that the packages of the demo are installed. Raises ExtraMissing."""
-    if not _is_installed("polars"):
-        raise ExtraMissing("the demo", "demo")
+def has_demo_extra() -> bool:
+    """Return whether the packages that show the demo's rows are installed."""
+    return _is_installed("polars")
 
 
 def check_completion_extra() -> None:

@@ -1,11 +1,13 @@
 """Other implementations read the same rows from the demo's tables."""
 
 import importlib.util
+import io
 import json
 import re
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,9 +17,11 @@ import pytest
 from run import ROOT
 from support.official_client import OfficialClient
 from support.processes import gateway_command, package_environment, wait_for_port
+from tables import demo_archive
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
 
 from gateway.demo.command import user_cache_directory
+from gateway.demo.tables import ARCHIVE
 
 
 @pytest.mark.parametrize("table", ROWS)
@@ -56,6 +60,14 @@ def test_a_version_is_as_old_as_its_commit_says(demo_tables: Path) -> None:
     for commit in demo_tables.glob("*/_delta_log/*.json"):
         info = json.loads(commit.read_text().splitlines()[0])["commitInfo"]
         assert int(commit.stat().st_mtime * 1000) == pytest.approx(info["timestamp"], abs=1)
+
+
+def test_the_packages_tables_are_those_of_their_script() -> None:
+    drawn = zipfile.ZipFile(io.BytesIO(demo_archive.archive()))
+    with drawn, zipfile.ZipFile(ARCHIVE) as kept:
+        assert {name: kept.read(name) for name in kept.namelist()} == {
+            name: drawn.read(name) for name in drawn.namelist()
+        }, "run: python tests/tables/demo_archive.py"
 
 
 def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
