@@ -95,6 +95,8 @@ QUICK_TESTS = [
     )
 ]
 QUICK_RUST_TESTS = ["commit", "deletion_vector"]
+# Of the part `deploy`: reasons that begin so are no missing toolchain.
+OTHER_MACHINE = "needs another machine:"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -598,7 +600,8 @@ def deploy(pytest_arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     need_tool("go", "https://go.dev/dl")
     programs = [partial(go_program, name) for name in GO_PROGRAMS]
-    pytest("deploy", pytest_arguments, needs=(*programs, custom_resources, release_environment, made_tables))
+    needs = (*programs, custom_resources, release_environment, made_tables)
+    pytest("deploy", pytest_arguments or ["tests/deploy"], needs=needs)
 
 
 def clone(_: list[str]) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+import run
 from support.machine import running_machine, why_no_machine
 
 UNIT = "delta-gateway.service"
@@ -16,7 +17,7 @@ GET = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).
 @pytest.fixture(scope="module")
 def machine(package, tmp_path_factory):
     if reason := why_no_machine():
-        pytest.skip(reason)
+        pytest.skip(f"{run.OTHER_MACHINE} {reason}")
     with running_machine(tmp_path_factory.mktemp("machine"), package.parent) as machine:
         machine.run("dpkg", "--install", f"/mnt/{package.name}")
         yield machine

@@ -24,7 +24,7 @@ def directives(name):
 
 def needs_systemd():
     if shutil.which("systemd-analyze") is None:
-        pytest.skip("systemd-analyze is not installed")
+        pytest.skip(f"{run.OTHER_MACHINE} systemd-analyze is not installed")
 
 
 def test_systemd_accepts_the_unit(tmp_path):

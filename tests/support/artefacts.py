@@ -19,9 +19,9 @@ def needs_debian() -> None:
     """Skip on a machine that cannot unpack packages of Debian 12 and mount file systems."""
     release = platform.freedesktop_os_release()
     if (release["ID"], release.get("VERSION_ID")) != ("debian", "12"):
-        pytest.skip(f"needs the packages of Debian 12, this is {release['PRETTY_NAME']}")
+        pytest.skip(f"{run.OTHER_MACHINE} Debian 12, this is {release['PRETTY_NAME']}")
     if os.geteuid() != 0:
-        pytest.skip("needs root, to mount file systems and to change the user")
+        pytest.skip(f"{run.OTHER_MACHINE} root, to mount file systems and to change the user")
 
 
 def built_wheel() -> Path:

@@ -312,13 +312,13 @@ def test_a_hang_up_during_the_start_ends_nothing():
     code = """
 import os, signal, sys
 from gateway import __main__
-from gateway.cli import serve as command
+from gateway.server import run
 
 async def serve(path, *, workers):
     os.kill(os.getpid(), signal.SIGHUP)
     print("went on")
 
-command.serve = serve
+run.serve = serve
 sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
 """
     output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
