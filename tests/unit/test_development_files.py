@@ -283,8 +283,8 @@ def test_parts_side_by_side_start_in_their_order_and_two_run_at_a_time(
     (stage,) = run.stages(chosen)
     run.run_stage(stage, [], run.Progress(chosen, outcome))
     assert outcome.failed == []
-    assert sorted(started[:2]) == ["docs", "rust"]
-    assert started[2:] == ["fuzz", "clone"]
+    # The first two threads may begin in either order.
+    assert [name for name in started if name != "rust"] == ["docs", "fuzz", "clone"]
     assert outcome.passed[-1] == "rust"
 
 
