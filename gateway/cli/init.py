@@ -11,6 +11,7 @@ import argparse
 import logging
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,6 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    if arguments.port == 0:
+        raise InitError("--port 0 would be another port at each start; give the port that recipients use")
     files = ShareFiles(arguments.config, arguments.force)
     files.check_configuration()
     endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)
@@ -128,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"{snippets(profile, config.endpoint_url, answers.share, table)}"
     )
     if not answers.serve:
-        sys.stdout.write(f"\nServe: delta-gateway serve -c {files.configuration}\n")
+        sys.stdout.write(f"\nServe: delta-gateway serve -c {shlex.quote(str(files.configuration))}\n")
         return 0
     sys.stdout.write(f"\nServing {config.endpoint_url} until Ctrl-C.\n")
     sys.stdout.flush()
@@ -164,7 +167,7 @@ def ask(arguments: argparse.Namespace, files: ShareFiles, server: Server) -> Ans
     return Answers(
         tables,
         answer(
-            arguments.share or (None if is_terminal else share),
+            share if arguments.share is None and not is_terminal else arguments.share,
             "The name of the share?",
             share,
             first_share.check_share_name,
@@ -203,9 +206,14 @@ def yes_or_no(text: str) -> bool:
 
 def location_of(text: str) -> Location:
     """Return the location of a URL, or of a directory relative to the current one. Raises ValueError."""
+    if not text:
+        raise ValueError("the location is empty; '.' is the current directory")
     if "://" in text or text.startswith("file:"):
         return Location.parse(text)
-    path = Path(text).expanduser()
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError(f"the home directory in '{text}' is not known; give the absolute path") from None
     # Links stay as they are, because they may point elsewhere tomorrow.
     path = path.resolve() if ".." in path.parts else path.absolute()
     try:
@@ -229,7 +237,7 @@ def search(location: Location, server: Server) -> Search:
         found = find_tables(store.native, location)
     except (CredentialsUnavailable, LogError) as error:
         # The detail of a store is often an XML document.
-        reason = " ".join(f"{error} {getattr(error, 'detail', None) or ''}".split())
+        reason = " ".join(": ".join(filter(None, (str(error), getattr(error, "detail", None)))).split())
         raise InitError(f"{location.url} cannot be read: {reason}") from None
     finally:
         state.tables.close()
@@ -237,12 +245,22 @@ def search(location: Location, server: Server) -> Search:
         rest = "" if found.is_complete else ", as far as its first directories were searched"
         raise InitError(
             f"no Delta table (a directory with _delta_log) is at {location.url} or up to {MAX_DEPTH} levels "
-            f"below{rest}; give the directory that holds the tables"
+            f"below{rest}; give the directory that holds the tables{denied(found)}"
         )
     sys.stdout.write(f"Found {count(len(found.tables), 'table')} at {location.url}.\n")
     if not found.is_complete:
         sys.stdout.write("There may be more: not every directory was searched.\n")
+    if found.denied:
+        sys.stdout.write(f"There may be more{denied(found)}.\n")
     return found
+
+
+def denied(found: Search) -> str:
+    """Return the end of a sentence that names the directories without access; empty without any."""
+    if not found.denied:
+        return ""
+    more = f" and to {count(len(found.denied) - 1, 'other')}" if len(found.denied) > 1 else ""
+    return f": access is denied to {found.denied[0].url}{more}"
 
 
 def readable(tables: list[NamedTable], server: Server) -> list[NamedTable]:

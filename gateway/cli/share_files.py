@@ -6,6 +6,7 @@ that adds the recipient; on an error the files are as they were before. SIGINT a
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -147,15 +148,16 @@ class ShareFiles:
 def _new_key(path: Path) -> Iterator[None]:
     """Write a key for tokens unless there is one; on an error it is removed again."""
     is_new = not path.exists()
+    if is_new:
+        with NewFile(path) as file:
+            file.write_text(f"{secrets.token_urlsafe(KEY_BYTES)}\n")
+            file.keep()
     try:
-        if is_new:
-            with NewFile(path) as file:
-                file.write_text(f"{secrets.token_urlsafe(KEY_BYTES)}\n")
-                file.keep()
         yield
     except BaseException:
         if is_new:
-            path.unlink(missing_ok=True)
+            # Behind all links: the file is new, a link to it is not.
+            Path(os.path.realpath(path)).unlink(missing_ok=True)
         raise
 
 

@@ -109,7 +109,7 @@ def measure(state: GatewayState, problems: list[str]) -> Iterator[TableSize]:
             try:
                 yield measure_table(state, table)
             except LogError as error:
-                reason = " ".join(f"{error} {error.detail or ''}".split())
+                reason = " ".join(": ".join(filter(None, (str(error), error.detail))).split())
                 problems.append(f"{table.full_name} cannot be read: {reason}")
             except (GatewayError, OSError) as error:
                 problems.append(f"{table.full_name} cannot be read: {error}")

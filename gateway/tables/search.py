@@ -1,14 +1,17 @@
 """Finds the Delta tables below a location.
 
 In: a storage and a location. Out: the tables by the directories that lead to them. The search is bounded in
-depth and in the number of directories, and never looks into a table.
+depth and in the number of directories, never looks into a table, and passes over directories that it may not
+list, such as `lost+found`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gateway import _native
 from gateway.config import Location
@@ -30,11 +33,15 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The result of a search; not complete if there were more directories than are looked into."""
+    """The result of a search; not complete if there were more directories than are looked into.
+
+    `denied` are the directories below the location that cannot be listed.
+    """
 
     location: Location
     tables: tuple[FoundTable, ...]
     is_complete: bool
+    denied: tuple[Location, ...]
 
 
 def find_tables(storage: _native.Storage, location: Location) -> Search:
@@ -48,6 +55,7 @@ def find_tables(storage: _native.Storage, location: Location) -> Search:
 
 def _search(storage: _native.Storage, location: Location) -> Search:
     tables: list[FoundTable] = []
+    denied: list[Location] = []
     level = [FoundTable(location, ())]
     looked, is_complete = 0, True
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix="search") as threads:
@@ -55,9 +63,13 @@ def _search(storage: _native.Storage, location: Location) -> Search:
             if looked + len(level) > MAX_DIRECTORIES:
                 level, is_complete = level[: MAX_DIRECTORIES - looked], False
             looked += len(level)
-            listings = threads.map(lambda at: storage.list_directories(at.location.key), level)
+            listings = threads.map(lambda at: _listing(storage, at), level)
             below: list[FoundTable] = []
-            for directory, (names, is_truncated) in zip(level, listings, strict=True):
+            for directory, listing in zip(level, listings, strict=True):
+                if listing is None:
+                    denied.append(directory.location)
+                    continue
+                names, is_truncated = listing
                 if LOG_DIRECTORY in names or (is_truncated and _has_log(storage, directory.location)):
                     tables.append(directory)
                     continue
@@ -65,16 +77,37 @@ def _search(storage: _native.Storage, location: Location) -> Search:
                 if depth < MAX_DEPTH:
                     below += _children(directory, names)
             level = below
-    return Search(location, tuple(sorted(tables, key=lambda table: table.path)), is_complete)
+    found = tuple(sorted(tables, key=lambda table: table.path))
+    return Search(location, found, is_complete, tuple(denied))
+
+
+def _listing(storage: _native.Storage, directory: FoundTable) -> tuple[list[str], bool] | None:
+    """Return the directories of one and whether there are more; None if it is below and cannot be listed."""
+    try:
+        return storage.list_directories(directory.location.key)
+    except _native.StorageDenied:
+        if not directory.path:
+            raise
+        return None
 
 
 def _children(directory: FoundTable, names: list[str]) -> Iterator[FoundTable]:
     """Iterate over the directories that may hold tables: not hidden ones and those of partition values."""
+    location = directory.location
     for name in names:
         if not name.startswith((".", "_")) and "=" not in name:
-            location = directory.location
             key = f"{location.key.rstrip('/')}/{name}" if location.key else name
+            if location.kind == "file" and _leads_back(Path(key)):
+                continue
             yield FoundTable(replace(location, key=key), (*directory.path, name))
+
+
+def _leads_back(directory: Path) -> bool:
+    """Return whether a directory is a link to one of those that lead to it."""
+    if not directory.is_symlink():
+        return False
+    target = os.path.realpath(directory)
+    return any(os.path.realpath(parent) == target for parent in directory.parents)
 
 
 def _has_log(storage: _native.Storage, location: Location) -> bool:

@@ -6,10 +6,12 @@ import errno
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,15 +19,18 @@ from pathlib import Path
 import pytest
 import yaml
 from support.processes import gateway_command, package_environment
+from support.waiting import wait_until
 from tables.demo import ROWS
 
+from gateway import _native
 from gateway.__main__ import main
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli import first_share, init
 from gateway.config import Location, load
-from gateway.tables.search import FoundTable
+from gateway.tables.search import FoundTable, Search, find_tables
 
 WRITTEN = {"share.yaml", "share-token.key", "recipients.db", "alice.share"}
+UNPRIVILEGED = 65534
 QUESTIONS = ["Where are the tables", "The name of the share", "The name of the first recipient", "Serve the"]
 
 Run = Callable[..., tuple[int, str, str]]
@@ -170,7 +175,11 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         (["TABLES", "--recipient", "alice", "--share", "a/b"], "cannot name a share"),
         (["TABLES", "--recipient", "alice", "--share", "a b"], "cannot name a share"),
         (["TABLES", "--recipient", "alice", "--share", "x" * 256], "cannot name a share"),
+        (["TABLES", "--recipient", "alice", "--share", ""], "cannot name a share"),
+        (["", "--recipient", "alice"], "the location is empty; '.' is the current directory"),
+        (["~no-such-user/x", "--recipient", "alice"], "the home directory in '~no-such-user/x' is not known"),
         (["TABLES", "--recipient", "alice", "--port", "99999"], "port"),
+        (["TABLES", "--recipient", "alice", "--port", "0"], "give the port that recipients use"),
         (["TABLES", "--recipient", "alice", "--public-url", "host"], "'host' is not a URL"),
         (["TABLES", "--recipient", "alice", "-c", "absent/x.yaml"], "No such file or directory"),
         (["TABLES", "--recipient", "alice", "-c", "alice.share"], "alice.share is another file of the share"),
@@ -283,6 +292,65 @@ def test_a_search_is_bounded(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     assert (code, "as far as its first directories were searched" in err) == (1, True)
 
 
+def test_a_directory_without_access_is_named_and_the_others_are_shared(
+    run: Run, demo_tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(storage: _native.Storage, location: Location) -> Search:
+        if os.geteuid() != 0:
+            return find_tables(storage, location)
+        # Root may list every directory.
+        os.seteuid(UNPRIVILEGED)
+        try:
+            return find_tables(storage, location)
+        finally:
+            os.seteuid(0)
+
+    monkeypatch.setattr(init, "find_tables", search)
+    with tempfile.TemporaryDirectory() as temporary:
+        top = Path(temporary)
+        top.chmod(0o755)
+        shutil.copytree(demo_tables / "orders", top / "w" / "orders")
+        (top / "w" / "lost+found").mkdir(mode=0)
+        code, out, _ = run(top / "w", "--recipient", "alice")
+        assert (code, shared()) == (0, ["w.default.orders"])
+        assert f"There may be more: access is denied to file://{top}/w/lost+found.\n" in out
+        shutil.rmtree(top / "w" / "orders")
+        (top / "w" / "second").mkdir(mode=0)
+        code, _, err = run(top / "w", "--recipient", "alice", "-c", "other.yaml")
+        assert (code, err.count("\n")) == (1, 1)
+        assert err.endswith("and to 1 other\n")
+        (top / "w").chmod(0)
+        code, _, err = run(top / "w", "--recipient", "alice", "-c", "other.yaml")
+        assert (code, f"file://{top}/w cannot be read: the storage denies access" in err) == (1, True)
+
+
+def test_a_link_to_a_table_is_followed_and_one_that_leads_back_is_not(
+    run: Run, demo_tables: Path, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(demo_tables / "orders", tmp_path / "w" / name / "t")
+    (tmp_path / "w" / "self").symlink_to(".")
+    (tmp_path / "w" / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "w" / "a" / "to_b").symlink_to("../b")
+    (tmp_path / "w" / "b" / "to_a").symlink_to("../a")
+    (tmp_path / "w" / "latest").symlink_to("a/t")
+    assert run(tmp_path / "w", "--recipient", "alice")[0] == 0
+    assert set(shared()) == {"w.a.t", "w.b.t", "w.a_to_b.t", "w.b_to_a.t", "w.default.latest"}
+
+
+def test_a_link_to_a_missing_token_key_stays_after_an_error(run: Run, demo_tables: Path) -> None:
+    Path("share-token.key").symlink_to("absent/key")
+    assert run(demo_tables, "--recipient", "alice")[0] == 1
+    assert Path("share-token.key").is_symlink()
+
+
+def test_the_printed_command_serves_a_configuration_with_a_blank_in_its_name(
+    run: Run, demo_tables: Path
+) -> None:
+    _, out, _ = run(demo_tables, "--recipient", "alice", "-c", "my share.yaml")
+    assert shlex.split(out.splitlines()[-1]) == ["Serve:", "delta-gateway", "serve", "-c", "my share.yaml"]
+
+
 def test_names_of_the_root_and_of_a_bucket() -> None:
     root, bucket = Location("file", "", "/"), Location("s3", "my.bucket", "")
     assert first_share.default_share(root, []) == "share"
@@ -319,7 +387,13 @@ class Terminal:
             assert self.read(), self.shown.decode()
 
     def type(self, text: str) -> None:
+        # Python misses a signal between the question and the read, until the next key.
+        wait_until(self.is_reading)
         os.write(self.descriptor, text.encode())
+
+    def is_reading(self) -> bool:
+        stat = Path(f"/proc/{self.process_id}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "S"
 
     def exit_code(self) -> int:
         while self.read():
