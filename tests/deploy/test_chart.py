@@ -247,11 +247,63 @@ def test_no_secret_is_in_the_manifests_as_text():
     }
 
 
+def test_a_secret_of_the_configuration_may_be_a_variable():
+    text, _ = configuration(rendered({"config": {"authorization": {"bearerToken": "${TOKEN}"}}}))
+    assert yaml.safe_load(text)["authorization"] == {"bearerToken": "${TOKEN}"}
+
+
+def test_names_that_yaml_reads_as_other_types_stay_text():
+    values = {
+        "priorityClassName": "1",
+        "tokenKeys": [{"id": "k", "existingSecret": "2", "key": "3"}],
+        "storages": [{"prefix": "s3://a/", "existingSecret": "4"}],
+        "tls": {"existingSecret": "5"},
+        "admin": {"existingSecret": "on", "metricsExistingSecret": "null"},
+        "database": {"storageClassName": "6"},
+        "ingress": {"enabled": True, "className": "7", "hosts": ["host"]},
+        "serviceMonitor": {"enabled": True},
+    }
+    documents = rendered(values)
+    pod = the("Deployment", documents)["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    (keys,) = volumes["token-keys"]["projected"]["sources"]
+    names = [
+        pod["priorityClassName"],
+        keys["secret"]["name"],
+        keys["secret"]["items"][0]["key"],
+        volumes["storage-0"]["secret"]["secretName"],
+        volumes["tls"]["secret"]["secretName"],
+        the("PersistentVolumeClaim", documents, "-recipients")["spec"]["storageClassName"],
+        the("Ingress", documents)["spec"]["ingressClassName"],
+    ]
+    assert names == list("1234567")
+    environment = pod["containers"][0]["env"]
+    assert [entry["valueFrom"]["secretKeyRef"]["name"] for entry in environment] == ["on", "null"]
+    (endpoint,) = the("ServiceMonitor", documents)["spec"]["endpoints"]
+    assert endpoint["authorization"]["credentials"]["name"] == "null"
+    claimed = the("Deployment", rendered({"database": {"existingClaim": "8"}}))["spec"]["template"]["spec"]
+    assert {"persistentVolumeClaim": {"claimName": "8"}, "name": "database"} in claimed["volumes"]
+
+
+def test_the_names_of_services_are_short_enough():
+    services = [
+        document["metadata"]["name"]
+        for document in rendered({"fullnameOverride": "a" * 70, "admin": {"existingSecret": "admin"}})
+        if document["kind"] == "Service"
+    ]
+    assert [len(name) for name in services] == [63, 63]
+    assert len(set(services)) == 2
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
         ({"replicas": 2}, "SQLite has one writer"),
         ({"autoscaling": {"enabled": True}}, "SQLite has one writer"),
+        (
+            merged(MANY, config={"gateway": {"recipientsDatabase": "/shared/recipients.db"}}),
+            "SQLite has one writer",
+        ),
         (merged(MANY, tokenKeys=[]), "several replicas need common tokenKeys"),
         ({"terminationGracePeriodSeconds": 35}, "is not more than the 35 s"),
         (merged(MANY, terminationGracePeriodSeconds=45), "streams would be cut"),
@@ -262,6 +314,14 @@ def test_no_secret_is_in_the_manifests_as_text():
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"image": {"digest": "latest"}}, "does not match pattern"),
         ({"storages": [{"prefix": "s3://a/", "secretAccessKey": "in the values"}]}, "storages"),
+        (
+            {"config": {"authorization": {"bearerToken": "in the values"}}},
+            "/config/authorization/bearerToken",
+        ),
+        *(
+            ({"config": {"gateway": {"storages": [{"prefix": "s3://a/", key: "text"}]}}}, f"storages/0/{key}")
+            for key in ("accessKeyId", "secretAccessKey", "sessionToken")
+        ),
     ],
 )
 def test_values_that_would_not_work_are_refused_with_the_reason(values, reason):
