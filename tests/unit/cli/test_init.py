@@ -349,6 +349,14 @@ def test_the_printed_command_serves_a_configuration_with_a_blank_in_its_name(
 ) -> None:
     _, out, _ = run(demo_tables, "--recipient", "alice", "-c", "my share.yaml")
     assert shlex.split(out.splitlines()[-1]) == ["Serve:", "delta-gateway", "serve", "-c", "my share.yaml"]
+def test_a_table_is_found_among_more_files_than_a_listing_reads(
+    run: Run, demo_tables: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(demo_tables / "orders", tmp_path / "w" / "table")
+    for number in range(16_200):
+        os.mknod(tmp_path / "w" / "table" / f"{number}.parquet")
+    assert run(tmp_path / "w", "--recipient", "alice")[0] == 0
+    assert shared() == ["w.default.table"]
 
 
 def test_names_of_the_root_and_of_a_bucket() -> None:
