@@ -350,6 +350,8 @@ def test_the_printed_command_serves_a_configuration_with_a_blank_in_its_name(
 ) -> None:
     _, out, _ = run(demo_tables, "--recipient", "alice", "-c", "my share.yaml")
     assert shlex.split(out.splitlines()[-1]) == ["Serve:", "delta-gateway", "serve", "-c", "my share.yaml"]
+
+
 def test_a_table_is_found_among_more_files_than_a_listing_reads(
     run: Run, demo_tables: Path, tmp_path: Path
 ) -> None:
