@@ -1,4 +1,4 @@
-"""What the tests of deployments share: the root file system of the image and the Debian package."""
+"""Fixtures of the tests of deployments: the root file system of the image and the Debian package."""
 
 from __future__ import annotations
 

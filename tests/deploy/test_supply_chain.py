@@ -1,4 +1,4 @@
-"""What a release consists of: bills of materials, licences, equal builds, and the workflow that makes it."""
+"""The parts of a release: bill of materials, licences, equal builds, and the workflow that makes them."""
 
 from __future__ import annotations
 

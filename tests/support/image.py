@@ -60,7 +60,7 @@ print(answer.read().decode())
 
 @dataclass(frozen=True)
 class Image:
-    """What the Dockerfile says of the process."""
+    """The settings of the process in the Dockerfile."""
 
     user: str
     group: str

@@ -1,4 +1,4 @@
-"""What the server reports to the service manager that started it."""
+"""Reports of the server to the service manager that started it."""
 
 from __future__ import annotations
 
