@@ -86,6 +86,8 @@ def write_files(root: Path) -> None:
     (root / "usr/bin/delta-gateway").write_text(PROGRAM)
     for path in (root / "usr/bin").iterdir():
         path.chmod(0o755)
+    # Has credentials in variables; systemd reads it as root.
+    (root / "etc/default/delta-gateway").chmod(0o600)
 
 
 def compile_modules(root: Path) -> None:

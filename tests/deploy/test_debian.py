@@ -52,7 +52,8 @@ def test_the_service_runs_in_its_sandbox_as_a_user_without_capabilities(machine)
     )
     assert "0" not in status["Uid"].split("\t")
     assert (status["CapEff"], status["NoNewPrivs"], status["Seccomp"]) == ("0" * 16, "1", "2")
-    assert machine.run("stat", "-c", "%a", "/etc/delta-gateway/token-key").strip() == "600"
+    for path in ("/etc/delta-gateway/token-key", "/etc/default/delta-gateway"):
+        assert machine.run("stat", "-c", "%a", path).strip() == "600"
 
 
 def test_the_service_keeps_its_files_in_directories_that_only_it_enters(machine):
@@ -89,6 +90,37 @@ def test_a_changed_configuration_is_reloaded_and_a_command_as_the_service_adds_a
             "sales" in machine.run("/usr/bin/python3", "-IS", "-c", get, profile["bearerToken"], check=False)
         )
     )
+
+
+def test_a_command_as_the_service_has_the_secrets_and_variables_of_drop_ins(machine):
+    if machine.attempt("systemctl", "start", "dbus.socket").returncode:
+        pytest.skip(f"{run.OTHER_MACHINE} the message bus, which systemd-run needs")
+    files = {
+        f"/etc/systemd/system/{UNIT}.d/store.conf": "[Service]\n"
+        'LoadCredential=store-key:/etc/delta-gateway/store-key\nEnvironment="REGION=eu-central-1"\n',
+        "/etc/delta-gateway/store-key": "secret",
+        "/etc/delta-gateway/store.yaml": """\
+version: 1
+shares: []
+gateway:
+  recipientsDatabase: ${STATE_DIRECTORY}/recipients.db
+  storages:
+    - prefix: "s3://bucket/"
+      region: ${REGION}
+      accessKeyId: key
+      secretAccessKeyFile: ${CREDENTIALS_DIRECTORY}/store-key
+""",
+    }
+    machine.run("mkdir", f"/etc/systemd/system/{UNIT}.d")
+    for path, text in files.items():
+        machine.run("sh", "-c", 'printf %s "$1" > "$2"', "sh", text, path)
+    machine.run("systemctl", "daemon-reload")
+    listed = machine.run(
+        "delta-gateway-as-service", "recipient", "list", "-c", "/etc/delta-gateway/store.yaml"
+    )
+    assert "acme: shares sales" in listed
+    machine.run("rm", *files)
+    machine.run("systemctl", "daemon-reload")
 
 
 def test_systemd_restarts_a_server_that_is_killed(machine):
