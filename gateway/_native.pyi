@@ -303,14 +303,16 @@ class AnswerOptions:
 
 @final
 class Completions:
-    """Results of native threads for one event loop."""
+    """Probes of one event loop, and their results."""
 
     def __new__(cls) -> Completions:
-        """Opens a pipe."""
+        """Opens a descriptor."""
     def fileno(self) -> int:
-        """Returns a descriptor that is readable while there are results."""
+        """Returns a descriptor that is readable while `take` has something to receive or to return."""
+    def sent_by_loop(self) -> int:
+        """Returns the number of probes whose requests the event loop's thread has sent itself."""
     def take(self) -> list[tuple[int, Snapshot | LogError | None]]:
-        """Returns all results with their numbers. Never blocks."""
+        """Receives what has arrived, and returns all results with their numbers. Never blocks."""
 
 @final
 class Table:

@@ -63,12 +63,18 @@ class Admission:
 
     async def enter(self, cost: int = 1) -> bool:
         """Take `cost` of the capacity, and wait for it if necessary. False: refused, and nothing is taken."""
-        if not self._waiting and self._fits(cost):
-            self.used += cost
+        if self.enter_at_once(cost):
             return True
         if len(self._waiting) >= self._queue_length:
             return False
         return await self._wait(cost)
+
+    def enter_at_once(self, cost: int = 1) -> bool:
+        """Take `cost` of the capacity. False: it has to wait for its turn, and nothing is taken."""
+        if self._waiting or not self._fits(cost):
+            return False
+        self.used += cost
+        return True
 
     def leave(self, cost: int = 1) -> None:
         """Return what `enter` took."""

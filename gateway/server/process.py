@@ -12,6 +12,7 @@ import logging
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import CredentialStore
@@ -76,15 +77,21 @@ class ServerProcess:
         self._path = path
         self._workers = workers
         self._now_ms = now_ms
-        self.metrics = Metrics()
+        self.metrics = metrics = Metrics()
+        self._storage_calls = cache(
+            lambda storage, outcome: metrics.tally(metrics.storage_calls.labels(storage, outcome))
+        )
+        self._storage_seconds = cache(
+            lambda storage: metrics.timings(metrics.storage_seconds.labels(storage))
+        )
         self.audit = open_audit(config)
         self._streams_at_return = self._resident_after_return_bytes = 0
         self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
-        cache = config.gateway.cache
-        bound_heaps((cache.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
-        configure(threads=cache.threads, cache_bytes=cache.memory_bytes // workers)
-        configure_cache_directory(cache.directory, disk_bytes=cache.disk_bytes)
+        caches = config.gateway.cache
+        bound_heaps((caches.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
+        configure(threads=caches.threads, cache_bytes=caches.memory_bytes // workers)
+        configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(
             config.recipients_database,
@@ -184,9 +191,9 @@ class ServerProcess:
         self.pipeline.state = state
 
     def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:
-        self.metrics.storage_calls.labels(storage, outcome).inc()
+        self._storage_calls(storage, outcome).count += 1
         if outcome != "refused":
-            self.metrics.storage_seconds.labels(storage).observe(seconds)
+            self._storage_seconds(storage).add(seconds)
 
     def _load(self) -> Config:
         return accepted(self._path, self.config)

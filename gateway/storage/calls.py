@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from gateway.limits.admission import Admission
-from gateway.storage.breaker import BUSY_SECONDS, Breaker, StorageDown
+from gateway.storage.breaker import BUSY_SECONDS, Breaker, State, StorageDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,8 @@ class StorageCalls:
         self.name = name
         self.observe = observe
         self.breaker = Breaker(settings)
-        self._now_seconds = now_seconds
+        self.now_seconds = now_seconds
+        """The time of a monotonic clock."""
         self._is_fault = is_fault
         self._call_seconds = call_seconds
         self._hanging: set[asyncio.Future[Any]] = set()
@@ -59,35 +60,56 @@ class StorageCalls:
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
-        return await self.start(partial(_submit, partial(call, *args, **kwargs)))
+        return await self.run_for(lambda: 1, partial(call, *args, **kwargs))
 
-    async def start(
-        self,
-        start: Callable[[ThreadPoolExecutor], asyncio.Future[T]],
-        callers: Callable[[], int] = lambda: 1,
-    ) -> T:
-        """Start a call, with or without a thread, and wait for it. Raises as `run`.
+    async def run_for(self, callers: Callable[[], int], call: Callable[[], T]) -> T:
+        """Run a call that several callers share. Raises as `run`.
 
-        `start` gets the threads of this storage. A failure counts once for each of the `callers` that share
-        the call, so the circuit breaker opens as if each had made a call.
+        A failure counts once for each of the `callers`, so the circuit breaker opens as if each had made a
+        call.
         """
-        refused_seconds = self.breaker.refused_for(self._now_seconds())
+        refused_seconds = self.breaker.refused_for(self.now_seconds())
         if not refused_seconds and not await self._admission.enter():
             refused_seconds = BUSY_SECONDS
         if refused_seconds:
             self.observe(self.name, "refused", 0.0)
             raise StorageDown(refused_seconds)
         try:
-            running = start(self._threads)
+            running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         except BaseException:
             self._admission.leave()
             raise
         return await self._ended_in_time(running, callers)
 
+    def start_at_once(
+        self,
+        start: Callable[[Callable[[T | Exception], None]], bool],
+        ended: Callable[[T | Exception], None],
+        callers: Callable[[], int],
+    ) -> bool:
+        """Start a call that needs no thread. False if nothing was started, as if it has to wait for its turn.
+
+        `start` gets a function that takes the result or the error of the call, on the event loop and later.
+        `ended` is called with the same, or with StorageDown for a call that hangs. It counts as in `run_for`.
+        """
+        if self.breaker.state is not State.CLOSED or not self._admission.enter_at_once():
+            return False
+        call = _DirectCall(self, ended, callers)
+        try:
+            is_started = start(call.end)
+        except BaseException:
+            self._admission.leave()
+            raise
+        if is_started:
+            call.end_after(self._call_seconds)
+        else:
+            self._admission.leave()
+        return is_started
+
     def stream_ended(self, error: BaseException | None) -> None:
         """Count the end of a stream that a call has started; None for a complete stream."""
         if error is None or self._is_fault(error):
-            self.breaker.stream_ended(self._now_seconds(), whole=error is None)
+            self.breaker.stream_ended(self.now_seconds(), whole=error is None)
         if error is not None and self._is_fault(error):
             self.observe(self.name, "failed", 0.0)
 
@@ -100,7 +122,7 @@ class StorageCalls:
         loop = asyncio.get_running_loop()
         # A future and a timer of its own: asyncio's `timeout` and `shield` cost a small request a tenth.
         ended: asyncio.Future[None] = loop.create_future()
-        start_seconds = self._now_seconds()
+        start_seconds = self.now_seconds()
 
         def end(_: object = None) -> None:
             if not ended.done():
@@ -123,6 +145,19 @@ class StorageCalls:
         self._count(start_seconds, failures=callers())
         raise StorageDown(BUSY_SECONDS)
 
+    def direct_call_ended(
+        self, error: Exception | None, start_seconds: float, callers: Callable[[], int] | None
+    ) -> None:
+        """Count the end of a call without a thread; without callers they have stopped waiting before."""
+        self._admission.leave()
+        if callers is not None:
+            is_fault = error is not None and self._is_fault(error)
+            self._count(start_seconds, failures=callers() if is_fault else 0)
+
+    def count_hanging(self, start_seconds: float, callers: Callable[[], int]) -> None:
+        """Count a call for which its callers stop waiting."""
+        self._count(start_seconds, failures=callers())
+
     def _ended(self, running: asyncio.Future[T], start_seconds: float, callers: Callable[[], int]) -> None:
         self._admission.leave()
         error = None if running.cancelled() else running.exception()
@@ -133,7 +168,7 @@ class StorageCalls:
             self._count(start_seconds, failures=callers() if is_fault else 0)
 
     def _count(self, start_seconds: float, *, failures: int) -> None:
-        now_seconds = self._now_seconds()
+        now_seconds = self.now_seconds()
         self.observe(self.name, "failed" if failures else "answered", now_seconds - start_seconds)
         for _ in range(failures):
             self.breaker.failed(now_seconds)
@@ -141,5 +176,38 @@ class StorageCalls:
             self.breaker.succeeded()
 
 
-def _submit(call: Callable[[], T], threads: ThreadPoolExecutor) -> asyncio.Future[T]:
-    return asyncio.get_running_loop().run_in_executor(threads, call)
+class _DirectCall(Generic[T]):
+    """A call that needs no thread, from its start to its end."""
+
+    __slots__ = ("_callers", "_calls", "_ended", "_start_seconds", "_timer")
+
+    def __init__(
+        self, calls: StorageCalls, ended: Callable[[T | Exception], None], callers: Callable[[], int]
+    ) -> None:
+        self._calls = calls
+        self._callers = callers
+        self._ended: Callable[[T | Exception], None] | None = ended
+        """None once the caller has stopped waiting."""
+        self._start_seconds = calls.now_seconds()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end_after(self, seconds: float | None) -> None:
+        """Stop waiting after so many seconds."""
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._hangs)
+
+    def end(self, found: T | Exception) -> None:
+        """Take the result or the error."""
+        if self._timer is not None:
+            self._timer.cancel()
+        ended, self._ended = self._ended, None
+        error = found if isinstance(found, Exception) else None
+        self._calls.direct_call_ended(error, self._start_seconds, self._callers if ended else None)
+        if ended is not None:
+            ended(found)
+
+    def _hangs(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            self._calls.count_hanging(self._start_seconds, self._callers)
+            ended(StorageDown(BUSY_SECONDS))

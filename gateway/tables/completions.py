@@ -1,40 +1,42 @@
-"""Futures of native work that needs no Python thread.
+"""Native work that an event loop starts and whose results it takes without a Python thread.
 
-In: a table to probe. Out: a future of the event loop. Native threads add results to one queue; the loop is
-woken by the queue's descriptor and takes all results at once, so no native thread waits for the interpreter.
+In: a table to probe. Out: a call with the result, on the event loop. The loop watches one descriptor for all
+probes: its own thread sends and receives the requests of a probe, or native threads add results to a queue.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from gateway import _native
 
-Probed = _native.Snapshot | None
+Probed = _native.Snapshot | Exception | None
+"""The latest version, an error, or None if the log has to be listed."""
 
 
 class Completions:
-    """The futures of one event loop. Not thread-safe: for the event loop only."""
+    """The probes of one event loop. Not thread-safe: for the event loop only."""
 
     def __init__(self) -> None:
         self._native: _native.Completions | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._futures: dict[int, asyncio.Future[Probed]] = {}
+        self._ended: dict[int, Callable[[Probed], None]] = {}
         self._number = 0
 
-    def probe(self, table: _native.Table) -> asyncio.Future[Probed] | None:
-        """Start a refresh of a table without a listing; None if its log has to be listed.
+    def probe(self, table: _native.Table, ended: Callable[[Probed], None]) -> bool:
+        """Start a refresh of a table without a listing. False if its log has to be listed.
 
-        The future's result is the latest version, or None if the log has to be listed after all.
+        `ended` is called on the event loop, later and once. It must not raise. Raises LogError.
         """
         self._number += 1
         if not table.start_probe(self._number, self._registered()):
-            return None
-        future = self._futures[self._number] = asyncio.get_running_loop().create_future()
-        return future
+            return False
+        self._ended[self._number] = ended
+        return True
 
     def close(self) -> None:
-        """Stop waking the event loop; pending futures stay pending."""
+        """Stop waking the event loop; probes in flight have no end."""
         if self._native is not None and self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._native.fileno())
         self._native = self._loop = None
@@ -51,10 +53,4 @@ class Completions:
         if self._native is None:
             return
         for number, result in self._native.take():
-            future = self._futures.pop(number)
-            if future.done():
-                continue
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            self._ended.pop(number)(result)

@@ -22,10 +22,10 @@ from gateway.errors import Unavailable
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS
 from gateway.storage.breaker import StorageDown
 from gateway.storage.registry import Storages
-from gateway.tables.completions import Completions, Probed
+from gateway.tables.completions import Completions
 from gateway.tables.local_files import local_roots, root_id
 from gateway.tables.open_table import CachedTable, LatestTable, NotCached, OpenTable
-from gateway.tables.shared_refresh import STORAGE_IS_DOWN, SharedRefresh
+from gateway.tables.shared_refresh import STORAGE_IS_DOWN, Ended, SharedRefresh
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import shared_error
 
@@ -171,26 +171,34 @@ class Tables:
             if fresh is not None:
                 return fresh
         location = opened.shared.location
-        if location not in self._refreshes:
-            self._refreshes[location] = SharedRefresh(partial(self._refresh, opened))
-        return await self._refreshes[location].latest()
+        refresh = self._refreshes.get(location)
+        if refresh is None:
+            refresh = self._refreshes[location] = SharedRefresh(
+                partial(self._refresh, opened), partial(self._probe, opened)
+            )
+        return await refresh.latest()
 
     async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
-        """Find the latest version of a table, if possible without a thread."""
+        """Find the latest version of a table on a thread of its storage."""
         location = opened.shared.location
-        calls = self.storages.calls(location)
-
-        def probe_or_list(threads: ThreadPoolExecutor) -> asyncio.Future[Probed]:
-            probing = self._completions.probe(opened.table) if opened.url_signers.renew_at_once() else None
-            if probing is not None:
-                return probing
-            return asyncio.get_running_loop().run_in_executor(threads, opened.snapshot)
-
+        requests = self._refreshes[location].requests
         try:
-            found = await calls.start(probe_or_list, self._refreshes[location].requests)
+            return await self.storages.calls(location).run_for(requests, opened.snapshot)
         except StorageDown as down:
             raise _unavailable(down) from None
-        return await self._on_storage(location, opened.snapshot) if found is None else found
+
+    def _probe(self, opened: OpenTable, ended: Ended) -> bool:
+        """Start a refresh that needs no thread. False if the log has to be listed or the storage is busy."""
+        if not opened.url_signers.renew_at_once():
+            return False
+        location = opened.shared.location
+
+        def probed(found: _native.Snapshot | Exception | None) -> None:
+            ended(_unavailable(found) if isinstance(found, StorageDown) else found)
+
+        return self.storages.calls(location).start_at_once(
+            partial(self._completions.probe, opened.table), probed, self._refreshes[location].requests
+        )
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
         """Repeat a call with the cached snapshot if that is recent enough, or raise its error."""

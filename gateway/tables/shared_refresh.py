@@ -15,15 +15,26 @@ from gateway.errors import Unavailable
 STORAGE_IS_DOWN = (Unavailable, _native.StorageUnavailable)
 """The errors of a storage that does not answer."""
 
+Ended = Callable[[_native.Snapshot | Exception | None], None]
 Waiting = list[asyncio.Future[_native.Snapshot]]
 
 
 class SharedRefresh:
     """The refreshes of one table. Not thread-safe: for the event loop only."""
 
-    def __init__(self, refresh: Callable[[], Awaitable[_native.Snapshot]]) -> None:
+    def __init__(
+        self,
+        refresh: Callable[[], Awaitable[_native.Snapshot]],
+        probe: Callable[[Ended], bool] = lambda _ended: False,
+    ) -> None:
+        """`probe` may start a refresh that needs no task: it returns True, and later calls its argument.
+
+        The argument takes the latest version, an error, or None if `refresh` has to run after all.
+        """
         self._refresh = refresh
-        self._running: asyncio.Task[None] | None = None
+        self._probe = probe
+        self._runs = False
+        self._task: asyncio.Task[None] | None = None
         self._waiting: Waiting = []
         """Requests that came after the running refresh began."""
         self._served: Waiting = []
@@ -32,43 +43,69 @@ class SharedRefresh:
         """Return the number of requests that wait, at least 1."""
         return max(1, len(self._served) + len(self._waiting))
 
-    async def latest(self) -> _native.Snapshot:
-        """Return the latest version as of a refresh that begins after this call. Raises its error."""
-        found: asyncio.Future[_native.Snapshot] = asyncio.get_running_loop().create_future()
+    def latest(self) -> asyncio.Future[_native.Snapshot]:
+        """Return the latest version as of a refresh that begins after this call, or its error."""
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[_native.Snapshot] = loop.create_future()
         self._waiting.append(found)
-        if self._running is None:
-            self._running = asyncio.create_task(self._run())
-        return await found
+        if not self._runs:
+            self._runs = True
+            # Not at once: requests that arrive together share the refresh.
+            loop.call_soon(self._begin)
+        return found
 
-    async def _run(self) -> None:
+    def _begin(self) -> None:
+        """Start a refresh for all requests that wait."""
+        self._served, self._waiting = self._waiting, []
         try:
-            while self._waiting:
-                await self._serve()
-        finally:
-            self._running = None
+            is_started = self._probe(self._probed)
+        except Exception as error:  # noqa: BLE001 - it is raised by the requests
+            self._end(error)
+            return
+        except BaseException:
+            self._cancel()
+            raise
+        if not is_started:
+            self._start_task()
+
+    def _probed(self, found: _native.Snapshot | Exception | None) -> None:
+        if found is None:
+            self._start_task()
+        else:
+            self._end(found)
+
+    def _start_task(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._serve())
 
     async def _serve(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._served = waiting
         try:
-            latest = await self._refresh()
-        except STORAGE_IS_DOWN as error:
-            # Later requests share the failure: one refresh after another would multiply their delay.
-            later, self._waiting = self._waiting, []
-            _fail(waiting + later, error)
+            found: _native.Snapshot | Exception = await self._refresh()
         except Exception as error:  # noqa: BLE001 - it is raised by the requests
-            _fail(waiting, error)
+            found = error
         except BaseException:
-            for found in waiting + self._waiting:
-                found.cancel()
+            self._cancel()
             raise
-        else:
-            for found in waiting:
-                if not found.done():
-                    found.set_result(latest)
+        self._end(found)
 
+    def _end(self, found: _native.Snapshot | Exception) -> None:
+        """Answer the requests of a refresh, and start the next one if others wait."""
+        served, self._served = self._served, []
+        if isinstance(found, STORAGE_IS_DOWN):
+            # Later requests share the failure: one refresh after another would multiply their delay.
+            served += self._waiting
+            self._waiting = []
+        for request in served:
+            if request.done():
+                continue
+            if isinstance(found, Exception):
+                request.set_exception(found)
+            else:
+                request.set_result(found)
+        self._runs = bool(self._waiting)
+        if self._runs:
+            self._begin()
 
-def _fail(waiting: Waiting, error: Exception) -> None:
-    for found in waiting:
-        if not found.done():
-            found.set_exception(error)
+    def _cancel(self) -> None:
+        for request in self._served + self._waiting:
+            request.cancel()
+        self._served, self._waiting, self._runs = [], [], False

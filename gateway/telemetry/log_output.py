@@ -71,7 +71,9 @@ class LogWriter:
                 return False
             self._held_bytes += len(lines)
             self._waiting.append(lines)
-        self._filled.set()
+        # The thread clears it before it takes the lines, so a set event is seen after these lines.
+        if not self._filled.is_set():
+            self._filled.set()
         return True
 
     def close(self, *, timeout_seconds: float = CLOSE_SECONDS) -> None:
@@ -175,6 +177,9 @@ def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
     root, writer = logging.getLogger(), LogWriter(descriptor)
     handlers, level = root.handlers[:], root.level
     hooks = sys.unraisablehook, threading.excepthook
+    # No line has the thread or the process of its record.
+    facts = logging.logThreads, logging.logProcesses, logging.logMultiprocessing
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.handlers = [QueuedHandler(writer)]
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
@@ -184,6 +189,7 @@ def queued_logs(descriptor: int = STANDARD_ERROR) -> Iterator[LogWriter]:
         yield writer
     finally:
         sys.unraisablehook, threading.excepthook = hooks
+        logging.logThreads, logging.logProcesses, logging.logMultiprocessing = facts
         logging.captureWarnings(False)
         root.handlers, root.level = handlers, level
         writer.close()

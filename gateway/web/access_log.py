@@ -44,7 +44,9 @@ class AccessLog:
 
     def _write(self) -> None:
         lines, self._lines = self._lines, []
-        log.info(b"\n".join(lines).decode())
+        # `log.info` looks for its caller, which no handler shows.
+        text = b"\n".join(lines).decode()
+        log.handle(log.makeRecord(log.name, logging.INFO, "", 0, text, (), None))
 
 
 def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> bytes:

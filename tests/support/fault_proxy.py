@@ -22,18 +22,18 @@ PIECE_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault. Byte counts are of the answers of one connection."""
+    """A fault. Byte counts are of the answer to one piece of requests."""
 
     delay_seconds: float = 0.0
     """Before each piece of an answer."""
     bytes_per_second: int | None = None
     cut_after_bytes: int | None = None
     corrupt_at_byte: int | None = None
-    """This byte of each connection's answers is flipped."""
+    """This byte of each answer is flipped."""
     status: int | None = None
     """Answer requests with it, without asking the other side."""
     refuse: bool = False
-    """Close each connection at once."""
+    """Close each connection at once, and a kept one at its next request."""
     hang: bool = False
     """Take requests and never answer."""
     only: Callable[[bytes], bool] = lambda _request: True
@@ -111,6 +111,8 @@ class FaultProxy:
             last_request[0] = piece
             self.requests.append(piece.partition(b"\r\n")[0].decode("latin-1"))
             fault = self.fault
+            if fault.refuse:
+                return
             if fault.only(piece):
                 if fault.status is not None:
                     writer.write(
@@ -130,8 +132,10 @@ class FaultProxy:
     async def _answers(
         self, last_request: list[bytes], up_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        sent = 0
+        sent, request = 0, last_request[0]
         while piece := await up_reader.read(PIECE_BYTES):
+            if request is not last_request[0]:
+                sent, request = 0, last_request[0]
             self.answered += not sent
             fault = self.fault if self.fault.only(last_request[0]) else HEALTHY
             if fault.delay_seconds:

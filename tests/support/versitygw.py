@@ -36,7 +36,11 @@ class VersityGw:
             aws_access_key_id=self.access_key_id,
             aws_secret_access_key=self.secret_access_key,
             config=Config(
-                signature_version="s3v4", s3={"addressing_style": "path"}, retries={"max_attempts": 3}
+                signature_version="s3v4",
+                s3={"addressing_style": "path"},
+                retries={"max_attempts": 3},
+                # The server takes a checksum after the body over TLS for the next request of the connection.
+                request_checksum_calculation="when_required",
             ),
         )
 
@@ -54,12 +58,16 @@ class VersityGw:
 
 
 @contextmanager
-def running(binary: Path, directory: Path, pair: Path | None = None) -> Iterator[VersityGw]:
+def running(
+    binary: Path, directory: Path, pair: Path | None = None, *, keeps_connections: bool = True
+) -> Iterator[VersityGw]:
     """Runs a server over `directory` until the block ends, with TLS if a file has its certificate and key."""
     port = free_port()
     server = VersityGw(f"{'https' if pair else 'http'}://127.0.0.1:{port}", certificate=pair)
     command = [str(binary), "--access", server.access_key_id, "--secret", server.secret_access_key]
     command += ["--region", server.region, "--port", f"127.0.0.1:{port}", "--iam-dir", "", "--quiet"]
+    # As S3 and other stores do; this one closes each connection by default.
+    command += ["--keep-alive"] if keeps_connections else []
     if pair:
         command += ["--cert", str(pair), "--key", str(pair)]
     log = directory.with_name(f"{directory.name}.log")

@@ -16,11 +16,11 @@ Name = tuple[str, ...]
 # its parent through higher modules has an entry of its own; every other test module is part of its parent.
 CORE_LAYERS = [
     ["error", "civil_time", "hash_block", "known_tables", "lock"],
-    ["stop", "pool", "simd", "deletion_vector", "wakeup"],
+    ["stop", "poller", "pool", "simd", "deletion_vector", "wakeup"],
     ["cpu", "escape", "hash", "percent"],
     ["actions", "file_id", "log_path"],
-    ["features", "schema", "sign", "storage"],
-    ["partition"],
+    ["features", "schema", "sign"],
+    ["partition", "storage"],
     ["commit"],
     ["crc", "ndjson", "replay", "segment"],
     ["checkpoint", "history"],

@@ -73,6 +73,7 @@ pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 mod percent;
+mod poller;
 pub mod pool;
 pub mod predicate;
 pub mod query;
@@ -88,6 +89,6 @@ pub mod stop;
 pub mod storage;
 pub mod stream;
 pub mod table;
-pub mod wakeup;
+mod wakeup;
 
 pub use error::{Error, Result};

@@ -8,6 +8,7 @@ mod azure;
 mod base64;
 mod gcs;
 mod group;
+mod head_request;
 mod local;
 mod location;
 mod roots;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 pub use azure::{AzureKey, AzureOptions, DelegationKey};
 pub use gcs::{GcsKey, GcsOptions};
+pub(crate) use head_request::HeadSigner;
 pub use local::verify_local_url;
 pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;

@@ -4,6 +4,7 @@
 //! tokio and `object_store`. Errors name the file without its directory; the message of the store is in `detail`.
 
 mod credentials;
+mod direct;
 mod local;
 mod pending;
 mod properties;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::log_path::{self, LOG_DIRECTORY};
 
+pub(crate) use direct::{Exchange, Progress};
 pub use pending::PendingReads;
 pub use properties::FileProperties;
 pub use remote::{S3Credentials, S3Options};
@@ -170,6 +172,14 @@ impl Storage {
                 let remote = Arc::clone(remote);
                 runtime::spawn(async move { then(remote.both_properties(&paths).await) })
             }
+        }
+    }
+
+    /// As [`Self::properties`], sent and received by the calling thread. `None` if that cannot be done without blocking.
+    pub(crate) fn send_properties(&self, paths: &[String; 2]) -> Option<Exchange> {
+        match &self.0 {
+            Inner::Local => None,
+            Inner::Remote(remote) => remote.send_properties(paths),
         }
     }
 

@@ -6,6 +6,7 @@
 //! table.
 
 mod cached_totals;
+mod loop_probes;
 mod probe;
 mod snapshot_cache;
 
@@ -26,6 +27,7 @@ use crate::stop::Stop;
 use crate::storage::{FileProperties, Storage};
 use crate::{Error, Result};
 use cached_totals::cached_totals;
+pub use loop_probes::{LoopProbes, Probed};
 use probe::{Probe, ProbeHistory};
 use snapshot_cache::SnapshotCache;
 
@@ -326,7 +328,7 @@ impl Table {
     fn refresh_now(&self, refreshed_at: Instant, known: Option<Arc<Snapshot>>) -> Result<Arc<Snapshot>> {
         let base = known.as_ref().filter(|snapshot| !snapshot.is_lost());
         if let Some(probe) = base.and_then(|known| self.probe(known, refreshed_at)) {
-            let found = self.storage.properties(&probe.paths());
+            let found = self.storage.properties(probe.paths());
             if let Some(unchanged) = self.end_probe(&probe, found)? {
                 return Ok(unchanged);
             }
@@ -341,20 +343,22 @@ impl Table {
         Ok(snapshot)
     }
 
-    /// Starts a refresh that needs neither a listing nor a thread of the caller. `then` takes the latest version, or
-    /// `None` if the log has to be listed, which [`Self::latest`] does. Returns false if nothing was started, because
-    /// no version is known or a listing is due.
-    pub fn start_probe(
-        self: &Arc<Self>,
-        then: impl FnOnce(Result<Option<Arc<Snapshot>>>) + Send + 'static,
-    ) -> Result<bool> {
+    /// Returns the probe that replaces the next listing. `None` if no version is known or a listing is due.
+    fn due_probe(&self) -> Option<Probe> {
         let began = Instant::now();
-        let Some(probe) = self.latest_usable().and_then(|known| self.probe(&known, began)) else {
-            return Ok(false);
-        };
+        self.latest_usable().and_then(|known| self.probe(&known, began))
+    }
+
+    /// Starts a probe in the background. `then` takes the latest version, or `None` if the log has to be listed, on a
+    /// thread of the storage. Returns an error if nothing was started.
+    fn start_probe(
+        self: &Arc<Self>,
+        probe: Probe,
+        then: impl FnOnce(Result<Option<Arc<Snapshot>>>) + Send + 'static,
+    ) -> Result<()> {
         let table = Arc::clone(self);
-        self.storage.start_properties(probe.paths(), move |found| then(table.end_probe(&probe, found)))?;
-        Ok(true)
+        self.storage
+            .start_properties(probe.paths().clone(), move |found| then(table.end_probe(&probe, found)))
     }
 
     /// Returns the probe of a known version; `None` if a listing is due or the version has no commit.
@@ -636,9 +640,17 @@ mod tests {
 
     /// The result of a refresh without a listing.
     fn probe(table: &Arc<Table>) -> Option<Result<Option<Arc<Snapshot>>>> {
-        let (sender, result) = std::sync::mpsc::channel();
-        let started = table.start_probe(move |found| sender.send(found).unwrap()).unwrap();
-        started.then(|| result.recv().unwrap())
+        let probes = LoopProbes::new().unwrap();
+        if !probes.start(1, table).unwrap() {
+            return None;
+        }
+        loop {
+            if let Some(probed) = probes.take().pop() {
+                assert!(probed.number == 1 && Arc::ptr_eq(&probed.table, table));
+                return Some(probed.found);
+            }
+            std::thread::yield_now();
+        }
     }
 
     #[test]
@@ -694,7 +706,7 @@ mod tests {
         let (log, table) = probed();
         let known = table.refresh(Instant::now()).unwrap();
         let earlier = table.probe(&known, Instant::now()).unwrap();
-        let found = table.storage.properties(&earlier.paths());
+        let found = table.storage.properties(earlier.paths());
         log.write(&log_path::commit_name(3), add_row(1).to_string().as_bytes());
         assert_eq!(table.refresh(Instant::now()).unwrap().version(), 3);
         assert!(table.end_probe(&earlier, found).unwrap().is_none());

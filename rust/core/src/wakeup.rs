@@ -1,7 +1,7 @@
 //! Pipes that wake an event loop, usable with any event loop.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
 
 use crate::lock::lock;
@@ -42,10 +42,10 @@ impl Signal {
     }
 }
 
-/// Results of native threads for one event loop, which takes all of them at one wakeup. The loop bounds their number by
-/// the number of calls that it starts.
+/// Results of native threads for one event loop, which takes all of them at one wakeup. Its descriptor is readable while
+/// there are results. The loop bounds their number by the number of calls that it starts.
 #[derive(Debug)]
-pub struct Completions<T> {
+pub(crate) struct Completions<T> {
     state: Mutex<State<T>>,
     wakeups: Wakeups,
     signal: Signal,
@@ -60,20 +60,14 @@ struct State<T> {
 
 impl<T> Completions<T> {
     /// Opens the pipe.
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let (wakeups, signal) =
             pipe().map_err(|error| Error::Internal { detail: format!("no pipe: {error}") })?;
         Ok(Self { state: Mutex::new(State { results: Vec::new(), signalled: false }), wakeups, signal })
     }
 
-    /// The descriptor, readable while there are results.
-    #[must_use]
-    pub fn fd(&self) -> RawFd {
-        self.wakeups.fd()
-    }
-
     /// Adds a result and wakes the event loop. Never blocks.
-    pub fn push(&self, result: T) {
+    pub(crate) fn push(&self, result: T) {
         let mut state = lock(&self.state);
         state.results.push(result);
         let wakes = !std::mem::replace(&mut state.signalled, true);
@@ -85,13 +79,19 @@ impl<T> Completions<T> {
 
     /// Takes all results.
     #[must_use]
-    pub fn take(&self) -> Vec<T> {
+    pub(crate) fn take(&self) -> Vec<T> {
         let mut state = lock(&self.state);
         // A byte that is not yet written wakes the loop once more, which is harmless.
         if state.signalled && self.wakeups.take() {
             state.signalled = false;
         }
         std::mem::take(&mut state.results)
+    }
+}
+
+impl<T> AsFd for Completions<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wakeups.0.as_fd()
     }
 }
 

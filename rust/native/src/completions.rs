@@ -1,39 +1,36 @@
-//! `Completions`: results of native threads for an event loop.
+//! `Completions`: results of probes for an event loop.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use deltalog::Result;
-use deltalog::wakeup;
+use deltalog::table::{LoopProbes, Probed};
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
 use crate::snapshot::Snapshot;
 
-/// The result of [`deltalog::table::Table::start_probe`], with the number of the call and its table.
-pub(crate) struct Probed {
-    pub(crate) number: u64,
-    pub(crate) table: Arc<deltalog::table::Table>,
-    pub(crate) found: Result<Option<Arc<deltalog::snapshot::Snapshot>>>,
-}
-
-/// Results of native threads.
+/// The probes of an event loop.
 #[pyclass(frozen, module = "gateway._native")]
-pub(crate) struct Completions(pub(crate) Arc<wakeup::Completions<Probed>>);
+pub(crate) struct Completions(pub(crate) LoopProbes);
 
 #[pymethods]
 impl Completions {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        wakeup::Completions::new().map(|made| Self(Arc::new(made))).map_err(|error| to_python(py, &error))
+        LoopProbes::new().map(Self).map_err(|error| to_python(py, &error))
     }
 
     fn fileno(&self) -> RawFd {
         self.0.fd()
     }
 
+    fn sent_by_loop(&self) -> u64 {
+        self.0.sent_by_loop()
+    }
+
     fn take(&self, py: Python<'_>) -> PyResult<Vec<(u64, Option<Py<PyAny>>)>> {
-        // Takes a lock for nanoseconds: releasing the GIL costs more than it saves.
+        // Reads what has arrived and never waits: releasing the GIL costs more than it saves.
         let results = self.0.take();
         results
             .into_iter()

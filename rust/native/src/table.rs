@@ -9,7 +9,7 @@ use deltalog::table::{ChangesRequest, Heading};
 use pyo3::prelude::*;
 
 use crate::changes::{Changes, HeadingArgument};
-use crate::completions::{Completions, Probed};
+use crate::completions::Completions;
 use crate::errors::{run, to_python};
 use crate::shared::{column_cache, pool};
 use crate::snapshot::Snapshot;
@@ -56,10 +56,8 @@ impl Table {
     }
 
     fn start_probe(&self, py: Python<'_>, number: u64, completions: &Completions) -> PyResult<bool> {
-        // Starts a task: releasing the GIL costs more than it saves.
-        let (table, completions) = (Arc::clone(&self.0), Arc::clone(&completions.0));
-        let started = self.0.start_probe(move |found| completions.push(Probed { number, table, found }));
-        started.map_err(|error| to_python(py, &error))
+        // Starts a task or writes to sockets without blocking: releasing the GIL costs more than it saves.
+        completions.0.start(number, &self.0).map_err(|error| to_python(py, &error))
     }
 
     #[pyo3(signature = (*, max_age_ms))]

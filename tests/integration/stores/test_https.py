@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,8 +37,8 @@ def store(versitygw_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield server
 
 
-def version(store: VersityGw) -> Any:
-    """The table's latest version, as a new client of the store reads it."""
+def table(store: VersityGw) -> Any:
+    """The table, as a new client of the store reads it."""
     storage = native().Storage.s3(
         BUCKET,
         region=store.region,
@@ -45,14 +48,42 @@ def version(store: VersityGw) -> Any:
         secret_access_key=store.secret_access_key,
         retry_seconds=0.1,
     )
-    return native().Table(storage, "table").snapshot().version
+    return native().Table(storage, "table")
+
+
+def probed(table: Any, probes: Any, number: int) -> Any:
+    """The version that a probe of an event loop finds."""
+    assert table.start_probe(number, probes)
+    found: list[Any] = []
+    while not found:
+        assert select.select([probes.fileno()], [], [], 20)[0]
+        found = probes.take()
+    [(ended, snapshot)] = found
+    assert ended == number
+    return snapshot.version
 
 
 def test_a_table_is_read_over_tls(store: VersityGw, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
-    assert version(store) == COMMITS
+    assert table(store).snapshot().version == COMMITS
+
+
+def test_the_event_loop_itself_asks_a_store_over_tls(
+    store: VersityGw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(store.certificate))
+    known, probes = table(store), native().Completions()
+    known.snapshot()
+    numbers = itertools.count()
+    deadline = time.monotonic() + 20
+    while probes.sent_by_loop() == 0 and time.monotonic() < deadline:
+        assert probed(known, probes, next(numbers)) == COMMITS
+    assert probes.sent_by_loop() == 1, "connections are opened in the background"
+    for _ in range(5):
+        assert probed(known, probes, next(numbers)) == COMMITS
+    assert probes.sent_by_loop() == 6
 
 
 def test_a_store_with_an_unknown_certificate_is_unavailable(store: VersityGw) -> None:
     with pytest.raises(native().StorageUnavailable):
-        version(store)
+        table(store).snapshot()

@@ -1,4 +1,7 @@
-"""The latest version on S3: found by two requests, shared by requests, and never older than a request."""
+"""The latest version on S3: found by two requests, shared by requests, and never older than a request.
+
+For a known table the event loop sends the two requests itself, on kept connections.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from support.gateway_process import RunningGateway, running_gateway, share, stor
 from support.versitygw import VersityGw
 
 BUCKET = "versions"
+TIMEOUT_SECONDS = 1
 TABLE = "/shares/s/schemas/default/tables/t"
 SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
 
@@ -69,6 +73,32 @@ class Watched:
         lines, self.proxy.requests = self.proxy.requests, []
         return sorted(self.described(line) for line in lines)
 
+    def warm_up(self) -> None:
+        """Sends requests until the event loop sends those to the store, which needs connections."""
+        sent: list[bool] = []
+
+        def only(head: bytes) -> bool:
+            sent.append(b"\r\nuser-agent: delta-sharing-gateway/" in head)
+            return False
+
+        self.proxy.fault = Fault(only=only)
+        while not any(sent):
+            self.version()
+        self.proxy.fault = HEALTHY
+        self.requests()
+
+    def fail(self, requests: int, fault: Fault) -> None:
+        """Injects a fault into the next requests for properties; the others are healthy."""
+        # The proxy asks for a request and again for its answer.
+        failing: list[bytes] = []
+
+        def only(head: bytes) -> bool:
+            if head.startswith(b"HEAD") and len(failing) < requests and head not in failing:
+                failing.append(head)
+            return head in failing
+
+        self.proxy.fault = replace(fault, only=only)
+
     def described(self, line: str) -> str:
         method, path, _ = line.split(" ")
         if "list-type" in path:
@@ -83,7 +113,9 @@ def watched(versitygw: VersityGw, tmp_path: Path) -> Iterator[Watched]:
         if BUCKET not in {found["Name"] for found in store.list_buckets()["Buckets"]}:
             store.create_bucket(Bucket=BUCKET)
         prefix = uuid.uuid4().hex
-        section = {"storages": [{**storage(versitygw, f"s3://{BUCKET}/"), "endpoint": proxy.endpoint}]}
+        times = {"timeoutSeconds": TIMEOUT_SECONDS, "retrySeconds": 10 * TIMEOUT_SECONDS}
+        bucket = storage(versitygw, f"s3://{BUCKET}/")
+        section = {"storages": [{**bucket, **times, "endpoint": proxy.endpoint}]}
         with running_gateway(tmp_path, [share("s", {"t": f"s3://{BUCKET}/{prefix}"})], section) as gateway:
             found = Watched(gateway, proxy, store, prefix)
             found.commit(0)
@@ -159,6 +191,42 @@ def test_where_the_store_denies_requests_for_absent_objects_the_log_is_listed(wa
     watched.commit(1)
     assert watched.version() == 1
     watched.proxy.fault = HEALTHY
+
+
+def test_the_requests_of_a_known_table_share_two_kept_connections(watched: Watched) -> None:
+    watched.warm_up()
+    connections = watched.proxy.connections
+    for _ in range(20):
+        assert watched.version() == 0
+    assert watched.requests() == ["HEAD 0"] * 20 + ["HEAD 1"] * 20
+    assert watched.proxy.connections == connections
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(cut_after_bytes=0),
+        Fault(cut_after_bytes=30),
+        Fault(status=503),
+        Fault(status=403),
+        Fault(status=302),
+        Fault(hang=True),
+        Fault(corrupt_at_byte=3),
+    ],
+    ids=["closed", "truncated", "unavailable", "denied", "redirected", "hanging", "corrupt"],
+)
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_fault_of_the_kept_connections_hides_no_new_version(
+    watched: Watched, fault: Fault, requests: int
+) -> None:
+    watched.warm_up()
+    watched.commit(1)
+    watched.fail(requests, fault)
+    assert watched.version() == 1
+    assert watched.version() == 1
+    watched.proxy.fault = HEALTHY
+    watched.commit(2)
+    assert watched.version() == 2
 
 
 def test_no_request_reads_a_version_older_than_its_arrival(watched: Watched) -> None:

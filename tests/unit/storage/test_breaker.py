@@ -163,13 +163,60 @@ async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():
 
 async def test_a_failure_of_a_shared_call_counts_for_each_of_its_requests():
     storage = calls(failures=3, open_seconds=60)
-
-    def start(_threads):
-        failed = asyncio.get_running_loop().create_future()
-        failed.set_exception(Unreachable)
-        return failed
-
     for callers, state in ((2, State.CLOSED), (1, State.OPEN)):
         with pytest.raises(Unreachable):
-            await storage.start(start, lambda callers=callers: callers)
+            await storage.run_for(lambda callers=callers: callers, lambda: fail(Unreachable()))
         assert storage.breaker.state is state
+    storage.close()
+
+
+class Direct:
+    """A call without a thread that a test ends by hand, and what its callers got."""
+
+    def __init__(self, storage, callers=1):
+        self.found = []
+        self.ends = []
+        self.started = storage.start_at_once(self._start, self.found.append, lambda: callers)
+
+    def _start(self, end):
+        self.ends.append(end)
+        return True
+
+
+async def test_a_call_without_a_thread_counts_as_one_with_a_thread():
+    outcomes = []
+    storage = calls(failures=3, open_seconds=60, concurrent_calls=2)
+    storage.observe = lambda _name, outcome, _seconds: outcomes.append(outcome)
+    one, other = Direct(storage), Direct(storage)
+    assert not Direct(storage).started, "both places are taken"
+    error = KeyError("of the table")
+    one.ends[0](7)
+    other.ends[0](error)
+    assert (one.found, other.found) == ([7], [error])
+    assert not storage.start_at_once(lambda _end: False, pytest.fail, lambda: 1)
+    with pytest.raises(Unreachable):
+        storage.start_at_once(lambda _end: fail(Unreachable()), pytest.fail, lambda: 1)
+    assert outcomes == ["answered"] * 2, "nothing was started"
+    failed = [Direct(storage, 2), Direct(storage)]
+    for call in failed:
+        assert storage.breaker.state is State.CLOSED
+        call.ends[0](Unreachable())
+    assert (outcomes[2:], storage.breaker.state) == (["failed"] * 2, State.OPEN)
+    assert not Direct(storage).started
+    storage.close()
+
+
+async def test_a_call_without_a_thread_that_hangs_fails_in_time_and_keeps_its_place_until_its_end():
+    outcomes = []
+    storage = calls(failures=1, open_seconds=60, concurrent_calls=1, call_seconds=0.01)
+    storage.observe = lambda _name, outcome, _seconds: outcomes.append(outcome)
+    hanging = Direct(storage)
+    await asyncio.sleep(0.05)
+    assert isinstance(hanging.found[0], StorageDown)
+    assert storage.breaker.state is State.OPEN
+    storage.breaker.state = State.CLOSED
+    assert not Direct(storage).started
+    hanging.ends[0](7)
+    assert (len(hanging.found), outcomes) == (1, ["failed"])
+    assert Direct(storage).started
+    storage.close()

@@ -21,9 +21,12 @@ class Refreshes:
         self.begun.append(asyncio.get_running_loop().create_future())
         return await self.begun[-1]
 
+    async def latest(self) -> Any:
+        return await self.shared.latest()
+
     async def requests(self, count: int) -> list[asyncio.Task[Any]]:
         """That many requests, which have arrived."""
-        made = [asyncio.create_task(self.shared.latest()) for _ in range(count)]
+        made = [asyncio.create_task(self.latest()) for _ in range(count)]
         await settled()
         return made
 
@@ -80,3 +83,57 @@ async def test_another_failure_is_that_of_the_requests_before_it() -> None:
     await settled()
     refreshes.begun[1].set_result("made")
     assert await asyncio.gather(*later) == ["made"]
+
+
+class Probes(Refreshes):
+    """Refreshes that begin as probes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[Any] = []
+        self.error: Exception | None = None
+        self.shared = SharedRefresh(self.refresh, self.probe)
+
+    def probe(self, ended: Any) -> bool:
+        if self.error is not None:
+            raise self.error
+        self.ends.append(ended)
+        return True
+
+
+async def test_a_probe_answers_the_requests_that_came_before_it_without_a_refresh() -> None:
+    probes = Probes()
+    first, later = await probes.requests(2), await probes.requests(2)
+    assert (len(probes.ends), probes.shared.requests()) == (1, 4)
+    probes.ends[0]("one")
+    assert await asyncio.gather(*first) == ["one"] * 2
+    probes.ends[1]("two")
+    assert await asyncio.gather(*later) == ["two"] * 2
+    assert (len(probes.ends), len(probes.begun)) == (2, 0)
+
+
+async def test_a_refresh_follows_a_probe_without_an_answer() -> None:
+    probes = Probes()
+    first, later = await probes.requests(1), await probes.requests(1)
+    probes.ends[0](None)
+    await settled()
+    assert (len(probes.ends), len(probes.begun)) == (1, 1)
+    probes.begun[0].set_result("one")
+    assert await asyncio.gather(*first) == ["one"]
+    probes.ends[1]("two")
+    assert await asyncio.gather(*later) == ["two"]
+
+
+async def test_the_failure_of_a_probe_is_that_of_its_requests() -> None:
+    probes = Probes()
+    first, later = await probes.requests(1), await probes.requests(1)
+    down = _native.StorageUnavailable("down")
+    probes.ends[0](down)
+    assert await asyncio.gather(*first, *later, return_exceptions=True) == [down] * 2
+    probes.error = _native.TableNotFound("no table")
+    [request] = await probes.requests(1)
+    assert await asyncio.gather(request, return_exceptions=True) == [probes.error]
+    probes.error = None
+    [last] = await probes.requests(1)
+    probes.ends[1]("three")
+    assert await last == "three"

@@ -71,8 +71,8 @@ impl fmt::Debug for S3Options {
 /// Signs for one bucket.
 pub(super) struct S3Signer {
     options: S3Options,
-    address: Address,
-    keys: SigningKeys,
+    pub(super) address: Address,
+    pub(super) keys: SigningKeys,
 }
 
 impl S3Signer {

@@ -22,3 +22,9 @@ impl FileProperties {
         is_same.then(|| self.entity_tag.is_some() && self.entity_tag == listed.entity_tag)
     }
 }
+
+/// Returns an entity tag without quotes, which listings and answers write differently. Some stores send none or an
+/// empty one.
+pub(super) fn plain_tag(tag: &str) -> Option<&str> {
+    Some(tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| !tag.is_empty())
+}

@@ -14,12 +14,14 @@ use object_store::{
 };
 
 use super::credentials::ReplaceableCredentials;
+use super::direct::{Direct, Exchange};
+use super::properties::plain_tag;
 use super::{
     Directories, FileProperties, LogFileEntry, MAX_DIRECTORY_ENTRIES, PendingReads, check_whole_file_size,
     runtime,
 };
 use crate::error::{Error, Result};
-use crate::log_path;
+use crate::{log_path, sign};
 
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
@@ -89,6 +91,10 @@ pub(super) struct Remote {
     /// The same store, for listings that stop after some pages.
     pages: Arc<dyn PaginatedListStore>,
     keys: Arc<ReplaceableCredentials>,
+    /// Sends requests without the runtime. `None` if they need more than an address and keys.
+    direct: Option<Direct>,
+    /// What `direct` signs requests by, without keys.
+    address: sign::S3Options,
     bucket: String,
     /// Empty for AWS.
     endpoint: String,
@@ -107,20 +113,32 @@ impl Remote {
         if options.bucket.is_empty() {
             return Err(Error::InvalidArgument("the bucket's name is empty".into()));
         }
-        let (store, keys) = build_s3(options)
+        let (store, keys, is_plain) = build_s3(options)
             .map_err(|error| Error::InvalidArgument(format!("the storage's options cannot work: {error}")))?;
         // Directory buckets (S3 Express) list in no order.
         let endpoint = options.endpoint.clone().unwrap_or_default();
         let ordered_listings = !options.bucket.ends_with("--x-s3");
         let store = Arc::new(store);
-        Ok(Self {
+        let direct =
+            is_plain.then(|| Direct::new(options.timeout, connect_timeout(options), options.retry_budget));
+        let remote = Self {
             store: Arc::clone(&store) as _,
             pages: store,
             keys,
+            direct,
+            address: sign::S3Options {
+                endpoint: options.endpoint.clone(),
+                path_style: options.path_style,
+                ..sign::S3Options::new(&options.bucket, &options.region, "", "")
+            },
             bucket: options.bucket.clone(),
             endpoint,
             ordered_listings,
-        })
+        };
+        if let Some(credentials) = &options.credentials {
+            remote.sign_direct(credentials);
+        }
+        Ok(remote)
     }
 
     pub(super) fn bucket(&self) -> &str {
@@ -133,6 +151,25 @@ impl Remote {
 
     pub(super) fn replace_credentials(&self, credentials: &S3Credentials) {
         self.keys.replace(credentials);
+        self.sign_direct(credentials);
+    }
+
+    fn sign_direct(&self, credentials: &S3Credentials) {
+        if let Some(direct) = &self.direct {
+            direct.sign_by(sign::S3Options {
+                access_key_id: credentials.access_key_id.clone(),
+                secret_access_key: credentials.secret_access_key.clone(),
+                session_token: credentials.session_token.clone(),
+                ..self.address.clone()
+            });
+        }
+    }
+
+    /// Sends the requests of [`Self::both_properties`] by the calling thread. `None` if it cannot send them at once.
+    pub(super) fn send_properties(&self, paths: &[String; 2]) -> Option<Exchange> {
+        let direct = self.direct.as_ref()?;
+        let [first, second] = [key(&paths[0]).ok()?, key(&paths[1]).ok()?];
+        direct.send([first.as_ref(), second.as_ref()])
     }
 
     pub(super) fn list(&self, directory: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
@@ -307,13 +344,8 @@ impl Remote {
     }
 }
 
-/// Returns an entity tag without quotes, which listings and answers write differently. Some stores send none or an
-/// empty one.
-pub(super) fn plain_tag(tag: &str) -> Option<&str> {
-    Some(tag.trim_start_matches("W/").trim_matches('"')).filter(|tag| !tag.is_empty())
-}
-
-fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>)> {
+/// Returns the client, its credentials, and whether requests need no more than the address and these credentials.
+fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>, bool)> {
     install_tls_provider();
     let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     // With given keys the environment is ignored: its other settings do not belong to them.
@@ -321,6 +353,7 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Replacea
         None => AmazonS3Builder::from_env(),
         Some(_) => AmazonS3Builder::new(),
     };
+    let is_plain = is_plain(options, &builder);
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
     }
@@ -331,7 +364,7 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Replacea
         .with_client_options(
             ClientOptions::new()
                 .with_allow_http(is_plain_http)
-                .with_connect_timeout(options.timeout.min(LONGEST_CONNECT))
+                .with_connect_timeout(connect_timeout(options))
                 .with_timeout(options.timeout),
         )
         .with_retry(RetryConfig {
@@ -345,7 +378,35 @@ fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<Replacea
         });
     let chain = Arc::clone(builder.clone().build()?.credentials());
     let keys = Arc::new(ReplaceableCredentials::new(options.credentials.as_ref(), chain));
-    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
+    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys, is_plain))
+}
+
+fn connect_timeout(options: &S3Options) -> Duration {
+    options.timeout.min(LONGEST_CONNECT)
+}
+
+/// Variables of the environment that set a proxy.
+const PROXIES: [&str; 6] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
+/// Returns whether `configured`, the settings of the environment, add nothing to a request.
+fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
+    use object_store::ClientConfigKey as Client;
+    use object_store::aws::AmazonS3ConfigKey as Key;
+    // Directory buckets (S3 Express) need a session.
+    !options.bucket.ends_with("--x-s3")
+        && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
+        && [
+            Key::Endpoint,
+            Key::S3Express,
+            Key::SkipSignature,
+            Key::UnsignedPayload,
+            Key::RequestPayer,
+            Key::Client(Client::ProxyUrl),
+            Key::Client(Client::AllowInvalidCertificates),
+        ]
+        .iter()
+        .all(|key| configured.get_config_value(key).is_none_or(|value| value.is_empty() || value == "false"))
 }
 
 /// Sets the cryptography of TLS connections for this process: `reqwest` is built without one, and panics when a client

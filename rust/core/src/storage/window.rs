@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
-use super::remote::{Piece, Remote, plain_tag};
+use super::properties::plain_tag;
+use super::remote::{Piece, Remote};
 use super::{Listed, runtime};
 use crate::error::{Error, Result};
 use crate::lock::lock;

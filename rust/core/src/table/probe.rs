@@ -45,8 +45,8 @@ impl Probe {
     }
 
     /// The next commit and the known one.
-    pub(super) fn paths(&self) -> [String; 2] {
-        self.paths.clone()
+    pub(super) fn paths(&self) -> &[String; 2] {
+        &self.paths
     }
 }
 
