@@ -55,6 +55,7 @@ def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
     `directory` is kept and used again, without one a temporary is; `port` 0 means a free one. With `once` the
     gateway runs for as long as its own shares are read and printed.
     """
+    check_port(port)
     with ExitStack() as stack:
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="delta-gateway-demo-", ignore_cleanup_errors=True)
@@ -74,6 +75,7 @@ def prepare(directory: Path, port: int) -> Demo:
         lay_out(directory, now_seconds=time.time())
     token = secrets.token_urlsafe(32)
     demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
+    demo.configuration.touch(mode=0o600)
     demo.configuration.write_text(configuration(demo, directory), encoding="utf-8")
     demo.profile.touch(mode=0o600)
     demo.profile.write_text(profile_text(profile(demo.endpoint, token)), encoding="utf-8")
@@ -184,6 +186,17 @@ def is_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
                 return True
         time.sleep(0.05)
     return False
+
+
+def check_port(port: int) -> None:
+    """Raises OSError for a port where the gateway cannot listen, before another program gets the token."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or "accepted: 0 to 65535"
+            raise OSError(f"cannot listen on {HOST} port {port}: {reason}; --port names another") from None
 
 
 def free_port() -> int:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from gateway._native import deletion_vector_rows
 
 CAPABILITIES = "responseformat=delta;readerfeatures=deletionvectors"
 TIMEOUT_SECONDS = 60
+# The server is on this machine, which a proxy of the environment does not reach.
+_OPENER = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,6 @@ def _request(credentials: Mapping[str, str], path: str, body: bytes | None = Non
 
 def _fetch(url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> bytes:
     request = Request(url, data=body, headers=dict(headers or {}))  # noqa: S310 - the profile's own server
-    with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+    with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
         content: bytes = answer.read()
     return content

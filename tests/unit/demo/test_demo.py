@@ -5,6 +5,7 @@ import io
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import zipfile
@@ -81,7 +82,8 @@ def test_it_reads_its_own_shares(demo_tables: Path, tmp_path: Path) -> None:
         image = terminal_session()
         drawn = image.svg(image.session(ended.stdout))
         assert image.IMAGE.read_text() == drawn, "run: python docs/images/demo.py"
-    assert (tmp_path / "kept" / "demo.share").stat().st_mode & 0o077 == 0
+    for name in ("demo.share", "gateway.yaml"):
+        assert (tmp_path / "kept" / name).stat().st_mode & 0o077 == 0
 
 
 def terminal_session() -> ModuleType:
@@ -94,11 +96,22 @@ def terminal_session() -> ModuleType:
     return module
 
 
-def demo_once(directory: Path) -> subprocess.CompletedProcess[str]:
-    command = gateway_command("demo", "--once", "--directory", directory)
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, env=package_environment(), cwd="/"
-    )
+def test_a_port_where_another_program_listens_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for number, reason in ((port, "Address already in use"), (65536, "accepted: 0 to 65535")):
+            ended = demo_once(tmp_path / "none", "--port", str(number))
+            message = f"cannot listen on 127.0.0.1 port {number}: {reason}; --port names another"
+            assert (ended.returncode, ended.stdout) == (1, "")
+            assert ended.stderr == f"delta-gateway: {message}\n"
+    assert not (tmp_path / "none").exists()
+
+
+def demo_once(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo, with a proxy in the environment that does not answer."""
+    command = gateway_command("demo", "--once", "--directory", directory, *arguments)
+    environment = package_environment(http_proxy="http://127.0.0.1:9", no_proxy="")
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd="/")
 
 
 def test_the_printed_commands_work(
