@@ -486,7 +486,14 @@ def _check_unique(field: str, names: list[str]) -> None:
 
 
 def _check_url(field: str, url: str | None) -> None:
-    if url is not None and not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
+    if url is None:
+        return
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        # The message has no part of the URL: it is logged.
+        raise Invalid(
+            field, "a user or password in a URL is not accepted; accepted: https://host, http://host:port"
+        )
+    if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
         raise Invalid(field, f"'{url}' is not a URL; accepted: https://host, http://host:port")
 
 

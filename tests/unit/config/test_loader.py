@@ -161,6 +161,10 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "endpoint: 'minio:9000' is not a URL; accepted: https://host",
         ),
         (
+            MINIMAL + "gateway: {publicUrl: 'https://user:password@host'}",
+            "gateway.publicUrl: a user or password in a URL is not accepted; accepted: https://host",
+        ),
+        (
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'http://127.0.0.1:9000'}]",
             "storages[0].endpoint: a bucket is no part of an IP address; give pathStyle: true",
         ),
