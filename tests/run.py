@@ -43,7 +43,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import ParamSpec, TextIO, TypeVar
+from typing import Any, ParamSpec, TextIO, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delta-sharing-gateway"
@@ -78,6 +78,9 @@ CUSTOM_RESOURCES = (
     (PROMETHEUS_OPERATOR, f"{OPERATOR_SCHEMAS}_servicemonitors.yaml"),
     (PROMETHEUS_OPERATOR, f"{OPERATOR_SCHEMAS}_prometheusrules.yaml"),
 )
+
+# pytest ends each test that hangs, cargo does not. The longest command takes half of this on two cores.
+LONGEST_COMMAND_SECONDS = 3000
 
 # What a clone runs beside README's lines: tests that read what lies in the checkout, and one of each kind.
 QUICK_TESTS = [
@@ -987,10 +990,12 @@ def run(*command: str | Path, variables: Mapping[str, str] | None = None, direct
         raise Missing(f"{words[0]} is not installed")
     log = OUTPUT.log
     errors = subprocess.STDOUT if log else None
-    ended = subprocess.run(
-        words, check=False, cwd=directory, env=environ(variables), stdout=log, stderr=errors
-    )
-    code = ended.returncode
+    how: dict[str, Any] = {"cwd": directory, "env": environ(variables), "stdout": log, "stderr": errors}
+    try:
+        code = subprocess.run(words, check=False, timeout=LONGEST_COMMAND_SECONDS, **how).returncode
+    except subprocess.TimeoutExpired:
+        name, minutes = Path(words[0]).name, LONGEST_COMMAND_SECONDS // 60
+        raise Failed(f"{name} was ended after {minutes} min: it does not end by itself") from None
     if code:
         raise Failed(f"{Path(words[0]).name} ended with code {code} after {time.monotonic() - started:.0f} s")
     say(f"  {time.monotonic() - started:.0f} s")

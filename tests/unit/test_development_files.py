@@ -288,6 +288,14 @@ def test_parts_side_by_side_start_in_their_order_and_two_run_at_a_time(
     assert outcome.passed[-1] == "rust"
 
 
+def test_a_command_that_does_not_end_fails_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LONGEST_COMMAND_SECONDS", 0.1)
+    monkeypatch.setitem(run.PARTS, "docs", lambda _arguments: run.run("sleep", "60"))
+    outcome = run.Outcome()
+    run.run_part("docs", [], outcome)
+    assert outcome.failed == ["docs"]
+
+
 def test_tests_that_measure_time_run_after_all_others_though_those_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,6 +34,10 @@ impl Server {
     fn open(&self) -> [TcpStream; 2] {
         assert!(self.direct.send(KEYS).is_none(), "the first request opens connections");
         let opened = [self.accepted.recv().unwrap(), self.accepted.recv().unwrap()];
+        for connection in &opened {
+            // A test that waits for a request fails instead of never ending.
+            connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        }
         self.wait_for_idle(2);
         opened
     }
@@ -49,17 +53,18 @@ impl Server {
     }
 }
 
-/// Returns the path of a request and the server's side of its connection.
-fn request(connections: &[TcpStream; 2], key: &str) -> usize {
-    connections
-        .iter()
-        .position(|connection| {
+/// Returns which of the connections has the request for each key. None is read: a connection without a request would be
+/// waited for.
+fn sides(connections: &[TcpStream; 2]) -> [usize; 2] {
+    KEYS.map(|key| {
+        let has_request = |connection: &TcpStream| {
             let mut bytes = [0; 4096];
             let length = connection.peek(&mut bytes).unwrap();
             let text = std::str::from_utf8(&bytes[..length]).unwrap();
             text.starts_with(&format!("HEAD /bucket/{key} HTTP/1.1\r\n"))
-        })
-        .unwrap()
+        };
+        connections.iter().position(has_request).unwrap()
+    })
 }
 
 fn answer(mut connection: &TcpStream, text: &str) {
@@ -88,7 +93,7 @@ fn answers_arrive_in_any_order_and_connections_are_used_again() {
     for order in [[0, 1], [1, 0]] {
         let mut exchange = server.direct.send(KEYS).unwrap();
         assert!(matches!(exchange.receive(0), Progress::Pending));
-        let sides = KEYS.map(|key| request(&connections, key));
+        let sides = sides(&connections);
         for index in order {
             answer(&connections[sides[index]], [ABSENT, PRESENT][index]);
         }
@@ -123,8 +128,8 @@ fn any_other_answer_and_the_end_of_a_connection_fail_the_exchange() {
         let server = Server::start();
         let connections = server.open();
         let mut exchange = server.direct.send(KEYS).unwrap();
-        for (key, text) in KEYS.into_iter().zip(texts) {
-            answer(&connections[request(&connections, key)], text);
+        for (side, text) in sides(&connections).into_iter().zip(texts) {
+            answer(&connections[side], text);
         }
         if is_cut {
             drop(connections);
@@ -141,9 +146,9 @@ fn connections_that_the_store_closes_are_answered_and_then_pause_exchanges() {
     for exchanges in 1..=MAX_FAILURES {
         let connections = server.open();
         let mut exchange = server.direct.send(KEYS).unwrap();
-        for (key, text) in KEYS.into_iter().zip([ABSENT, PRESENT]) {
+        for (side, text) in sides(&connections).into_iter().zip([ABSENT, PRESENT]) {
             let text = text.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
-            answer(&connections[request(&connections, key)], &text);
+            answer(&connections[side], &text);
         }
         assert!(receive(&mut exchange).is_some());
         exchange.end();
