@@ -73,6 +73,7 @@ pub mod log_path;
 pub mod ndjson;
 pub mod partition;
 mod percent;
+#[cfg(target_os = "linux")]
 mod poller;
 pub mod pool;
 pub mod predicate;

@@ -6,9 +6,13 @@
 //! table.
 
 mod cached_totals;
+#[cfg(target_os = "linux")]
 mod loop_probes;
 mod probe;
 mod snapshot_cache;
+#[cfg(any(not(target_os = "linux"), test))]
+#[cfg_attr(target_os = "linux", allow(unreachable_pub))] // only tested
+mod threaded_probes;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,9 +31,13 @@ use crate::stop::Stop;
 use crate::storage::{FileProperties, Storage};
 use crate::{Error, Result};
 use cached_totals::cached_totals;
-pub use loop_probes::{LoopProbes, Probed};
+#[cfg(target_os = "linux")]
+pub use loop_probes::LoopProbes;
+pub use probe::Probed;
 use probe::{Probe, ProbeHistory};
 use snapshot_cache::SnapshotCache;
+#[cfg(not(target_os = "linux"))]
+pub use threaded_probes::LoopProbes;
 
 /// Maximum age of the last refresh when a cached version is requested by number. The table may have been replaced by
 /// another one since, which only a refresh detects.
@@ -651,6 +659,24 @@ mod tests {
             }
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn systems_without_epoll_probe_by_threads() {
+        let (_log, table) = probed();
+        let probes = threaded_probes::LoopProbes::new().unwrap();
+        assert!(!probes.start(1, &table).unwrap(), "no version is known");
+        let known = table.refresh(Instant::now()).unwrap();
+        assert!(probes.start(2, &table).unwrap() && probes.fd() >= 0);
+        let result = loop {
+            if let Some(result) = probes.take().pop() {
+                break result;
+            }
+            std::thread::yield_now();
+        };
+        assert!(result.number == 2 && Arc::ptr_eq(&result.table, &table));
+        assert!(Arc::ptr_eq(&result.found.unwrap().unwrap(), &known));
+        assert_eq!(probes.sent_by_loop(), 0);
     }
 
     #[test]

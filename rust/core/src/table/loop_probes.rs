@@ -1,4 +1,4 @@
-//! The probes of an event loop, without a thread that waits for them.
+//! The probes of an event loop, without a thread that waits for them, on Linux.
 //!
 //! Where the storage has idle connections, the loop's own thread sends and receives the requests of a probe. Otherwise
 //! the storage's threads do. The loop watches one descriptor for both.
@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::Table;
-use super::probe::Probe;
+use super::probe::{Probe, Probed};
 use crate::lock::lock;
 use crate::poller::{Poller, Timer};
-use crate::snapshot::Snapshot;
 use crate::storage::{Exchange, Progress};
 use crate::wakeup::Completions;
 use crate::{Error, Result};
@@ -26,17 +25,6 @@ const LAST: usize = 1;
 
 /// The time between checks of timeouts, while requests are in flight.
 const TIMER_PERIOD: Duration = Duration::from_secs(1);
-
-/// The result of a probe.
-#[derive(Debug)]
-pub struct Probed {
-    /// The number under which the probe was started.
-    pub number: u64,
-    /// Its table.
-    pub table: Arc<Table>,
-    /// The latest version, or `None` if the log has to be listed, which [`Table::latest`] does.
-    pub found: Result<Option<Arc<Snapshot>>>,
-}
 
 /// The probes of one event loop, which bounds their number by the number of calls that it starts.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Table;
 use crate::log_path;
 use crate::segment::log_file_path;
 use crate::snapshot::Snapshot;
@@ -33,6 +34,17 @@ pub(super) struct Probe {
     /// The commit of the known version, as it was listed.
     pub(super) commit: LogFileEntry,
     paths: [String; 2],
+}
+
+/// The result of a probe.
+#[derive(Debug)]
+pub struct Probed {
+    /// The number under which the probe was started.
+    pub number: u64,
+    /// Its table.
+    pub table: Arc<Table>,
+    /// The latest version, or `None` if the log has to be listed, which [`Table::latest`] does.
+    pub found: Result<Option<Arc<Snapshot>>>,
 }
 
 impl Probe {
