@@ -391,7 +391,8 @@ async def test_connections_of_a_dead_worker_reach_its_successor():
         await supervisor.stop(seconds=20)
 
 
-async def test_a_command_that_is_not_there_ends_the_start():
-    supervisor = Supervisor(["/nonexistent"], bind("127.0.0.1", 0, 2), environment=dict(os.environ))
+async def test_a_command_that_is_not_there_ends_the_start(tmp_path):
+    absent = str(tmp_path / "absent")
+    supervisor = Supervisor([absent], bind("127.0.0.1", 0, 2), environment=dict(os.environ))
     with pytest.raises(FileNotFoundError):
         await supervisor.start()
