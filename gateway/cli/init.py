@@ -34,7 +34,7 @@ from gateway.tables.native import LogError
 from gateway.tables.search import MAX_DEPTH, Search, find_tables
 
 T = TypeVar("T")
-DEFAULT_PORT = 8080
+DEFAULT_PORT, MAX_PORT = 8080, 65535
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 YES, NO = ("y", "yes"), ("n", "no")
 
@@ -114,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.port == 0:
         raise InitError("--port 0 would be another port at each start; give the port that recipients use")
+    if not 0 < arguments.port <= MAX_PORT:
+        raise InitError(f"--port {arguments.port} is no port; give a number from 1 to {MAX_PORT}")
     files = ShareFiles(arguments.config, arguments.force)
     files.check_configuration()
     endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)

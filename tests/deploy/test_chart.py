@@ -311,6 +311,7 @@ def test_the_names_of_services_are_short_enough():
         ({"ingress": {"enabled": True}}, "needs ingress.hosts"),
         ({"httpRoute": {"enabled": True}}, "needs httpRoute.parentRefs"),
         ({"cache": {"memory": "half"}}, "does not match pattern"),
+        ({"config": None}, "missing property 'config'"),
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"image": {"digest": "latest"}}, "does not match pattern"),
         ({"storages": [{"prefix": "s3://a/", "secretAccessKey": "in the values"}]}, "storages"),
@@ -363,6 +364,24 @@ def test_a_changed_configuration_starts_new_pods_only_if_the_values_say_so():
     restart = {"restartOnConfigChange": True}
     assert pods("a", {}) == pods("b", {})
     assert pods("a", restart) != pods("b", restart)
+
+
+def test_labels_and_annotations_of_the_values_do_not_replace_those_of_the_chart():
+    name, checksum = "app.kubernetes.io/name", "checksum/config"
+    values = {
+        **MANY,
+        "podLabels": {name: "another", "team": "data"},
+        "podAnnotations": {checksum: "none", "note": "text"},
+        "serviceMonitor": {"enabled": True, "labels": {name: "another", "release": "prometheus"}},
+    }
+    text = template(values).stdout
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    pod = the("Deployment", documents)["spec"]["template"]["metadata"]
+    assert (pod["labels"][name], pod["labels"]["team"]) == ("delta-sharing-gateway", "data")
+    assert (pod["annotations"][checksum] == "none", pod["annotations"]["note"]) == (False, "text")
+    assert the("ServiceMonitor", documents)["metadata"]["labels"]["release"] == "prometheus"
+    # A key that stands twice is an error for Kubernetes, but not for the parser above.
+    assert "another" not in text
 
 
 def test_the_alerts_and_the_dashboard_are_those_of_the_package():

@@ -9,15 +9,15 @@ import pytest
 
 from gateway.__main__ import main
 from gateway.cli.command_line import COMMANDS
-from gateway.cli.completion import SHELLS
+from gateway.cli.completion import NAME, SECOND_NAME, SHELLS
 from gateway.spark import cli as spark_commands
 
 BASH = """
 source "$1"
 shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-function=$(complete -p delta-gateway | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-$function delta-gateway "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+function=$(complete -p "$1" | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+$function "$1" "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -45,13 +45,14 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.F
     ],
     ids=" ".join,
 )
+@pytest.mark.parametrize("name", [NAME, SECOND_NAME])
 @pytest.mark.parametrize("script", ["bash"], indirect=True)
 def test_bash_completes_commands_options_and_files(
-    script: Path, words: list[str], expected: list[str]
+    script: Path, name: str, words: list[str], expected: list[str]
 ) -> None:
     (script.parent / "share.yaml").touch()
     ended = subprocess.run(
-        ["bash", "-c", BASH, "bash", script, "delta-gateway", *words],
+        ["bash", "-c", BASH, "bash", script, name, *words],
         cwd=script.parent,
         capture_output=True,
         text=True,
@@ -67,6 +68,30 @@ def test_the_script_of_each_shell_has_every_command_and_no_error(script: Path) -
     if shutil.which(shell):
         checked = subprocess.run([shell, "-n", script], capture_output=True, text=True, check=False)
         assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("script", "asked", "expected"),
+    [
+        # What zsh calls to complete a name, and what fish offers.
+        (
+            "zsh",
+            """autoload -U compinit && compinit -D && eval "$(cat {0})" && print ${{_comps[{1}]}}""",
+            "_shtab_delta_gateway",
+        ),
+        ("fish", "source {0}; complete -C '{1} ser'", "serve"),
+    ],
+    indirect=["script"],
+)
+@pytest.mark.parametrize("name", [NAME, SECOND_NAME])
+def test_other_shells_complete_both_names(script: Path, asked: str, expected: str, name: str) -> None:
+    shell = script.suffix[1:]
+    assert name in script.read_text()
+    if shutil.which(shell):
+        ended = subprocess.run(
+            [shell, "-c", asked.format(script, name)], capture_output=True, text=True, check=True
+        )
+        assert expected in ended.stdout, ended
 
 
 def test_without_its_extra_it_is_one_line(
