@@ -38,12 +38,17 @@ ALONE = (
     "unit/access/test_timing.py",
     "unit/protocol/test_linear_time.py",
 )
+# Their tests are of the part `stores`: programs that a toolchain of its own installs.
+EMULATORS = {"azurite", "azurite_over_tls", "minio"}
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
 SERVERS = ("unit/server/",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
+    config.addinivalue_line(
+        "markers", "stores: needs Azurite or MinIO (set for every test with a fixture of one)"
+    )
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")
     config.addinivalue_line("markers", "alone: runs beside no other test (set for what ALONE lists, too)")
@@ -60,6 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
             # py4j leaves its sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+        if EMULATORS & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.stores)
         if "tests/clone/" in item.path.as_posix():
             item.add_marker(pytest.mark.clone)
         if "tests/deploy/" in item.path.as_posix():

@@ -13,10 +13,10 @@ prints as it goes. Python packages come from uv.lock, with their hashes.
 
 A run fails when a part fails, and when no part passes because all of them were skipped.
 
-Needs Python 3.11 or newer; a Rust toolchain for everything; Go for the S3 server; Java 17 and Maven for
-Spark. A part whose toolchain is missing is skipped, and the last lines say which and why. Where no toolchain
-is missing, a test that skips itself is a failure, so nothing is left out silently. Only the standard library
-is used here.
+Needs Python 3.11 or newer; a Rust toolchain for everything; Go for the S3 servers; npm for the Azure server;
+Java 17 and Maven for Spark. A part whose toolchain is missing is skipped, and the last lines say which and
+why. Where no toolchain is missing, a test that skips itself is a failure, so nothing is left out silently.
+Only the standard library is used here.
 
 DELTA_GATEWAY_GOLDEN=DIR names a directory with golden tables of other implementations and their ANSWERS.json,
 an option: the tests that need them skip without it, in every part, and the last lines say so.
@@ -50,12 +50,16 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "delt
 LOCK = ROOT / "uv.lock"
 
 VERSITYGW = "v1.8.0"
-# Of the part `deploy`: name, module and version.
+# Name, module and version. MinIO, an S3 server with sessions, is of `stores`, the others are of `deploy`.
 GO_PROGRAMS = {
     "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "promtool": ("github.com/prometheus/prometheus/cmd/promtool", "v0.316.0"),
     "actionlint": ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
+    "minio": ("github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"),
 }
+DEPLOYMENT_PROGRAMS = ("helm", "promtool", "actionlint")
+# Its packages are those of this directory's package-lock.json, with their hashes.
+AZURITE = ROOT / "tests/support/azurite"
 JAVA = range(17, 22)
 ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -100,6 +104,8 @@ QUICK_TESTS = [
 QUICK_RUST_TESTS = ["commit", "deletion_vector"]
 # Of the part `deploy`: reasons that begin so are no missing toolchain.
 OTHER_MACHINE = "needs another machine:"
+# What pytest runs beside other parts and without further toolchains.
+PLAIN = "not spark and not stores and not clone and not deploy"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -394,7 +400,7 @@ def quick(arguments: list[str]) -> None:
         clippy()
         cargo_test("--lib")
     chosen = arguments if any(word.startswith("tests/") for word in arguments) else ["tests/unit", *arguments]
-    marks = "not spark and not clone and not deploy and not alone" + ("" if arguments else " and not servers")
+    marks = f"{PLAIN} and not alone" + ("" if arguments else " and not servers")
     tests = [project_environment() / "pytest", "-q", "-n", "2", "-m", marks, *chosen]
     # Tests of the S3 server skip where it was not built.
     run(*tests, variables={"DELTA_GATEWAY_NO_SKIPS": ""})
@@ -439,6 +445,9 @@ def coverage(arguments: list[str]) -> None:
     directory.mkdir(parents=True)
     if which("go"):
         versitygw()
+        go_program("minio")
+    if which("npm"):
+        azurite()
     for need in (client_environment, build_kernel_program, made_tables, install_gateway):
         need()
     variables = {"COVERAGE_FILE": str(directory / "python")}
@@ -575,15 +584,23 @@ def python(pytest_arguments: list[str]) -> None:
     """
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
     if pytest_arguments:
-        pytest("not spark and not clone and not deploy", pytest_arguments, needs=needs)
+        pytest(PLAIN, pytest_arguments, needs=needs)
         return
-    pytest("not spark and not clone and not deploy and not alone", ["-n", "2"], needs=needs)
+    pytest(f"{PLAIN} and not alone", ["-n", "2"], needs=needs)
 
 
 def alone(pytest_arguments: list[str]) -> None:
     """The tests of pytest that measure time, one at a time."""
     needs = (versitygw, client_environment, build_kernel_program, made_tables)
-    pytest("alone and not spark and not clone and not deploy", pytest_arguments, needs=needs)
+    pytest(f"{PLAIN} and alone", pytest_arguments, needs=needs)
+
+
+def stores(pytest_arguments: list[str]) -> None:
+    """The tests on Azurite and on MinIO, which verify SAS and session tokens."""
+    need_tool("go", "https://go.dev/dl")
+    need_tool("npm", "Node.js")
+    needs = (azurite, partial(go_program, "minio"), versitygw, client_environment)
+    pytest("stores", pytest_arguments or [STORES], needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
@@ -602,7 +619,7 @@ def writers(pytest_arguments: list[str]) -> None:
 def deploy(pytest_arguments: list[str]) -> None:
     """The image, the unit, the packages and the chart, made and run as they are deployed."""
     need_tool("go", "https://go.dev/dl")
-    programs = [partial(go_program, name) for name in GO_PROGRAMS]
+    programs = [partial(go_program, name) for name in DEPLOYMENT_PROGRAMS]
     needs = (*programs, custom_resources, release_environment, made_tables)
     pytest("deploy", pytest_arguments or ["tests/deploy"], needs=needs)
 
@@ -635,7 +652,7 @@ def clone(_: list[str]) -> None:
         "pytest",
         "-q",
         "-m",
-        "not spark and not clone and not deploy",
+        PLAIN,
         *QUICK_TESTS,
     ]
     run(*quick, directory=checkout, variables=variables)
@@ -651,6 +668,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "alone": alone,
     "spark": spark,
     "writers": writers,
+    "stores": stores,
     "clone": clone,
     "deploy": deploy,
     "static": static,
@@ -661,7 +679,7 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
 }
 # No part of these measures time. They start in this order: first what compiles beside what does not, last the
 # part that runs two processes itself.
-SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "deploy", "python")
+SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "stores", "deploy", "python")
 PARTS_AT_A_TIME = 2
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
 
@@ -848,6 +866,29 @@ def versitygw() -> Path:
     return binary
 
 
+@one_at_a_time
+def azurite() -> Path:
+    """The Azure Blob server of the tests: it verifies Shared Key, both kinds of SAS and their times."""
+    directory = CACHE / "azurite"
+    files = [AZURITE / name for name in ("package.json", "package-lock.json")]
+    key = digest([path.read_text() for path in files])
+    if not fresh(directory, key):
+        need_tool("npm", "Node.js")
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for path in files:
+            shutil.copy(path, directory)
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+        run("npm", "ci", *options, directory=directory)
+        remember(directory, key)
+    return azurite_program()
+
+
+def azurite_program() -> Path:
+    """Where the program is that `node` runs, once it was installed."""
+    return CACHE / "azurite/node_modules/azurite/dist/src/blob/main.js"
+
+
 def go_program_path(name: str) -> Path:
     """Where a program of GO_PROGRAMS is, once it was built."""
     return CACHE / "bin" / f"{name}-{GO_PROGRAMS[name][1]}"
@@ -933,7 +974,7 @@ def no_skips() -> dict[str, str]:
 
 def missing_toolchains() -> list[str]:
     """Why tests may skip themselves on this machine."""
-    return [tool for tool in ("cargo", "go", "java", "mvn") if which(tool) is None]
+    return [tool for tool in ("cargo", "go", "java", "mvn", "npm") if which(tool) is None]
 
 
 def golden_tables() -> Path | None:
@@ -969,6 +1010,7 @@ def made_tables(python: Path | None = None) -> Path:
 
 
 SPARK_PIPELINE = "tests/integration/spark"
+STORES = "tests/integration"
 SPARK_NEEDS = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
 
 

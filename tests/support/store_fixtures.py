@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import run
 
-from support.versitygw import VersityGw, running
+from gateway.server.self_signed import self_signed_pair
+from support import azurite_server, minio_server
+from support.azurite_server import Azurite
+from support.versitygw import S3Server, VersityGw, running
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +25,41 @@ def versitygw_binary() -> Path:
 def versitygw(versitygw_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityGw]:
     """An S3 server that verifies signatures; each test creates its buckets."""
     with running(versitygw_binary, tmp_path_factory.mktemp("versitygw")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite_program() -> Path:
+    """The installed Azure Blob server."""
+    program = run.azurite_program()
+    if not program.exists():
+        pytest.skip("Azurite is not installed: the part `stores` of tests/run.py does it where there is npm")
+    return program
+
+
+@pytest.fixture(scope="session")
+def azurite(azurite_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """An Azure Blob server that verifies the account key's signatures; each test creates its containers."""
+    with azurite_server.running(azurite_program, tmp_path_factory.mktemp("azurite")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite_over_tls(azurite_program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """The same over TLS, where bearer tokens and user-delegation keys are accepted too."""
+    directory = tmp_path_factory.mktemp("azurite-over-tls")
+    pair = directory / "pair.pem"
+    pair.write_bytes(self_signed_pair("127.0.0.1"))
+    (directory / "blobs").mkdir()
+    with azurite_server.running(azurite_program, directory / "blobs", pair) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server with STS."""
+    binary = run.go_program_path("minio")
+    if not binary.exists():
+        pytest.skip("MinIO is not installed: the part `stores` of tests/run.py does it where there is Go")
+    with minio_server.running(binary, tmp_path_factory.mktemp("minio")) as server:
         yield server

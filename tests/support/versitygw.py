@@ -16,7 +16,7 @@ REGION = "us-east-1"
 
 
 @dataclass(frozen=True)
-class VersityGw:
+class S3Server:
     """A running server, its keys, and a client that speaks to it."""
 
     endpoint: str
@@ -55,6 +55,10 @@ class VersityGw:
             ):
                 key = f"{prefix}/{path.relative_to(directory).as_posix()}"
                 client.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
+
+
+class VersityGw(S3Server):
+    """A running versitygw: it has no sessions."""
 
 
 @contextmanager

@@ -1,0 +1,113 @@
+"""Azurite and MinIO refuse what Azure and S3 refuse, which tests of signed URLs and sessions rely on."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from support.azurite_server import Azurite
+from support.raw_http import get
+from support.versitygw import S3Server
+
+KEY = "table/region=50%25 a+b=ü/part 1.parquet"
+CONTENT = b"0123456789"
+
+
+@pytest.fixture(scope="module")
+def url(azurite: Azurite) -> str:
+    """A URL that Azure's own library signs by the account's key."""
+    from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415 - slow to import
+
+    azurite.put("own", KEY, CONTENT)
+    signature = generate_blob_sas(
+        azurite.account,
+        "own",
+        KEY,
+        account_key=azurite.account_key,
+        permission=BlobSasPermissions(read=True),
+        expiry=datetime.now(UTC) + timedelta(minutes=10),
+    )
+    with azurite.client() as client:
+        return f"{client.get_blob_client('own', KEY).url}?{signature}"
+
+
+def test_a_signed_url_of_azurite_opens_its_blob_by_ranges(url: str) -> None:
+    assert get(url, headers={"Range": "bytes=2-4"}) == (206, b"234")
+
+
+TAMPERED: dict[str, Callable[[str], str]] = {
+    "signature": lambda url: url.replace("sig=", "sig=A", 1),
+    "key": lambda url: url.replace("/table/", "/tablf/", 1),
+    "expiry": lambda url: url.replace("se=2", "se=3", 1),
+    "permission": lambda url: url.replace("sp=r", "sp=rw", 1),
+    "no query": lambda url: url.split("?")[0],
+}
+
+
+@pytest.mark.parametrize("tamper", TAMPERED.values(), ids=TAMPERED)
+def test_a_tampered_url_of_azurite_is_refused(url: str, tamper: Callable[[str], str]) -> None:
+    assert tamper(url) != url
+    status, body = get(tamper(url))
+    assert status in {403, 404}
+    assert CONTENT not in body
+
+
+@pytest.fixture(scope="module")
+def session(minio: S3Server) -> Iterator[Any]:
+    """Temporary keys of MinIO for one prefix of a bucket."""
+    with closing(minio.client()) as client:
+        client.create_bucket(Bucket="own")
+        for key in ("in/a", "out/a"):
+            client.put_object(Bucket="own", Key=key, Body=CONTENT)
+    policy = {
+        "Version": "2012-10-17",
+        "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::own/in/*"}],
+    }
+    with closing(
+        boto3.client(
+            "sts",
+            endpoint_url=minio.endpoint,
+            region_name=minio.region,
+            aws_access_key_id=minio.access_key_id,
+            aws_secret_access_key=minio.secret_access_key,
+        )
+    ) as sts:
+        yield sts.assume_role(
+            RoleArn="arn:aws:iam::123456789012:role/any",
+            RoleSessionName="tests",
+            Policy=json.dumps(policy),
+            DurationSeconds=900,
+        )["Credentials"]
+
+
+@pytest.mark.parametrize(
+    ("key", "token", "expected"),
+    [("in/a", None, None), ("out/a", None, "AccessDenied"), ("in/a", "", "403"), ("in/a", "x", "403")],
+    ids=["inside", "outside", "no token", "wrong token"],
+)
+def test_a_session_of_minio_is_bound_to_its_policy_and_its_token(
+    minio: S3Server, session: Any, key: str, token: str | None, expected: str | None
+) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=minio.endpoint,
+        region_name=minio.region,
+        aws_access_key_id=session["AccessKeyId"],
+        aws_secret_access_key=session["SecretAccessKey"],
+        aws_session_token=session["SessionToken"] if token is None else token,
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
+    )
+    with closing(client):
+        if expected is None:
+            with closing(client.get_object(Bucket="own", Key=key)["Body"]) as body:
+                assert body.read() == CONTENT
+            return
+        with pytest.raises(ClientError) as refusal:
+            client.get_object(Bucket="own", Key=key)
+        assert refusal.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+        assert expected in {"403", refusal.value.response["Error"]["Code"]}
