@@ -146,7 +146,7 @@ def measure_table(state: GatewayState, table: SharedTable) -> TableSize:
 def path_bytes(url: str, table: SharedTable) -> int:
     """Return the length of a file's path as the log has it, from its URL."""
     path = unquote(urlsplit(url).path)
-    before = f"/{table.location.key}/" if table.location.kind == "s3" else "/files/"
+    before = "/files/" if table.location.kind == "file" else f"/{table.location.key}/"
     _, found, relative = path.partition(before)
     if found and table.location.kind == "file":
         relative = relative.partition("/")[2]

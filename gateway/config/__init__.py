@@ -20,11 +20,11 @@ from gateway.config.sections import (
     RecipientEntry,
     SchemaEntry,
     ShareEntry,
-    StorageEntry,
     TableEntry,
     TokenEntry,
     TokenKey,
 )
+from gateway.config.storages import StorageEntry
 
 __all__ = [
     "CURRENT_VERSION",

@@ -62,6 +62,7 @@ def loads(
         raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
     if node is None:
         raise ConfigError(file, "", "is empty; a file begins with `version: 1`")
+    reader.read_accounts(node)
     config: Config = reader.section(Config, node, "")
     config = replace(
         config,

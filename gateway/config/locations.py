@@ -1,13 +1,31 @@
-"""Locations of tables: `s3://bucket/key`, `s3a://bucket/key`, `file:///directory` or a directory."""
+"""Locations of tables in S3, Azure and Google Cloud Storage, and in directories.
+
+In: the text of any form that Spark, Hadoop and fsspec write. Out: a `Location`; two forms of one place are
+one location, except for the domain of another cloud of Azure.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-ACCEPTED = "s3://bucket/path, s3a://bucket/path, file:///directory or an absolute path"
+ACCEPTED = (
+    "s3://bucket/path, abfss://container@account.dfs.core.windows.net/path, gs://bucket/path, "
+    "file:///directory or an absolute path"
+)
+AZURE_DOMAIN = "core.windows.net"
+
+_S3 = ("s3", "s3a", "s3n")
+_HADOOP = ("abfss", "abfs", "wasbs", "wasb")
+# Of a URL or a host name, and what no store accepts.
+_NO_BUCKET = re.compile(r"[\x00-\x20\x7f?#%@\\]")
+_GS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
+_AZURE_HOST = re.compile(r"([^.]*)\.(?:blob|dfs)\.(core\.[a-z0-9.-]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,43 +33,138 @@ class Location:
     """A table's root or a prefix of roots.
 
     Attributes:
-        kind: `s3` or `file`.
-        bucket: the bucket; empty for files.
+        kind: `s3`, `azure`, `gs` or `file`.
+        bucket: the bucket or container; empty for files.
         key: the key prefix in the bucket or the directory, without a trailing slash.
+        account: the account of Azure; empty for others, and where the form names none.
+        domain: the domain of the account, `core.windows.net` except in national clouds.
 
     """
 
-    kind: Literal["s3", "file"]
+    kind: Literal["s3", "azure", "gs", "file"]
     bucket: str
     key: str
+    account: str = ""
+    domain: str = ""
 
     @staticmethod
     def parse(text: str) -> Location:
         """Parse a location. Raises ValueError that names the accepted forms."""
         if text.startswith("/"):
             return _directory(text)
-        scheme, separator, _ = text.partition("://")
-        if scheme in ("s3", "s3a") and separator:
-            bucket, _, key = text[len(scheme) + 3 :].partition("/")
-            if not bucket:
-                raise ValueError(f"a location without a bucket; accepted: {ACCEPTED}")
-            return Location("s3", bucket, _segments(key))
+        scheme, separator, rest = text.partition("://")
+        scheme = scheme.lower()
+        if separator and scheme in _S3:
+            return _s3(rest)
+        if separator and scheme == "gs":
+            bucket, _, key = rest.partition("/")
+            if not _GS_BUCKET.fullmatch(bucket):
+                raise ValueError(f"'{bucket}' is no bucket of Google; accepted: gs://bucket/path")
+            return Location("gs", bucket, _segments(key))
+        if separator and (scheme == "az" or scheme in _HADOOP):
+            return _azure(rest)
+        if separator and scheme == "https":
+            return _azure_url(text)
         if text.startswith("file:"):
             parts = urlsplit(text)
             if parts.netloc in ("", "localhost") and parts.path.startswith("/"):
                 return _directory(unquote(parts.path))
-        raise ValueError(f"'{text}' is not a location; accepted: {ACCEPTED}")
+        # A URL may have a password or a signature, which are in no message.
+        shown = "a URL" if "?" in text or "@" in text else f"'{text}'"
+        raise ValueError(f"{shown} is not a location; accepted: {ACCEPTED}")
 
     @property
     def url(self) -> str:
         """Return the location as a URL, for comparisons and for messages to the operator."""
-        return f"s3://{self.bucket}/{self.key}" if self.kind == "s3" else f"file://{self.key}"
+        return f"file://{self.key}" if self.kind == "file" else f"{self.bucket_url}/{self.key}"
+
+    @property
+    def bucket_url(self) -> str:
+        """Return the bucket or the container as a URL, without a trailing slash."""
+        if self.kind != "azure":
+            return f"{self.kind}://{self.bucket}"
+        if not self.account:
+            return f"az://{self.bucket}"
+        return f"abfss://{self.bucket}@{self.account}.dfs.{self.domain}"
 
     def contains(self, other: Location) -> bool:
         """Return whether `other` is this location or lies below it."""
-        if (self.kind, self.bucket) != (other.kind, other.bucket):
+        if (self.kind, self.account, self.domain, self.bucket) != (
+            other.kind,
+            other.account,
+            other.domain,
+            other.bucket,
+        ):
             return False
         return not self.key or other.key == self.key or other.key.startswith(self.key.rstrip("/") + "/")
+
+
+def check_account(account: str) -> str:
+    """Return the name of an account of Azure. Raises ValueError for what is none."""
+    if not _ACCOUNT.fullmatch(account):
+        raise ValueError(f"'{account}' is no account of Azure: 3 to 24 lower-case letters and digits")
+    return account
+
+
+def _s3(rest: str) -> Location:
+    bucket, _, key = rest.partition("/")
+    if not bucket:
+        raise ValueError(f"a location without a bucket; accepted: {ACCEPTED}")
+    if bucket.startswith("arn:"):
+        raise ValueError(
+            "an access point is named by its alias, which ends in -s3alias, and not by its ARN; "
+            "accepted: s3://alias/path"
+        )
+    if "@" in bucket:
+        raise ValueError("a location has no keys before the bucket; accepted: s3://bucket/path")
+    if _NO_BUCKET.search(bucket):
+        raise ValueError(f"'{bucket}' is no bucket; accepted: s3://bucket/path")
+    if bucket.endswith("--x-s3"):
+        raise ValueError(
+            f"'{bucket}' is a directory bucket of S3 Express, whose sessions and URLs end after 5 minutes; "
+            "share the table from a general purpose bucket"
+        )
+    return Location("s3", bucket, _segments(key))
+
+
+def _azure(rest: str) -> Location:
+    """Parse `container@account.dfs.core.windows.net/path`, or `container/path` without an account."""
+    authority, _, key = rest.partition("/")
+    container, at, host = authority.partition("@")
+    account, domain = "", ""
+    if at:
+        account, domain = _host(host)
+    return Location("azure", _container(container), _segments(key), account, domain)
+
+
+def _azure_url(text: str) -> Location:
+    """Parse `https://account.blob.core.windows.net/container/path`, which is percent-encoded."""
+    host, _, path = text.partition("://")[2].partition("/")
+    if "@" in host or "?" in text or "#" in text:
+        # The message has no part of the URL, whose query may be a signature.
+        raise ValueError("a location has no user, query or fragment; accepted: https://account.blob.../path")
+    account, domain = _host(host)
+    container, _, key = path.partition("/")
+    return Location("azure", _container(unquote(container)), _segments(unquote(key)), account, domain)
+
+
+def _host(host: str) -> tuple[str, str]:
+    match = _AZURE_HOST.fullmatch(host)
+    if match is None:
+        raise ValueError(
+            f"'{host}' is no host of an account of Azure; accepted: account.dfs.core.windows.net or "
+            "account.blob.core.windows.net; another address of an account is its `endpoint` in "
+            "gateway.storages"
+        )
+    return check_account(match[1].lower()), match[2].lower()
+
+
+def _container(name: str) -> str:
+    if not _CONTAINER.fullmatch(name):
+        raise ValueError(
+            f"'{name}' is no container of Azure: 3 to 63 lower-case letters, digits and single hyphens"
+        )
+    return name
 
 
 def _directory(path: str) -> Location:

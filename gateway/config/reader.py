@@ -9,6 +9,7 @@ protects: then it is an error, because the server would be more open than its fi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import logging
@@ -25,7 +26,7 @@ import yaml
 
 from gateway.config.errors import ConfigError, Invalid
 from gateway.config.file_stamps import FileStamp, file_stamp
-from gateway.config.locations import Location
+from gateway.config.locations import AZURE_DOMAIN, Location, check_account
 from gateway.config.secret import Secret
 
 log = logging.getLogger("gateway.config")
@@ -62,6 +63,7 @@ class Reader:
         directory: relative file names are relative to it.
         environment: the variables that `${NAME}` may name.
         secret_files: the files that were read, with their state before that.
+        accounts: the accounts of prefixes whose form names none, such as `az://container/`.
 
     """
 
@@ -69,6 +71,21 @@ class Reader:
     directory: Path
     environment: Mapping[str, str]
     secret_files: dict[Path, FileStamp | None] = dataclasses.field(default_factory=dict)
+    accounts: dict[Location, str] = dataclasses.field(default_factory=dict)
+
+    def read_accounts(self, top: yaml.Node) -> None:
+        """Find the accounts of Azure in `gateway.storages`, which locations elsewhere in the file need.
+
+        What is wrong there is reported when the section is read.
+        """
+        storages = _child(_child(top, "gateway"), "storages")
+        for entry in storages.value if isinstance(storages, yaml.SequenceNode) else ():
+            prefix, account = _child(entry, "prefix"), _child(entry, "account")
+            if isinstance(prefix, yaml.ScalarNode) and isinstance(account, yaml.ScalarNode):
+                with contextlib.suppress(ValueError):
+                    location = Location.parse(self._text(prefix, "prefix"))
+                    if location.kind == "azure" and not location.account:
+                        self.accounts[location] = check_account(self._text(account, "account"))
 
     def section(self, kind: type, node: yaml.Node, key: str) -> Any:
         """Read a map as the dataclass `kind`."""
@@ -115,6 +132,8 @@ class Reader:
         try:
             value = _SCALARS[hint](text) if origin is None else _choice(text, typing.get_args(hint))
             _check_limits(value, limits)
+            if isinstance(value, Location):
+                value = self._with_account(value)
         except ValueError as reason:
             raise self.error(node, key, str(reason)) from None
         return self.directory / value if isinstance(value, Path) else value
@@ -122,6 +141,20 @@ class Reader:
     def error(self, node: yaml.Node | None, key: str, message: str) -> ConfigError:
         """Make the error that names the place of a node."""
         return ConfigError(self._place(node), key, message)
+
+    def _with_account(self, location: Location) -> Location:
+        """Add the account to a location whose form names none. Raises ValueError without one."""
+        if location.kind != "azure" or location.account:
+            return location
+        holding = [prefix for prefix in self.accounts if prefix.contains(location)]
+        if not holding:
+            raise ValueError(
+                f"az://{location.bucket} names no account; give "
+                f"abfss://{location.bucket}@account.dfs.core.windows.net/..., or an entry of "
+                f"gateway.storages with the prefix az://{location.bucket}/ and its `account`"
+            )
+        account = self.accounts[max(holding, key=lambda prefix: len(prefix.key))]
+        return dataclasses.replace(location, account=account, domain=AZURE_DOMAIN)
 
     def _items(self, kind: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
@@ -194,6 +227,13 @@ def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
 
+def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """Return the value of a key in a map; None if there is none."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)
+
+
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
@@ -240,7 +280,7 @@ def _instant(text: str) -> datetime:
 
 def _choice(text: str, accepted: tuple[str, ...]) -> str:
     for word in accepted:
-        if text.lower() == word:
+        if text.lower() == word.lower():
             return word
     raise ValueError(f"'{text}' is not accepted; accepted: {', '.join(accepted)}")
 

@@ -145,6 +145,8 @@ def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     """Name the accepted values of a type within the limits of its field."""
     if nested(hint):
         return "map"
+    if typing.get_origin(hint) is typing.Literal:
+        return "text"
     options = [option for option in (*typing.get_args(hint), hint) if option in TYPE_NAMES]
     (name,) = {TYPE_NAMES[option] for option in options}
     name = f"list of {name if name == TYPE_NAMES[str] else f'{name}s'}" if is_list(hint) else name

@@ -10,9 +10,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gateway.config.errors import Invalid
 from gateway.config.file_stamps import Stamp
@@ -31,6 +29,7 @@ from gateway.config.operation import (
     setting,
 )
 from gateway.config.secret import Secret
+from gateway.config.storages import StorageEntry, check_url
 
 CURRENT_VERSION = 1
 RECIPIENTS_DATABASE = "recipients.db"
@@ -50,8 +49,9 @@ class TableEntry:
 
     Attributes:
         name: name of the table in the share; case-insensitive.
-        location: root of the Delta table: `s3://bucket/path`, `s3a://bucket/path`, `file:///directory` or
-            `/directory`.
+        location: root of the Delta table: `s3://bucket/path`,
+            `abfss://container@account.dfs.core.windows.net/path`, `gs://bucket/path`, `file:///directory` or
+            `/directory`. Other forms of a store, such as `s3a://`, `wasbs://` and `https://`, are accepted.
         id: identifier of the table in answers and tokens. Without it the id is derived from the names and
             stays the same.
         history_shared: allows time travel, the change data feed and streaming.
@@ -170,52 +170,6 @@ class RecipientEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StorageEntry:
-    """How to read the locations below one prefix and to sign their URLs.
-
-    Attributes:
-        prefix: `s3://` locations that this entry applies to; the longest matching prefix wins.
-        endpoint: URL of the object store as the server reaches it. Without it AWS.
-        public_endpoint: URL of the object store in signed URLs, where clients reach it by another host.
-        region: region that requests and URLs are signed for. Without it the region of the environment.
-        path_style: puts the bucket in the path instead of the host name.
-        access_key_id: access key that reads and signs. Without it the credentials of the environment.
-        secret_access_key: secret of the access key.
-        session_token: session token of temporary keys.
-        session_expires: ISO 8601 time at which temporary keys end. No URL claims to live longer.
-        timeout_seconds: time limit of one call to the object store.
-        retry_seconds: time for which a failing call is repeated.
-
-    """
-
-    prefix: Location
-    endpoint: str | None = None
-    public_endpoint: str | None = None
-    region: str | None = None
-    path_style: bool = False
-    access_key_id: Secret | None = None
-    secret_access_key: Secret | None = None
-    session_token: Secret | None = None
-    session_expires: datetime | None = setting(None, protects=True)
-    timeout_seconds: float = setting(30.0, minimum=0.1)
-    retry_seconds: float = setting(5.0, minimum=0)
-
-    def __post_init__(self) -> None:
-        if self.prefix.kind != "s3":
-            raise Invalid("prefix", "a storage describes s3:// prefixes; directories need none")
-        for name in ("endpoint", "public_endpoint"):
-            _check_url(name, getattr(self, name))
-            if not self.path_style and _names_an_address(getattr(self, name)):
-                raise Invalid(
-                    name, "a bucket is no part of an IP address; give pathStyle: true or a host name"
-                )
-        if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise Invalid("access_key_id", "accessKeyId and secretAccessKey go together")
-        if self.session_token is not None and self.access_key_id is None:
-            raise Invalid("session_token", "a sessionToken needs accessKeyId and secretAccessKey")
-
-
-@dataclass(frozen=True, slots=True)
 class TokenKey:
     """A key that seals page and refresh tokens and signs the URLs of local files.
 
@@ -327,7 +281,7 @@ class Gateway:
 
     def __post_init__(self) -> None:
         _check_networks("trusted_proxies", self.trusted_proxies)
-        _check_url("public_url", self.public_url)
+        check_url("public_url", self.public_url)
         _check_unique("recipients", [recipient.name for recipient in self.recipients])
         _check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()
@@ -483,26 +437,6 @@ def _check_unique(field: str, names: list[str]) -> None:
         if name.casefold() in seen:
             raise Invalid(field, f"'{name}' is there twice (names are case-insensitive)")
         seen.add(name.casefold())
-
-
-def _check_url(field: str, url: str | None) -> None:
-    if url is None:
-        return
-    if "@" in url.partition("://")[2].partition("/")[0]:
-        # The message has no part of the URL: it is logged.
-        raise Invalid(
-            field, "a user or password in a URL is not accepted; accepted: https://host, http://host:port"
-        )
-    if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
-        raise Invalid(field, f"'{url}' is not a URL; accepted: https://host, http://host:port")
-
-
-def _names_an_address(url: str | None) -> bool:
-    try:
-        ip_address(urlsplit(url or "").hostname or "")
-    except ValueError:
-        return False
-    return True
 
 
 def _check_networks(field: str, networks: tuple[str, ...]) -> None:

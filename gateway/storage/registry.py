@@ -58,11 +58,16 @@ class Storages:
 
     def store(self, location: Location) -> Store:
         """Return the store of a location. Reads nothing."""
-        entry = self._entry(location)
+        entry = self.entry(location)
         key = (location.bucket, entry.prefix.url if entry else "")
         if key not in self._stores:
             self._stores[key] = self._make(location, entry)
         return self._stores[key]
+
+    def entry(self, location: Location) -> StorageEntry | None:
+        """Return the entry with the longest prefix that contains a location."""
+        holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
+        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
 
     def calls(self, location: Location) -> StorageCalls:
         """Return the bounded calls of a location's bucket, or of the mount that holds its directory."""
@@ -123,6 +128,8 @@ class Storages:
         if location.kind == "file":
             base_url = f"{self._config.endpoint_url}/files"
             return LocalStore(self._native(location, None), base_url, self._url_key)
+        if location.kind != "s3":
+            raise _native.StorageDenied(f"locations of {location.kind} cannot be read yet")
         keys = RefreshingCredentials(lambda: self._credentials(entry, keys.current))
         return S3Store(self._native(location, entry), entry, self._region(entry), keys)
 
@@ -137,11 +144,6 @@ class Storages:
                 else _s3_storage(location.bucket, region, entry)
             )
         return self._natives[key]
-
-    def _entry(self, location: Location) -> StorageEntry | None:
-        """Return the entry with the longest prefix that contains a location."""
-        holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
-        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
 
     def _credentials(self, entry: StorageEntry | None, previous: S3Credentials | None) -> S3Credentials:
         if entry and entry.access_key_id and entry.secret_access_key:
@@ -180,9 +182,12 @@ def renew(stores: Iterable[Store]) -> None:
 
 def name_of(location: Location) -> str:
     """Return the name of a location's storage: locations that fail together have one name."""
-    if location.kind == "s3":
-        return f"s3://{location.bucket}"
-    return f"file://{mount_of(location.key, mount_points())}"
+    if location.kind == "file":
+        return f"file://{mount_of(location.key, mount_points())}"
+    if location.kind == "azure":
+        # The account has one host and one limit of requests for all containers.
+        return f"https://{location.account}.blob.{location.domain}"
+    return location.bucket_url
 
 
 def _s3_storage(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:

@@ -168,7 +168,7 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         ([], "no terminal to ask on: give LOCATION and --recipient NAME"),
         (["nowhere", "--recipient", "alice"], "nowhere is no directory; give the directory of a Delta table"),
         ([".", "--recipient", "alice"], "no Delta table (a directory with _delta_log) is at"),
-        (["gs://bucket/x", "--recipient", "alice"], "'gs://bucket/x' is not a location; accepted: s3://"),
+        (["ftp://bucket/x", "--recipient", "alice"], "'ftp://bucket/x' is not a location; accepted: s3://"),
         (["TABLES", "--recipient", "a b"], "recipient name: 1 to 255 characters without blanks"),
         (["TABLES", "--recipient", "a/b"], "recipient name: 1 to 255 characters without blanks"),
         (["TABLES", "--recipient", "a" * 255], "File name too long"),

@@ -154,7 +154,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ),
         (
             MINIMAL + "gateway:\n  storages: [{prefix: /directory}]",
-            "configuration:4: gateway.storages[0].prefix: a storage describes s3:// prefixes",
+            "configuration:4: gateway.storages[0].prefix: a storage describes prefixes of S3, Azure",
         ),
         (
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', endpoint: 'minio:9000'}]",

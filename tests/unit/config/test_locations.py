@@ -1,21 +1,109 @@
 """Locations of tables and of prefixes."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.config import Location
+
+AZURE = Location("azure", "data", "t/p=a b", "acct", "core.windows.net")
 
 
 @pytest.mark.parametrize(
     ("outer", "inner", "expected"),
     [
         ("s3://b", "s3a://b/t", True),
+        ("s3n://b", "S3://b/t", True),
         ("s3://b/t", "s3://b/t", True),
         ("s3://b/t", "s3://b/table", False),
         ("s3://b", "s3://c", False),
         ("/a", "/a/b", True),
         ("/a", "file:///ab", False),
         ("/", "/a", True),
+        ("gs://bucket", "gs://bucket/t", True),
+        ("s3://bucket", "gs://bucket/t", False),
+        (
+            "https://acct.blob.core.windows.net/data",
+            "abfss://data@acct.dfs.core.windows.net/t",
+            True,
+        ),
+        ("abfss://data@acct.dfs.core.windows.net", "abfss://data@other.dfs.core.windows.net/t", False),
+        ("abfss://data@acct.dfs.core.windows.net", "abfss://logs@acct.dfs.core.windows.net/t", False),
+        ("abfss://data@acct.dfs.core.windows.net/t", "wasbs://data@acct.blob.core.windows.net/t2", False),
     ],
 )
 def test_a_prefix_holds_whole_segments(outer: str, inner: str, expected: bool) -> None:
     assert Location.parse(outer).contains(Location.parse(inner)) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "abfss://data@acct.dfs.core.windows.net/t/p=a b",
+        "abfs://data@acct.dfs.core.windows.net/t/p=a b/",
+        "wasbs://data@acct.blob.core.windows.net/t/p=a b",
+        "WASB://data@ACCT.blob.core.windows.net//t/p=a b",
+        "https://acct.blob.core.windows.net/data/t/p%3Da%20b",
+        "https://acct.dfs.core.windows.net/data/t/p=a%20b/",
+    ],
+)
+def test_all_forms_of_azure_are_one_location(text: str) -> None:
+    assert Location.parse(text) == AZURE
+    assert Location.parse(AZURE.url) == AZURE
+
+
+def test_an_account_of_a_national_cloud_keeps_its_domain() -> None:
+    location = Location.parse("abfss://data@acct.dfs.core.chinacloudapi.cn/t")
+    assert location.url == "abfss://data@acct.dfs.core.chinacloudapi.cn/t"
+    assert location != Location.parse("abfss://data@acct.dfs.core.windows.net/t")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("http://acct.blob.core.windows.net/data/t", "is not a location"),
+        ("ftp://host/t", "'ftp://host/t' is not a location; accepted: s3://"),
+        ("abfss://data@acct.example.com/t", "is no host of an account of Azure"),
+        ("abfss://data@Long-Account.dfs.core.windows.net/t", "'long-account' is no account of Azure"),
+        ("abfss://Data@acct.dfs.core.windows.net/t", "'Data' is no container of Azure"),
+        ("abfss://a--b@acct.dfs.core.windows.net/t", "is no container of Azure"),
+        ("abfss://@acct.dfs.core.windows.net/t", "is no container of Azure"),
+        ("az://", "is no container of Azure"),
+        ("gs://Bucket/t", "is no bucket of Google"),
+        ("gs:///t", "is no bucket of Google"),
+        ("s3:///t", "a location without a bucket"),
+        ("s3://a bucket/t", "'a bucket' is no bucket"),
+        ("s3://arn:aws:s3:eu-west-1:1:accesspoint/a/t", "by its alias"),
+        ("s3://logs--use1-az4--x-s3/t", "S3 Express"),
+        ("gs://bucket/t/../u", "may not contain '..'"),
+        ("https://acct.blob.core.windows.net/data/%2e%2e/t", "may not contain '..'"),
+    ],
+)
+def test_a_malformed_location_is_refused_with_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=r"\S") as refused:
+        Location.parse(text)
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://acct.blob.core.windows.net/data/t?sv=1&sig=hidden",
+        "https://me:hidden@acct.blob.core.windows.net/data/t",
+        "http://acct.blob.core.windows.net/data/t?sig=hidden",
+        "s3a://key:hidden@bucket/t",
+    ],
+)
+def test_a_signature_or_a_password_in_a_location_is_in_no_message(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\S") as refused:
+        Location.parse(text)
+    assert "hidden" not in str(refused.value)
+
+
+@given(st.sampled_from(["s3", "azure", "gs"]), st.lists(st.text(min_size=1), max_size=4))
+def test_any_key_is_the_same_in_a_location_and_its_url(kind, segments) -> None:
+    account = ("acct", "core.windows.net") if kind == "azure" else ("", "")
+    key = "/".join(segment.replace("/", "").replace("\0", "") for segment in segments)
+    location = Location(kind, "bucket", key.strip("/"), *account)
+    if ".." not in location.key.split("/"):
+        assert Location.parse(location.url) == location

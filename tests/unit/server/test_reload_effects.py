@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -415,6 +416,55 @@ async def test_a_changed_storage_takes_effect_from_the_next_request(
     assert tuple(getattr(one, "year", one) for one in seen) == row.expected
 
 
+AZURE, GOOGLE, BUCKET = "abfss://data@acct.dfs.core.windows.net/", "gs://bucket/", "s3://bucket/"
+ROLE = {"roleArn": "arn:aws:iam::123456789012:role/reader"}
+CLIENT = {"tenantId": "tenant", "clientId": "client"}
+IDENTITY_ROWS: Mapping[str, tuple[str, Mapping[str, Any], Any, Any]] = {
+    "dualStack": (BUCKET, {}, False, True),
+    "fips": (BUCKET, {}, False, True),
+    "requesterPays": (BUCKET, {}, False, True),
+    "profile": (BUCKET, {}, "one", "two"),
+    "roleArn": (BUCKET, {}, ROLE["roleArn"], ROLE["roleArn"] + "2"),
+    "externalId": (BUCKET, ROLE, "one", "two"),
+    "roleSessionName": (BUCKET, ROLE, "one", "two"),
+    "sessionSeconds": (BUCKET, ROLE, 900, 901),
+    "stsEndpoint": (BUCKET, ROLE, "https://one", "https://two"),
+    "account": ("az://data/", {}, "acct", "other"),
+    "accountKey": (AZURE, {}, "b25l", "dHdv"),
+    "tenantId": (AZURE, {"clientId": "client", "clientSecret": "secret"}, "one", "two"),
+    "clientId": (AZURE, {"tenantId": "tenant", "clientSecret": "secret"}, "one", "two"),
+    "clientSecret": (AZURE, CLIENT, "one", "two"),
+    "federatedTokenFile": (AZURE, CLIENT, "/one", "/two"),
+    "identity": (AZURE, {}, "managedIdentity", "cli"),
+    "authorityHost": (AZURE, {}, "https://one", "https://two"),
+    "credentialsFile": (GOOGLE, {}, "one.json", "two.json"),
+    "impersonate": (GOOGLE, {}, "one@project.iam.gserviceaccount.com", "two@project.iam.gserviceaccount.com"),
+    "userProject": (GOOGLE, {}, "one", "two"),
+    "maxRemoteSignatures": (GOOGLE, {}, 1, 2),
+}
+
+
+@pytest.mark.parametrize("key", IDENTITY_ROWS)
+async def test_a_changed_identity_of_a_storage_is_that_of_the_next_request(
+    tmp_path: Path, tables: Path, key: str
+) -> None:
+    prefix, beside, before, after = IDENTITY_ROWS[key]
+    for name in ("one.json", "two.json"):
+        (tmp_path / name).write_text('{"type": "authorized_user"}')
+    settings = base(tables)
+    settings["gateway"]["storages"] = [{"prefix": prefix, **beside, key: before}]
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
+
+        def value() -> Any:
+            (entry,) = live.state.config.gateway.storages
+            used = live.state.tables.storages.entry(replace(entry.prefix, key="t"))
+            return getattr(used, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", key))
+
+        first = value()
+        assert await live.change(f"gateway.storages[].{key}", after) is None
+        assert first != value()
+
+
 RESTART: Mapping[str, tuple[Any, Any]] = {
     "host": ("127.0.0.1", "localhost"),
     "port": (8080, 8081),
@@ -515,7 +565,7 @@ IN_PROCESSES = {
 def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
     every = set(keys())
     tested = {
-        Effect.AT_ONCE: {*AT_ONCE, *(f"gateway.storages[].{key}" for key in S3_ROWS)},
+        Effect.AT_ONCE: {*AT_ONCE, *(f"gateway.storages[].{key}" for key in (*S3_ROWS, *IDENTITY_ROWS))},
         Effect.RESTART: {*RESTART},
         Effect.NONE: {*NO_EFFECT},
         Effect.NEW_CONNECTIONS: {"gateway.limits.idleConnectionSeconds"},

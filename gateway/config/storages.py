@@ -1,0 +1,296 @@
+"""The section `gateway.storages[]`: how the locations below a prefix are reached and signed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway.config.errors import Invalid
+from gateway.config.locations import Location, check_account
+from gateway.config.operation import setting
+from gateway.config.reader import camel_case
+from gateway.config.secret import Secret
+
+GOOGLE_CREDENTIALS = (
+    "service_account",
+    "authorized_user",
+    "external_account",
+    "external_account_authorized_user",
+    "impersonated_service_account",
+)
+"""The types of files with credentials of Google."""
+
+_EVERY_KIND = {"prefix", "endpoint", "public_endpoint", "timeout_seconds", "retry_seconds"}
+_ACCESS_KEY = {"access_key_id", "secret_access_key"}
+_ROLE = ("external_id", "role_session_name", "session_seconds")
+KEYS_OF_KIND = {
+    "s3": {
+        "region",
+        "path_style",
+        "dual_stack",
+        "fips",
+        "requester_pays",
+        *_ACCESS_KEY,
+        "session_token",
+        "session_expires",
+        "profile",
+        "role_arn",
+        *_ROLE,
+        "sts_endpoint",
+    },
+    "azure": {
+        "account",
+        "account_key",
+        "tenant_id",
+        "client_id",
+        "client_secret",
+        "federated_token_file",
+        "identity",
+        "authority_host",
+    },
+    "gs": {*_ACCESS_KEY, "credentials_file", "impersonate", "user_project", "max_remote_signatures"},
+}
+"""The keys of each kind of location, beside those of every kind."""
+
+_KIND_NAMES = {"s3": "s3://", "azure": "Azure", "gs": "gs://"}
+_SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
+_EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
+_ARN = re.compile(r"[!-~]{20,2048}")
+_DIRECTORY_ID = re.compile(r"[A-Za-z0-9.-]{1,128}")
+_EMAIL = re.compile(r"[^@\s/]+@[^@\s/]+")
+_PROJECT = re.compile(r"[a-z0-9.:-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageEntry:
+    """How to read the locations below one prefix and to sign their URLs.
+
+    A key belongs to all kinds of stores, or to those that its meaning names. Without keys of an identity
+    the identity of the environment is used.
+
+    Attributes:
+        prefix: locations in a bucket or container that this entry applies to; the longest matching prefix
+            wins.
+        endpoint: URL of the object store as the server reaches it. Without it AWS, Azure or Google.
+        public_endpoint: URL of the object store in signed URLs, where clients reach it by another host.
+        timeout_seconds: time limit of one call to the object store.
+        retry_seconds: time for which a failing call is repeated.
+        region: S3: region that requests and URLs are signed for. Without it the region of the environment.
+        path_style: S3: puts the bucket in the path instead of the host name.
+        dual_stack: AWS: uses the hosts that IPv6 reaches, too.
+        fips: AWS: uses the hosts with FIPS 140 cryptography.
+        requester_pays: AWS: requests, and those of the recipients' URLs, are charged to the identity that
+            signs them.
+        access_key_id: S3 and Google: access key that reads and signs; of Google an HMAC key. Without it the
+            credentials of the environment.
+        secret_access_key: S3 and Google: secret of the access key.
+        session_token: S3: session token of temporary keys.
+        session_expires: S3: ISO 8601 time at which temporary keys end. No URL claims to live longer.
+        profile: AWS: profile of the shared credentials file or of AWS's configuration file, which may name a
+            role, a single sign-on or a credential process.
+        role_arn: AWS: role that is assumed with the credentials of this entry or of the environment.
+        external_id: AWS: external id that the role's trust policy asks for.
+        role_session_name: AWS: name of the role's session in the logs of the provider. Without it
+            `delta-sharing-gateway`.
+        session_seconds: AWS: lifetime of the role's session. Without it one hour, the most for a role that
+            is assumed by another role's session.
+        sts_endpoint: AWS: URL of the token service. Without it that of the region.
+        account: Azure: storage account of a prefix whose form names none, such as `az://container/`.
+        account_key: Azure: key of the account, in Base64. It reads and signs.
+        tenant_id: Azure: directory of the client.
+        client_id: Azure: client of a secret or of a federated token, or the user-assigned managed identity.
+        client_secret: Azure: secret of the client.
+        federated_token_file: Azure: file with the token of a workload identity.
+        identity: Azure: the identity to use: `auto`, `accountKey`, `clientSecret`, `workloadIdentity`,
+            `managedIdentity` or `cli`. `auto` takes the first one that the keys of the entry or the
+            environment describe.
+        authority_host: Azure: host of Microsoft Entra ID in national clouds, as a URL.
+        credentials_file: Google: JSON file of a service account, of a workload identity federation or of
+            another type. Without it the application default credentials.
+        impersonate: Google: e-mail address of a service account whose tokens are used.
+        user_project: Google: project that is charged for requests to buckets whose requester pays.
+        max_remote_signatures: Google: number of files in an answer up to which URLs are signed by one call
+            each, where no key is on the machine.
+
+    """
+
+    prefix: Location
+    endpoint: str | None = None
+    public_endpoint: str | None = None
+    timeout_seconds: float = setting(30.0, minimum=0.1)
+    retry_seconds: float = setting(5.0, minimum=0)
+    region: str | None = None
+    path_style: bool = False
+    dual_stack: bool = False
+    fips: bool = False
+    requester_pays: bool = False
+    access_key_id: Secret | None = None
+    secret_access_key: Secret | None = None
+    session_token: Secret | None = None
+    session_expires: datetime | None = setting(None, protects=True)
+    profile: str | None = None
+    role_arn: str | None = None
+    external_id: str | None = None
+    role_session_name: str | None = None
+    session_seconds: int | None = setting(None, minimum=900, maximum=43200)
+    sts_endpoint: str | None = None
+    account: str | None = None
+    account_key: Secret | None = None
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: Secret | None = None
+    federated_token_file: Path | None = None
+    identity: Literal["auto", "accountKey", "clientSecret", "workloadIdentity", "managedIdentity", "cli"] = (
+        "auto"
+    )
+    authority_host: str | None = None
+    credentials_file: Path | None = None
+    impersonate: str | None = None
+    user_project: str | None = None
+    max_remote_signatures: int = setting(1000, minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.prefix.kind == "file":
+            raise Invalid(
+                "prefix", "a storage describes prefixes of S3, Azure and Google; directories need none"
+            )
+        self._check_kind()
+        for name in ("endpoint", "public_endpoint", "sts_endpoint", "authority_host"):
+            check_url(name, getattr(self, name))
+        self._check_pair("access_key_id", "secret_access_key")
+        if self.prefix.kind == "s3":
+            self._check_s3()
+        elif self.prefix.kind == "azure":
+            self._check_azure()
+        else:
+            self._check_gs()
+
+    def _check_kind(self) -> None:
+        accepted = _EVERY_KIND | KEYS_OF_KIND[self.prefix.kind]
+        for field in dataclasses.fields(self):
+            if field.name not in accepted and getattr(self, field.name) != field.default:
+                raise Invalid(
+                    field.name, f"is no key of a prefix of {_KIND_NAMES[self.prefix.kind]}; remove it"
+                )
+
+    def _check_s3(self) -> None:
+        for name in ("endpoint", "public_endpoint"):
+            if not self.path_style and _names_an_address(getattr(self, name)):
+                raise Invalid(
+                    name, "a bucket is no part of an IP address; give pathStyle: true or a host name"
+                )
+        if self.session_token is not None and self.access_key_id is None:
+            raise Invalid("session_token", "a sessionToken needs accessKeyId and secretAccessKey")
+        if self.profile is not None and self.access_key_id is not None:
+            raise Invalid("profile", "the entry has keys; give either accessKeyId or profile")
+        for name in ("dual_stack", "fips"):
+            if getattr(self, name) and self.endpoint is not None:
+                raise Invalid(name, "chooses a host of AWS, and `endpoint` is another; give one of them")
+        for name in _ROLE:
+            if getattr(self, name) is not None and self.role_arn is None:
+                raise Invalid(name, "describes the session of a role; give roleArn, too")
+        self._check_form("role_arn", _ARN, "arn:aws:iam::123456789012:role/name")
+        self._check_form("external_id", _EXTERNAL_ID, "2 to 1224 letters, digits and +=,.@:/-_")
+        self._check_form("role_session_name", _SESSION_NAME, "2 to 64 letters, digits and +=,.@-_")
+
+    def _check_azure(self) -> None:
+        if self.account is not None:
+            try:
+                check_account(self.account)
+            except ValueError as reason:
+                raise Invalid("account", str(reason)) from None
+            if self.account != self.prefix.account:
+                raise Invalid("account", f"the prefix is in the account {self.prefix.account}")
+        if self.account_key is not None and not _is_base64(self.account_key.reveal()):
+            raise Invalid("account_key", "is not Base64; copy the key of the account as a whole")
+        self._check_form("tenant_id", _DIRECTORY_ID, "the id or the domain of a directory")
+        self._check_form("client_id", _DIRECTORY_ID, "the id of a client")
+        if self.authority_host is not None and not self.authority_host.startswith("https://"):
+            raise Invalid("authority_host", "tokens are requested by HTTPS alone; accepted: https://host")
+        needed = {
+            "accountKey": ("account_key",),
+            "clientSecret": ("tenant_id", "client_id", "client_secret"),
+        }.get(self.identity, ())
+        for name in needed:
+            if getattr(self, name) is None:
+                raise Invalid("identity", f"{self.identity} needs {' and '.join(map(camel_case, needed))}")
+        if self.client_secret is not None and not (self.tenant_id and self.client_id):
+            raise Invalid("client_secret", "a clientSecret needs tenantId and clientId")
+
+    def _check_gs(self) -> None:
+        if self.access_key_id is not None:
+            for name in ("credentials_file", "impersonate", "user_project"):
+                if getattr(self, name) is not None:
+                    raise Invalid(name, "is not used with an HMAC key; remove it, or accessKeyId")
+        self._check_form("impersonate", _EMAIL, "name@project.iam.gserviceaccount.com")
+        self._check_form("user_project", _PROJECT, "the id of a project")
+        if self.credentials_file is not None:
+            try:
+                google_credentials(self.credentials_file)
+            except ValueError as reason:
+                raise Invalid("credentials_file", str(reason)) from None
+
+    def _check_pair(self, one: str, other: str) -> None:
+        if (getattr(self, one) is None) != (getattr(self, other) is None):
+            raise Invalid(one, f"{camel_case(one)} and {camel_case(other)} go together")
+
+    def _check_form(self, name: str, form: re.Pattern[str], accepted: str) -> None:
+        value = getattr(self, name)
+        if value is not None and not form.fullmatch(value):
+            raise Invalid(name, f"'{value}' is not accepted; accepted: {accepted}")
+
+
+def google_credentials(file: Path) -> dict[str, object]:
+    """Read a file with credentials of Google. Raises ValueError, whose text has nothing of the file."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as reason:
+        raise ValueError(f"{file} cannot be read: {reason.strerror}") from None
+    except ValueError:
+        raise ValueError(f"{file} is not JSON") from None
+    if not isinstance(found, dict) or found.get("type") not in GOOGLE_CREDENTIALS:
+        raise ValueError(
+            f"{file} has no credentials of Google: its `type` is none of {', '.join(GOOGLE_CREDENTIALS)}"
+        )
+    if found["type"] == "service_account":
+        missing = [name for name in ("client_email", "private_key", "token_uri") if not found.get(name)]
+        if missing:
+            raise ValueError(f"{file} has no {' and no '.join(missing)}")
+    return found
+
+
+def check_url(field: str, url: str | None) -> None:
+    """Check the URL of a host, with an optional path. Raises Invalid."""
+    if url is None:
+        return
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        # The message has no part of the URL: it is logged.
+        raise Invalid(
+            field, "a user or password in a URL is not accepted; accepted: https://host, http://host:port"
+        )
+    if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
+        raise Invalid(field, f"'{url}' is not a URL; accepted: https://host, http://host:port")
+
+
+def _names_an_address(url: str | None) -> bool:
+    try:
+        ip_address(urlsplit(url or "").hostname or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        return False
