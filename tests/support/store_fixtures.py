@@ -7,8 +7,10 @@ import pytest
 import run
 
 from gateway.server.self_signed import self_signed_pair
-from support import azurite_server, minio_server
+from support import azurite_server, google_identity, google_storage, minio_server
 from support.azurite_server import Azurite
+from support.google_identity import GoogleIdentity
+from support.google_storage import GoogleStorage
 from support.versitygw import S3Server, VersityGw, running
 
 
@@ -63,3 +65,17 @@ def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         pytest.skip("MinIO is not installed: the part `stores` of tests/run.py does it where there is Go")
     with minio_server.running(binary, tmp_path_factory.mktemp("minio")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def google_storage_server() -> Iterator[GoogleStorage]:
+    """A server of Google Cloud Storage that verifies signatures; each test puts its objects."""
+    with google_storage.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def google_account(google_storage_server: GoogleStorage) -> Iterator[GoogleIdentity]:
+    """A service account whose tokens and signatures the store accepts."""
+    with google_identity.running(GoogleIdentity(google_storage_server)) as identity:
+        yield identity
