@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.routes import changes, discovery, files, health, query, table
+from gateway.routes import changes, discovery, files, health, openapi, query, table
 from gateway.state import GatewayState
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
@@ -15,7 +15,7 @@ from gateway.web.request_limits import RequestLimits
 from gateway.web.router import Router
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gateway.config import Config
     from gateway.telemetry.audit import AuditLog
@@ -38,7 +38,7 @@ def create_app(
     audit log, if one is configured. The caller closes the tables of `state`.
     """
     return RequestPipeline(
-        Router(routes(config.prefix), prefix=config.prefix),
+        Router(all_routes(config.prefixes), prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),
         RequestLimits.of(config, workers=workers),
         RequestRecorder(metrics or Metrics(), audit, now_ms),
@@ -47,8 +47,33 @@ def create_app(
     )
 
 
+def all_routes(prefixes: Sequence[str]) -> list[Route]:
+    """Return the route tables of the first prefix, and those of its aliases, which have no files."""
+    first, *aliases = prefixes
+    return [*routes(first), *(route for alias in aliases for route in documented_routes(alias))]
+
+
 def routes(prefix: str) -> list[Route]:
     """The route table."""
+    return [
+        *documented_routes(prefix),
+        Route("GET", f"{prefix}/files/{{root}}/{{key:.+}}", files.file, is_public=True),
+        Route("GET", "/healthz", health.alive, is_public=True),
+        Route("GET", "/readyz", health.ready, is_public=True),
+    ]
+
+
+def documented_routes(prefix: str) -> list[Route]:
+    """Return the routes of the protocol, and that of their description."""
+    described = protocol_routes(prefix)
+    return [
+        *described,
+        Route("GET", f"{prefix}/openapi.json", openapi.handler(described, prefix), is_public=True),
+    ]
+
+
+def protocol_routes(prefix: str) -> list[Route]:
+    """Return the routes of the protocol."""
     shares = f"{prefix}/shares"
     schemas = f"{shares}/{{share}}/schemas"
     tables = f"{schemas}/{{schema}}/tables"
@@ -59,13 +84,11 @@ def routes(prefix: str) -> list[Route]:
         Route("GET", schemas, discovery.list_schemas),
         Route("GET", tables, discovery.list_tables),
         Route("GET", f"{shares}/{{share}}/all-tables", discovery.list_all_tables),
+        Route("GET", of_table, discovery.get_table),
         Route("HEAD", of_table, table.version),
         Route("GET", f"{of_table}/version", table.version),
         Route("GET", f"{of_table}/metadata", table.metadata),
         Route("POST", f"{of_table}/query", query.query, may_stream=True),
         Route("POST", f"{of_table}/queries/{{id}}", table.async_query),
         Route("GET", f"{of_table}/changes", changes.changes, may_stream=True),
-        Route("GET", f"{prefix}/files/{{root}}/{{key:.+}}", files.file, is_public=True),
-        Route("GET", "/healthz", health.alive, is_public=True),
-        Route("GET", "/readyz", health.ready, is_public=True),
     ]

@@ -9,13 +9,13 @@ blanks.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry
     from gateway.config.networks import Network
@@ -91,6 +91,9 @@ class Share:
     name: str
     id: str
     schemas: Names[Schema]
+    display_name: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def tables(self) -> list[SharedTable]:
         """All tables of all schemas, in order."""
@@ -194,7 +197,8 @@ def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range,
 
 def _share(entry: ShareEntry) -> Share:
     identity = entry.id or _stable_id(entry.name)
-    return Share(entry.name, identity, Names(_schema(entry, identity, schema) for schema in entry.schemas))
+    schemas = Names(_schema(entry, identity, schema) for schema in entry.schemas)
+    return Share(entry.name, identity, schemas, entry.display_name, entry.comment, entry.properties)
 
 
 def _schema(share: ShareEntry, share_id: str, schema: SchemaEntry) -> Schema:

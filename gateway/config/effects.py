@@ -45,6 +45,7 @@ EFFECTS: Mapping[str, Effect] = {
     "deltaTableCacheSize": Effect.NONE,
     "temporaryCredentialValiditySeconds": Effect.NONE,
     "gateway.anonymous": Effect.AT_ONCE,
+    "gateway.endpointAliases": Effect.RESTART,
     "gateway.publicUrl": Effect.AT_ONCE,
     "gateway.recipients": Effect.AT_ONCE,
     "gateway.recipientsDatabase": Effect.RESTART,

@@ -1,14 +1,16 @@
 """Reads YAML nodes into frozen dataclasses, by the dataclass's types.
 
 A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
-lists. Scalars are parsed by the field's type, not by YAML's guess: a share may be called `no` or `2024`.
-`${NAME}` in a scalar is an environment variable (`$${` is a plain `${`). A `Secret` may also come from a
-file, by the key with the suffix `File`. An unknown key is a warning, unless it resembles a key that
-protects: then it is an error, because the server would be more open than its file says.
+lists, and `Mapping[str, str]` is a map with any names. Scalars are parsed by the field's type, not by YAML's
+guess: a share may be called `no` or `2024`. `${NAME}` in a scalar is an environment variable (`$${` is a
+plain `${`). A `Secret` may also come from a file, by the key with the suffix `File`. An unknown key is a
+warning, unless it resembles a key that protects: then it is an error, because the server would be more open
+than its file says.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import dataclasses
 import difflib
@@ -126,6 +128,8 @@ class Reader:
             origin = typing.get_origin(hint)
         if origin is tuple:
             return self._items(typing.get_args(hint)[0], node, key, limits)
+        if origin is collections.abc.Mapping:
+            return self._texts(node, key)
         if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint is not Location:
             return self.section(hint, node, key)
         text = self._text(node, key)
@@ -162,6 +166,11 @@ class Reader:
         return tuple(
             self.value(kind, item, f"{key}[{index}]", limits) for index, item in enumerate(node.value)
         )
+
+    def _texts(self, node: yaml.Node, key: str) -> dict[str, str]:
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, key, "expected a map of names and texts")
+        return {name: self._text(value, _join(key, name)) for name, _, value in self._entries(node, key)}
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
         path = self.directory / self._text(node, key)

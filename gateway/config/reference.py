@@ -7,6 +7,7 @@ the tables in the page; a test compares the page with the code.
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import re
 import sys
@@ -147,6 +148,8 @@ def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
         return "map"
     if typing.get_origin(hint) is typing.Literal:
         return "text"
+    if typing.get_origin(hint) is collections.abc.Mapping:
+        return "map of texts"
     options = [option for option in (*typing.get_args(hint), hint) if option in TYPE_NAMES]
     (name,) = {TYPE_NAMES[option] for option in options}
     name = f"list of {name if name == TYPE_NAMES[str] else f'{name}s'}" if is_list(hint) else name
@@ -165,7 +168,7 @@ def default_of(field: dataclasses.Field[Any]) -> str:
         return "required"
     if value is None:
         return ""
-    if value == ():
+    if value == () or value is dataclasses.MISSING:
         return "empty"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

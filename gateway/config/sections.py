@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,8 @@ RECIPIENTS_DATABASE = "recipients.db"
 EVERY_SHARE = "*"
 SEVEN_DAYS_SECONDS = 7 * 24 * 3600
 MAX_NAME_LENGTH = 255
+MAX_COMMENT_LENGTH = 65_536
+MAX_PROPERTIES, MAX_PROPERTY_LENGTH = 50, 1000
 MIN_TOKEN_KEY_LENGTH = 16
 
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
@@ -94,16 +97,32 @@ class ShareEntry:
     Attributes:
         name: name of the share; case-insensitive.
         id: identifier of the share in answers. Without it the id is derived from the name and stays the same.
+        display_name: name for people, of at most 255 characters. Clients request the share by `name`.
+        comment: description of the share, of at most 65,536 characters.
+        properties: at most 50 texts by names of the provider's choice. Names have at most 255 characters,
+            texts at most 1,000.
         schemas: schemas of the share.
 
     """
 
     name: str
     id: str | None = None
+    display_name: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     schemas: tuple[SchemaEntry, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        _check_length("display_name", self.display_name, MAX_NAME_LENGTH)
+        _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
+        if len(self.properties) > MAX_PROPERTIES:
+            raise Invalid("properties", f"has more than {MAX_PROPERTIES} entries")
+        for name, text in self.properties.items():
+            if not name:
+                raise Invalid("properties", "has an entry without a name")
+            _check_length("properties", name, MAX_NAME_LENGTH)
+            _check_length("properties", text, MAX_PROPERTY_LENGTH)
         _check_unique("schemas", [schema.name for schema in self.schemas])
 
 
@@ -242,6 +261,8 @@ class Gateway:
         token_keys: keys that seal tokens and sign the URLs of local files.
         allowed_roots: locations outside of a table's root that absolute paths in its log may name, as in
             shallow clones.
+        endpoint_aliases: further paths before `/shares`, beside `endpoint`, such as `/api/2.1/opensharing`.
+            Profiles and URLs of local files have `endpoint`.
         public_url: scheme and host by which clients reach the server, for profiles and URLs of local files.
             Without it `host` and `port`.
         max_staleness_seconds: time for which the latest version of a table is used before the storage is
@@ -266,6 +287,7 @@ class Gateway:
     storages: tuple[StorageEntry, ...] = ()
     token_keys: tuple[TokenKey, ...] = ()
     allowed_roots: tuple[Location, ...] = ()
+    endpoint_aliases: tuple[str, ...] = ()
     public_url: str | None = None
     max_staleness_seconds: float = setting(0.0, minimum=0)
     drain_seconds: float = setting(30.0, minimum=0)
@@ -364,10 +386,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.version <= CURRENT_VERSION:
             raise Invalid("version", f"{self.version} is not a supported version; accepted: 1")
-        if not self.endpoint.startswith("/") or "?" in self.endpoint or "#" in self.endpoint:
-            raise Invalid(
-                "endpoint", f"'{self.endpoint}' is not a path prefix; accepted: /delta-sharing and the like"
-            )
+        _check_path("endpoint", self.endpoint)
         _check_unique("shares", [share.name for share in self.shares])
         self._check_ids()
         self._check_grants()
@@ -393,6 +412,12 @@ class Config:
     def prefix(self) -> str:
         """Return the path before `/shares`, without a trailing slash."""
         return self.endpoint.rstrip("/")
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """Return all paths before `/shares`, as `prefix`, which is the first."""
+        aliases = (alias.rstrip("/") for alias in self.gateway.endpoint_aliases)
+        return tuple(dict.fromkeys((self.prefix, *aliases)))
 
     @property
     def public_url(self) -> str:
@@ -429,6 +454,16 @@ def _check_name(name: str) -> None:
         raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
     if _UNSPEAKABLE.search(name):
         raise Invalid("name", "may not contain '/' or control characters")
+
+
+def _check_path(field: str, path: str) -> None:
+    if not path.startswith("/") or "?" in path or "#" in path or "/{" in path:
+        raise Invalid(field, f"'{path}' is not a path prefix; accepted: /delta-sharing and the like")
+
+
+def _check_length(field: str, text: str | None, limit: int) -> None:
+    if text is not None and len(text) > limit:
+        raise Invalid(field, f"has a text of more than {limit} characters")
 
 
 def _check_unique(field: str, names: list[str]) -> None:

@@ -1,59 +1,73 @@
-"""Listings: shares, schemas and tables that a recipient was granted, page by page."""
+"""Shares, schemas and tables that a recipient was granted: each alone, and in pages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import orjson
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from gateway.access import catalog as shared
 from gateway.access.catalog import Schema, Share, SharedTable
 from gateway.access.sealed_tokens import InvalidToken
+from gateway.protocol import messages
 from gateway.protocol.queries import ListQuery
 from gateway.web.context import RequestContext
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
 Item = TypeVar("Item", Share, Schema, SharedTable)
+Message = messages.Share | messages.Schema | messages.Table
 
 
 async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
     shares = context.state.catalog.shares_of(context.required_recipient)
-    return _page(context, shares, lambda share: share.name, _share)
+    return _page(context, shares, lambda share: share.name, _share, messages.Shares)
 
 
 async def get_share(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}`."""
     share = context.state.catalog.share(context.required_recipient, context.names["share"])
-    return _json({"share": _share(share)})
+    return _json(messages.ShareAnswer(_share(share)))
 
 
 async def list_schemas(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
     share = context.state.catalog.share(context.required_recipient, context.names["share"])
-    return _page(context, list(share.schemas), lambda schema: schema.name, _schema)
+    return _page(context, list(share.schemas), lambda schema: schema.name, _schema, messages.Schemas)
 
 
 async def list_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
     names = context.names
     schema = context.state.catalog.schema(context.required_recipient, names["share"], names["schema"])
-    return _page(context, list(schema.tables), lambda table: table.name, _table)
+    return _page(context, list(schema.tables), lambda table: table.name, _table, messages.Tables)
 
 
 async def list_all_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-tables`."""
     share = context.state.catalog.share(context.required_recipient, context.names["share"])
-    return _page(context, share.tables(), lambda table: f"{table.schema}/{table.name}", _table)
+    tables = share.tables()
+    return _page(context, tables, lambda table: f"{table.schema}/{table.name}", _table, messages.Tables)
+
+
+async def get_table(context: RequestContext) -> WholeResponse:
+    """`GET {prefix}/shares/{share}/schemas/{schema}/tables/{table}`, of OpenSharing. Reads no log."""
+    names = context.names
+    table = context.state.catalog.table(
+        context.required_recipient, names["share"], names["schema"], names["table"]
+    )
+    return _json(msgspec.structs.replace(_table(table), format="delta"))
 
 
 def _page(
     context: RequestContext,
     items: Sequence[Item],
     name: Callable[[Item], str],
-    body: Callable[[Item], dict[str, Any]],
+    body: Callable[[Item], Message],
+    page: Callable[..., messages.Message],
 ) -> WholeResponse:
     """Answer the requested page. A page token holds the listing and the last returned name."""
     query = ListQuery.parse(context.request.query)
@@ -70,31 +84,31 @@ def _page(
         chosen, last = shared.page([name(item) for item in items], after=after, limit=query.max_results)
     except KeyError:
         raise InvalidToken("list") from None
-    answer: dict[str, Any] = {"items": [body(items[index]) for index in chosen]}
+    next_page_token: str | UnsetType = UNSET
     if last is not None:
         expires_ms = now_ms + state.config.query_table_page_token_ttl_ms
         value = {"listing": listing, "after": last}
-        answer["nextPageToken"] = sealer.seal("list", recipient, value, expires_ms=expires_ms)
-    return _json(answer)
+        next_page_token = sealer.seal("list", recipient, value, expires_ms=expires_ms)
+    return _json(page(tuple(body(items[index]) for index in chosen), next_page_token))
 
 
-def _share(share: Share) -> dict[str, Any]:
-    return {"name": share.name, "id": share.id}
+def _share(share: Share) -> messages.Share:
+    return messages.Share(
+        share.name,
+        share.id,
+        display_name=share.display_name or UNSET,
+        comment=share.comment or UNSET,
+        properties=share.properties or UNSET,
+    )
 
 
-def _schema(schema: Schema) -> dict[str, Any]:
-    return {"name": schema.name, "share": schema.share}
+def _schema(schema: Schema) -> messages.Schema:
+    return messages.Schema(schema.name, schema.share)
 
 
-def _table(table: SharedTable) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "schema": table.schema,
-        "share": table.share,
-        "shareId": table.share_id,
-        "id": table.id,
-    }
+def _table(table: SharedTable) -> messages.Table:
+    return messages.Table(table.name, table.schema, table.share, table.share_id, table.id)
 
 
-def _json(body: dict[str, Any]) -> WholeResponse:
-    return WholeResponse(orjson.dumps(body), {"Content-Type": JSON_CONTENT_TYPE})
+def _json(body: messages.Message) -> WholeResponse:
+    return WholeResponse(msgspec.json.encode(body), {"Content-Type": JSON_CONTENT_TYPE})

@@ -25,6 +25,7 @@ class Action(StrEnum):
     LIST_SCHEMAS = "deltaSharingListSchemas"
     LIST_TABLES = "deltaSharingListTables"
     LIST_ALL_TABLES = "deltaSharingListAllTables"
+    GET_TABLE = "deltaSharingGetTable"
     GET_TABLE_VERSION = "deltaSharingGetTableVersion"
     GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
     GET_QUERY_INFO = "deltaSharingGetQueryInfo"

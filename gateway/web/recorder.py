@@ -40,6 +40,7 @@ ACTIONS: Mapping[str, Action] = {
     "list_schemas": Action.LIST_SCHEMAS,
     "list_tables": Action.LIST_TABLES,
     "list_all_tables": Action.LIST_ALL_TABLES,
+    "get_table": Action.GET_TABLE,
     "version": Action.GET_TABLE_VERSION,
     "metadata": Action.GET_TABLE_METADATA,
     "async_query": Action.GET_QUERY_INFO,

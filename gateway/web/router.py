@@ -50,10 +50,10 @@ class _Node:
 class Router:
     """The route table as a tree of segments."""
 
-    def __init__(self, routes: Iterable[Route], *, prefix: str = "") -> None:
-        """A client whose endpoint ends in `/` sends two slashes after the `prefix`."""
+    def __init__(self, routes: Iterable[Route], *, prefixes: Iterable[str] = ("",)) -> None:
+        """A client whose endpoint ends in `/` sends two slashes after its prefix."""
         self._root = _Node()
-        self._prefix = prefix + "/"
+        self._prefixes = tuple(f"{prefix}/" for prefix in prefixes)
         for route in routes:
             self._add(route)
         # Clients request the same few tables.
@@ -76,8 +76,9 @@ class Router:
 
     def _find(self, method: str, path: str) -> Match:
         """Return the route of a method and of a path that is decoded but for `%2F` and `%25`."""
-        if path.startswith(self._prefix + "/"):
-            path = self._prefix + path[len(self._prefix) :].lstrip("/")
+        for prefix in self._prefixes:
+            if path.startswith(f"{prefix}/"):
+                path = prefix + path[len(prefix) :].lstrip("/")
         node, names = self._root, {}
         first, *segments = path.split("/")
         while segments and node.rest is None:

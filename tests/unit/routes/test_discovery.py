@@ -24,6 +24,11 @@ shares:
     tables: [{name: ORDERS, location: /p}]
 - name: other
 - name: third
+  displayName: The third share
+  comment: |-
+    For clients that
+    show texts.
+  properties: {owner: Ann, "cost centre": "007"}
 """
 Client = TestClient[Any, Any]
 
@@ -70,8 +75,42 @@ async def test_the_answers_hold_the_protocols_fields(client: Client) -> None:
         "shareId": "sales-id",
         "id": "orders-id",
     }
+    table = await get(client, "/shares/sales/schemas/PUBLIC/tables/ORDERS")
+    assert table == {**tables["items"][0], "format": "delta"}
     every = await get(client, "/shares/sales/all-tables")
     assert [table["name"] for table in every["items"]] == ["orders", "big orders", "ORDERS"]
+
+
+async def test_a_share_has_the_texts_of_the_configuration(client: Client) -> None:
+    third = (await get(client, "/shares/third"))["share"]
+    del third["id"]
+    assert third == {
+        "name": "third",
+        "displayName": "The third share",
+        "comment": "For clients that\nshow texts.",
+        "properties": {"owner": "Ann", "cost centre": "007"},
+    }
+    listed = (await get(client, "/shares"))["items"]
+    assert listed[1]["displayName"] == "The third share"
+    assert set(listed[0]) == {"name", "id"}
+
+
+async def test_an_alias_leads_to_the_same_routes_and_tokens() -> None:
+    gateway = recipients(alice="sales, third").replace(
+        "gateway:\n", "gateway:\n  endpointAliases: [/api/2.1/opensharing, /delta-sharing/]\n"
+    )
+    client, _ = await serve(SHARES + gateway)
+    try:
+        first = await get(client, "/shares?maxResults=1")
+        for prefix in ("/api/2.1/opensharing", "/api/2.1/opensharing/", PREFIX):
+            second = await client.get(f"{prefix}/shares?pageToken={first['nextPageToken']}", headers=bearer())
+            assert [share["name"] for share in (await second.json())["items"]] == ["third"]
+            refused = await client.get(f"{prefix}/shares/other", headers=bearer())
+            assert (refused.status, (await client.get(f"{prefix}/shares")).status) == (404, 401)
+        for path in ("/api/2.1/shares", "/api/2.1/opensharing/files/r/k", "/api/2.1/opensharing/healthz"):
+            assert (await client.get(path, headers=bearer())).status == 404
+    finally:
+        await client.close()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +243,7 @@ async def test_alive_and_ready_need_no_token(client: Client) -> None:
         ("OPTIONS", "/shares", "GET, HEAD"),
         ("GET", "/shares/sales/schemas/public/tables/orders/query", "POST"),
         ("HEAD", "/shares/sales/schemas/public/tables/orders/query", "POST"),
-        ("GET", "/shares/sales/schemas/public/tables/orders", "HEAD"),
+        ("POST", "/shares/sales/schemas/public/tables/orders", "GET, HEAD"),
     ],
 )
 async def test_a_wrong_method_gets_the_allowed_ones(

@@ -95,7 +95,7 @@ class Call:
 
 
 WELL = {
-    route.path: Call(
+    f"{route.method} {route.path}": Call(
         route.method,
         route.path.replace(":.+", "").format(share="s", schema="d", table="whole", id="1", root="r", key="k")
         + ("?startingVersion=0" if route.path.endswith("/changes") else ""),
@@ -103,13 +103,17 @@ WELL = {
     )
     for route in routes(PREFIX)
 }
-OPEN = {"/healthz", "/readyz", f"{PREFIX}/files/{{root}}/{{key:.+}}"}
+OPEN = {
+    f"GET {path}"
+    for path in ("/healthz", "/readyz", f"{PREFIX}/openapi.json", f"{PREFIX}/files/{{root}}/{{key:.+}}")
+}
 NAMED = set(WELL) - OPEN
 OF_SHARES = {path for path in NAMED if "{share}" in path}
 LISTINGS = {path for path in NAMED if path.endswith(("/shares", "/schemas", "/tables", "/all-tables"))}
+NAMES_ONLY = {f"GET {PREFIX}/shares/{{share}}/schemas/{{schema}}/tables/{{table}}"}
 OF_TABLES = {path for path in NAMED if "{table}" in path}
 # It knows no query of any table, so it looks at none.
-READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")}
+READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")} - NAMES_ONLY
 PAGED = {path for path in OF_TABLES if path.endswith("/changes")} | LISTINGS
 
 

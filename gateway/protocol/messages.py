@@ -1,0 +1,210 @@
+"""The messages of the protocol as types: answers of listings, and all that the OpenAPI document describes.
+
+Listings are encoded from these types. Lines of streamed answers are written by the native module, and bodies
+and parameters of queries are parsed by `queries`; their types here are descriptions, which tests compare with
+real requests and answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from gateway.config.sections import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
+Version = Annotated[int, Meta(ge=0, description="version of a table")]
+Time = Annotated[
+    str, Meta(description="time in ISO 8601, such as 2026-01-02T03:04:05Z; without an offset, UTC")
+]
+TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
+PageToken = Annotated[str, Meta(description="token of an earlier answer, with the same request")]
+MaxFiles = Annotated[int, Meta(ge=1, description="maximum number of files of a page")]
+
+
+class Message(Struct, frozen=True, rename="camel"):
+    """Base of messages; a field that is unset is left out."""
+
+
+class Share(Message, frozen=True):
+    """A share."""
+
+    name: Name
+    id: str
+    display_name: Annotated[str, Meta(max_length=MAX_NAME_LENGTH)] | UnsetType = UNSET
+    comment: Annotated[str, Meta(max_length=MAX_COMMENT_LENGTH)] | UnsetType = UNSET
+    properties: Mapping[str, str] | UnsetType = UNSET
+
+
+class Schema(Message, frozen=True):
+    """A schema of a share."""
+
+    name: Name
+    share: Name
+
+
+class Table(Message, frozen=True):
+    """A table of a schema."""
+
+    name: Name
+    schema: Name
+    share: Name
+    share_id: str
+    id: str
+    format: Annotated[str, Meta(description="formats of the table: delta")] | UnsetType = UNSET
+
+
+class ShareAnswer(Message, frozen=True):
+    """One share."""
+
+    share: Share
+
+
+class Shares(Message, frozen=True):
+    """A page of shares."""
+
+    items: tuple[Share, ...]
+    next_page_token: PageToken | UnsetType = UNSET
+
+
+class Schemas(Message, frozen=True):
+    """A page of schemas."""
+
+    items: tuple[Schema, ...]
+    next_page_token: PageToken | UnsetType = UNSET
+
+
+class Tables(Message, frozen=True):
+    """A page of tables."""
+
+    items: tuple[Table, ...]
+    next_page_token: PageToken | UnsetType = UNSET
+
+
+class ListParameters(Message, frozen=True):
+    """The parameters of a listing."""
+
+    max_results: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType = UNSET
+    page_token: PageToken | UnsetType = UNSET
+
+
+class VersionParameters(Message, frozen=True):
+    """The parameter of a table's version."""
+
+    starting_timestamp: Time | UnsetType = UNSET
+
+
+class MetadataParameters(Message, frozen=True):
+    """The parameters of a table's metadata; at most one of them."""
+
+    version: Version | UnsetType = UNSET
+    timestamp: Time | UnsetType = UNSET
+
+
+class ChangesParameters(Message, frozen=True):
+    """The parameters of the change data feed; exactly one start, at most one end."""
+
+    starting_version: Version | UnsetType = UNSET
+    starting_timestamp: Time | UnsetType = UNSET
+    ending_version: Version | UnsetType = UNSET
+    ending_timestamp: Time | UnsetType = UNSET
+    include_historical_metadata: bool | UnsetType = UNSET
+    include_historical_protocol: bool | UnsetType = UNSET
+    max_files: MaxFiles | UnsetType = UNSET
+    page_token: PageToken | UnsetType = UNSET
+
+
+class QueryBody(Message, frozen=True):
+    """The body of a query; every field is optional."""
+
+    version: Version | UnsetType = UNSET
+    timestamp: Time | UnsetType = UNSET
+    starting_version: Version | UnsetType = UNSET
+    ending_version: Version | UnsetType = UNSET
+    predicate_hints: Annotated[tuple[str, ...], Meta(description="conditions in SQL")] | UnsetType = UNSET
+    json_predicate_hints: Annotated[str, Meta(description="a condition as a tree, in JSON")] | UnsetType = (
+        UNSET
+    )
+    limit_hint: Annotated[int, Meta(ge=0, description="rows that are needed; 0 is no limit")] | UnsetType = (
+        UNSET
+    )
+    max_files: MaxFiles | UnsetType = UNSET
+    page_token: PageToken | UnsetType = UNSET
+    include_refresh_token: bool | UnsetType = UNSET
+    refresh_token: str | UnsetType = UNSET
+    include_historical_protocol: bool | UnsetType = UNSET
+
+
+class EndStreamAction(Message, frozen=True):
+    """The last line of an answer, where the request makes the server send it."""
+
+    refresh_token: str | UnsetType = UNSET
+    next_page_token: PageToken | UnsetType = UNSET
+    min_url_expiration_timestamp: TimeMs | UnsetType = UNSET
+    error_message: (
+        Annotated[str, Meta(description="the answer has failed and is not complete")] | UnsetType
+    ) = UNSET
+    http_status_error_code: int | UnsetType = UNSET
+
+
+class File(Message, frozen=True):
+    """A data file. The parquet format has its fields; the delta format an action of the log."""
+
+    id: str
+    expiration_timestamp: TimeMs | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    size: Annotated[int, Meta(ge=0, description="bytes")] | UnsetType = UNSET
+    partition_values: Mapping[str, str | None] | UnsetType = UNSET
+    stats: Annotated[str, Meta(description="statistics of the columns, in JSON")] | UnsetType = UNSET
+    version: Version | UnsetType = UNSET
+    timestamp: TimeMs | UnsetType = UNSET
+    deletion_vector_file_id: str | UnsetType = UNSET
+    delta_single_action: Mapping[str, Any] | UnsetType = UNSET
+
+
+class Protocol(Message, frozen=True):
+    """What a reader needs. The delta format has the log's action."""
+
+    min_reader_version: int | UnsetType = UNSET
+    delta_protocol: Mapping[str, Any] | UnsetType = UNSET
+    version: Version | UnsetType = UNSET
+
+
+class MetaData(Message, frozen=True):
+    """The metadata of a table. The delta format has the log's action."""
+
+    size: Annotated[int, Meta(ge=0, description="bytes of all files")] | UnsetType = UNSET
+    num_files: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    version: Version | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    name: str | UnsetType | None = UNSET
+    description: str | UnsetType | None = UNSET
+    format: Mapping[str, Any] | UnsetType = UNSET
+    schema_string: str | UnsetType = UNSET
+    partition_columns: tuple[str, ...] | UnsetType = UNSET
+    configuration: Mapping[str, str] | UnsetType = UNSET
+    delta_metadata: Mapping[str, Any] | UnsetType = UNSET
+
+
+class Line(Message, frozen=True):
+    """A line of an answer, an object with one field."""
+
+    protocol: Protocol | UnsetType = UNSET
+    meta_data: MetaData | UnsetType = UNSET
+    file: File | UnsetType = UNSET
+    add: File | UnsetType = UNSET
+    cdf: File | UnsetType = UNSET
+    remove: File | UnsetType = UNSET
+    end_stream_action: EndStreamAction | UnsetType = UNSET
+
+
+class Error(Message, frozen=True):
+    """The body of an error."""
+
+    error_code: Annotated[str, Meta(description="one of the protocol page's list")]
+    message: str
+
+
+ResponseFormat = Literal["parquet", "delta"]

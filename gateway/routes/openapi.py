@@ -1,0 +1,217 @@
+"""`GET {endpoint}/openapi.json`: the OpenAPI 3.1 document of the recipient protocol.
+
+In: the route table. Out: a document with every route of the protocol. A route is described by the types of
+its messages (`DESCRIPTIONS`) and by the first line of its handler's docstring.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import orjson
+
+from gateway.protocol import messages
+from gateway.protocol.capabilities import CAPABILITIES_HEADER, FILE_ID_HEADER
+from gateway.protocol.response import HINT_STATUS_HEADER, NDJSON_CONTENT_TYPE, VERSION_HEADER
+from gateway.web.error_response import JSON_CONTENT_TYPE
+from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from gateway.web.context import Handler, RequestContext, Route
+
+Json = dict[str, Any]
+
+ERRORS: Mapping[int, str] = {
+    400: "A parameter, the body or a capability is not accepted",
+    401: "The token is missing, wrong or expired",
+    403: "The address is not allowed, or the storage denies access",
+    404: "The name does not exist or is not granted",
+    413: "The body is larger than 1 MiB",
+    429: "A limit of the recipient is reached",
+    500: "The log of the table is corrupt, or the server has a defect",
+    503: "The storage or the server is not available for a while",
+}
+OF_EVERY_ROUTE = (400, 401, 403, 429, 503)
+OF_TABLES = (404, 500)
+
+CAPABILITIES = (CAPABILITIES_HEADER, "responseformat, readerfeatures and includeendstreamaction, by `;`")
+FILE_IDS = (FILE_ID_HEADER, "scheme of the files' ids: parquet or delta")
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The messages of a route.
+
+    Attributes:
+        answer: type of the JSON body; of each line if `is_stream`; None without a body.
+        query: type of the parameters; all are optional for a parser.
+        body: type of the request's body, which may be absent.
+        is_stream: the body has a JSON object in each line.
+        request_headers: optional headers with their meanings.
+        response_headers: headers of an answer with their meanings.
+
+    """
+
+    answer: type | None = None
+    query: type | None = None
+    body: type | None = None
+    is_stream: bool = False
+    request_headers: tuple[tuple[str, str], ...] = ()
+    response_headers: tuple[tuple[str, str], ...] = ()
+
+
+VERSION = (VERSION_HEADER, "version that the answer describes; of a range, the first version")
+CHOSEN = (CAPABILITIES_HEADER, "chosen response format")
+HINTS = (HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
+
+DESCRIPTIONS: Mapping[str, Description] = {
+    "list_shares": Description(messages.Shares, messages.ListParameters),
+    "get_share": Description(messages.ShareAnswer),
+    "list_schemas": Description(messages.Schemas, messages.ListParameters),
+    "list_tables": Description(messages.Tables, messages.ListParameters),
+    "list_all_tables": Description(messages.Tables, messages.ListParameters),
+    "get_table": Description(messages.Table),
+    "version": Description(None, messages.VersionParameters, response_headers=(VERSION,)),
+    "metadata": Description(
+        messages.Line,
+        messages.MetadataParameters,
+        is_stream=True,
+        request_headers=(CAPABILITIES,),
+        response_headers=(VERSION, CHOSEN),
+    ),
+    "query": Description(
+        messages.Line,
+        body=messages.QueryBody,
+        is_stream=True,
+        request_headers=(CAPABILITIES, FILE_IDS),
+        response_headers=(VERSION, CHOSEN, HINTS),
+    ),
+    "changes": Description(
+        messages.Line,
+        messages.ChangesParameters,
+        is_stream=True,
+        request_headers=(CAPABILITIES, FILE_IDS),
+        response_headers=(VERSION, CHOSEN),
+    ),
+    "async_query": Description(),
+}
+"""By the name of the route."""
+NEVER_ANSWERED = frozenset({"async_query"})
+"""Routes that answer 404 at best."""
+
+
+def handler(routes: Iterable[Route], prefix: str) -> Handler:
+    """Return the handler for the document of the routes below a prefix."""
+    routes = tuple(routes)
+
+    @lru_cache(1)
+    def encoded(url: str) -> bytes:
+        return orjson.dumps(document(routes, prefix, url))
+
+    async def openapi(context: RequestContext) -> WholeResponse:
+        """The OpenAPI document of the protocol."""
+        url = f"{context.state.config.public_url}{prefix}"
+        return WholeResponse(encoded(url), {"Content-Type": JSON_CONTENT_TYPE})
+
+    return openapi
+
+
+def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
+    """Return the OpenAPI document of routes. `url` is that of the prefix for clients."""
+    routes = tuple(routes)
+    used = [DESCRIPTIONS[route.name] for route in routes]
+    kinds = list(dict.fromkeys(kind for one in used for kind in (one.answer, one.body) if kind))
+    schemas, components = msgspec.json.schema_components(
+        [messages.Name, messages.Error, *kinds], ref_template="#/components/schemas/{name}"
+    )
+    references: Mapping[Any, Json] = dict(zip([messages.Name, messages.Error, *kinds], schemas, strict=True))
+    paths: dict[str, Json] = {}
+    for route in routes:
+        path = route.path.removeprefix(prefix)
+        item = paths.setdefault(path, _path_item(path, references[messages.Name]))
+        item[route.method.lower()] = _operation(route, references)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Delta Sharing",
+            "version": "1",
+            "description": "The Delta Sharing protocol for tables, as recipients use it.",
+        },
+        "servers": [{"url": url}],
+        "security": [{"recipient": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"recipient": {"type": "http", "scheme": "bearer"}},
+            "schemas": components,
+        },
+    }
+
+
+def _path_item(path: str, name: Json) -> Json:
+    parameters = [
+        {"name": one, "in": "path", "required": True, "schema": name} for one in re.findall(r"{(\w+)}", path)
+    ]
+    return {"parameters": parameters} if parameters else {}
+
+
+def _operation(route: Route, references: Mapping[Any, Json]) -> Json:
+    described = DESCRIPTIONS[route.name]
+    summary, *_ = (inspect.getdoc(route.handler) or "").splitlines()
+    suffix = "" if route.method != "HEAD" else "_by_head"
+    operation: Json = {"operationId": f"{route.name}{suffix}", "summary": summary}
+    parameters = [
+        *_query_parameters(described.query),
+        *(
+            {"name": name, "in": "header", "description": meaning, "schema": {"type": "string"}}
+            for name, meaning in described.request_headers
+        ),
+    ]
+    if parameters:
+        operation["parameters"] = parameters
+    if described.body is not None:
+        operation["requestBody"] = _content(references[described.body], JSON_CONTENT_TYPE)
+    statuses = {*OF_EVERY_ROUTE, *(OF_TABLES if "{share}" in route.path else ())}
+    if described.body is not None:
+        statuses.add(413)
+    operation["responses"] = {} if route.name in NEVER_ANSWERED else {"200": _answer(described, references)}
+    operation["responses"] |= {
+        str(status): {
+            "description": ERRORS[status],
+            **_content(references[messages.Error], JSON_CONTENT_TYPE),
+        }
+        for status in sorted(statuses)
+    }
+    return operation
+
+
+def _answer(described: Description, references: Mapping[Any, Json]) -> Json:
+    answer: Json = {"description": "Done"}
+    if described.response_headers:
+        answer["headers"] = {
+            name: {"description": meaning, "schema": {"type": "string"}}
+            for name, meaning in described.response_headers
+        }
+    if described.answer is not None:
+        kind = NDJSON_CONTENT_TYPE if described.is_stream else JSON_CONTENT_TYPE
+        answer |= _content(references[described.answer], kind)
+    return answer
+
+
+def _content(schema: Json, content_type: str) -> Json:
+    return {"content": {content_type.partition(";")[0]: {"schema": schema}}}
+
+
+def _query_parameters(kind: type | None) -> list[Json]:
+    if kind is None:
+        return []
+    _, components = msgspec.json.schema_components([kind])
+    (component,) = components.values()
+    return [
+        {"name": name, "in": "query", "schema": schema} for name, schema in component["properties"].items()
+    ]

@@ -1,0 +1,134 @@
+"""The OpenAPI document of the recipient protocol against the routes, real answers and drawn requests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from support.gateway_app import PREFIX, bearer
+from support.gateway_process import RunningGateway, running_gateway, share
+from support.history_table import TABLE, Client
+
+from gateway.app import protocol_routes
+from gateway.protocol import messages
+from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document
+
+DOCUMENT = document(protocol_routes(PREFIX), PREFIX, f"https://sharing.example.com{PREFIX}")
+EXAMPLES = 30
+NAMES = {"share": "s", "schema": "default", "table": "cities"}
+DELTA = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
+
+
+def test_the_document_and_the_routes_are_the_same() -> None:
+    routes = {(route.method.lower(), route.path.removeprefix(PREFIX)) for route in protocol_routes(PREFIX)}
+    described = {
+        (method, path)
+        for path, item in DOCUMENT["paths"].items()
+        for method in item
+        if method != "parameters"
+    }
+    assert described == routes
+    assert {route.name for route in protocol_routes(PREFIX)} == set(DESCRIPTIONS)
+
+
+def test_every_schema_that_is_named_is_there_and_every_operation_has_a_name_of_its_own() -> None:
+    assert set(re.findall(r"#/components/schemas/(\w+)", str(DOCUMENT))) == set(
+        DOCUMENT["components"]["schemas"]
+    )
+    names = [
+        operation["operationId"]
+        for item in DOCUMENT["paths"].values()
+        for method, operation in item.items()
+        if method != "parameters"
+    ]
+    assert len(names) == len(set(names))
+
+
+async def test_it_is_answered_without_a_token_and_names_the_public_url(client: Client) -> None:
+    answer = await client.get(f"{PREFIX}/openapi.json")
+    assert answer.status == 200
+    found = await answer.json()
+    assert found["paths"] == DOCUMENT["paths"]
+    assert found["servers"] == [{"url": str(client.make_url(PREFIX))}]
+
+
+@pytest.mark.parametrize("headers", [{}, DELTA], ids=["parquet", "delta"])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/metadata", None),
+        ("POST", "/query", {}),
+        ("POST", "/query", {"startingVersion": 2, "includeHistoricalProtocol": True}),
+        ("POST", "/query", {"maxFiles": 1}),
+        ("POST", "/query", {"includeRefreshToken": True}),
+        ("GET", "/changes?startingVersion=1&includeHistoricalMetadata=true", None),
+    ],
+)
+async def test_every_line_of_an_answer_has_the_described_fields(
+    client: Client, method: str, path: str, body: Any, headers: dict[str, str]
+) -> None:
+    answer = await client.request(method, TABLE + path, json=body, headers=bearer() | headers)
+    assert answer.status == 200
+    lines = (await answer.read()).splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        # A field without a description would be lost.
+        described = msgspec.json.encode(msgspec.json.decode(line, type=messages.Line))
+        assert orjson.loads(described) == orjson.loads(line)
+
+
+@pytest.mark.parametrize("name", messages.QueryBody.__struct_encode_fields__)
+async def test_every_field_of_a_body_is_read_by_its_type(client: Client, name: str) -> None:
+    answer = await client.post(f"{TABLE}/query", json={name: {"no": "value"}}, headers=bearer())
+    # Hints never fail a request.
+    assert answer.status == (200 if name == "jsonPredicateHints" else 400), await answer.text()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, demo_tables: Path) -> Iterator[RunningGateway]:
+    directory = tmp_path_factory.mktemp("openapi")
+    with running_gateway(directory, [share("s", {"cities": str(demo_tables / "cities")})]) as gateway:
+        yield gateway
+        assert "Traceback" not in gateway.log.read_text()
+
+
+def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: RunningGateway) -> None:
+    headers = {"Authorization": f"Bearer {running.token}"}
+    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{running.port}{PREFIX}/openapi.json")
+    checks = schemathesis.specs.openapi.checks
+    named = [
+        checks.status_code_conformance,
+        checks.response_schema_conformance,
+        checks.content_type_conformance,
+    ]
+    sent = {
+        operation.definition.raw["operationId"]: send_drawn(operation, headers, named)
+        for operation in (found.ok() for found in schema.get_all_operations())
+    }
+    # A drawn range of changes has two starts, or none.
+    assert {name for name in sent if 200 not in sent[name]} <= {*NEVER_ANSWERED, "changes"}, sent
+
+
+def send_drawn(operation: Any, headers: dict[str, str], checks: list[Any]) -> set[int]:
+    """Send drawn requests of an operation, and return the statuses of the checked answers."""
+    statuses = set()
+
+    @given(case=operation.as_strategy())
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def send(case: Any) -> None:
+        # Drawn names would all be absent.
+        names = case.path_parameters or {}
+        names.update({key: NAMES.get(key, "1") for key in names})
+        response = case.call(headers=headers)
+        case.validate_response(response, checks=checks)
+        statuses.add(response.status_code)
+
+    send()
+    return statuses
