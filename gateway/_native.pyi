@@ -67,7 +67,11 @@ class InvalidArgument(LogError): ...
 
 @final
 class Storage:
-    """The storage of tables: the local file system or one S3-compatible bucket. `repr` shows no secret."""
+    """The storage of tables: the local file system, or one bucket or container. `repr` shows no secret.
+
+    Requests of `azure` and `gcs` raise StorageDenied until credentials are set. Credentials of another kind of storage
+    raise InvalidArgument; they have no effect on local storage.
+    """
 
     @staticmethod
     def local() -> Storage: ...
@@ -83,17 +87,64 @@ class Storage:
         session_token: str | None = None,
         timeout_seconds: float = 30.0,
         retry_seconds: float = 5.0,
+        requester_pays: bool = False,
     ) -> Storage:
         """Without keys uses the default chain of the environment (variables, web identity, instance role)."""
+    @staticmethod
+    def azure(
+        account: str,
+        container: str,
+        *,
+        endpoint: str | None = None,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 5.0,
+    ) -> Storage:
+        """A container of Azure Blob Storage.
+
+        `endpoint` is `http(s)://host[:port][/path]` of the account's blobs, `https://{account}.blob.core.windows.net` by
+        default.
+        """
+    @staticmethod
+    def gcs(
+        bucket: str,
+        *,
+        endpoint: str | None = None,
+        user_project: str | None = None,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 5.0,
+    ) -> Storage:
+        """A bucket of Google Cloud Storage, read with a bearer token. `user_project` pays for the requests."""
     def replace_credentials(
         self, *, access_key_id: str, secret_access_key: str, session_token: str | None = None
     ) -> None:
-        """Signs later requests with these keys. Has no effect on local storage."""
+        """Signs later requests of `s3` with these keys."""
+    def replace_account_key(self, key: str) -> None:
+        """Signs later requests of `azure` with an account's key, in Base64."""
+    def replace_bearer_token(self, token: str) -> None:
+        """Authorizes later requests of `azure` and `gcs` by a token."""
     def list_directories(self, root: str) -> tuple[list[str], bool]:
         """Returns the names of the directories directly below a root, and whether there may be more. *Blocks*.
 
         A missing root is empty.
         """
+
+@final
+class DelegationKey:
+    """A user delegation key of Azure, each field as the service returns it. `repr` shows no secret."""
+
+    def __new__(
+        cls,
+        *,
+        object_id: str,
+        tenant_id: str,
+        start: str,
+        expiry: str,
+        service: str,
+        version: str,
+        value: str,
+    ) -> DelegationKey: ...
+    @property
+    def expiry(self) -> str: ...
 
 @final
 class Signer:
@@ -111,8 +162,41 @@ class Signer:
         session_token: str | None = None,
         credentials_expire_ms: int | None = None,
         portable: bool = False,
+        requester_pays: bool = False,
     ) -> Signer:
         """Presigns URLs with SigV4. `endpoint` is the host of the URLs; `portable` disables wide vector instructions."""
+    @staticmethod
+    def azure(
+        account: str,
+        container: str,
+        *,
+        endpoint: str | None = None,
+        account_key: str | None = None,
+        delegation_key: DelegationKey | None = None,
+        credentials_expire_ms: int | None = None,
+        portable: bool = False,
+    ) -> Signer:
+        """Shared access signatures of one blob, by the account's key (in Base64) or by a user delegation key.
+
+        URLs expire before the delegation key and before `credentials_expire_ms`.
+        """
+    @staticmethod
+    def gcs(
+        bucket: str,
+        *,
+        endpoint: str | None = None,
+        access_id: str | None = None,
+        secret: str | None = None,
+        email: str | None = None,
+        private_key: str | None = None,
+        user_project: str | None = None,
+        credentials_expire_ms: int | None = None,
+        portable: bool = False,
+    ) -> Signer:
+        """Signatures of version 4 of Google: by an HMAC key (`access_id`, `secret`), or by the key of a service account.
+
+        `private_key` is in PEM form, `email` the address of the service account.
+        """
     @staticmethod
     def local(base_url: str, *, key: bytes) -> Signer:
         """URLs of the gateway's own files route: `{base_url}/{percent-encoded key}?sp=r&expires={s}&signature={hex}`.
@@ -269,9 +353,9 @@ class Signers:
     """The signer of the table's root, and the signers of other locations of absolute paths."""
 
     def __new__(cls, root: str, signer: Signer, others: Sequence[tuple[str, Signer]] = ...) -> Signers:
-        """`root` and the locations in `others`: `s3://bucket/prefix`, `file:///directory` or `/directory`.
+        """`root` and the locations in `others`: `s3://`, `gs://` or `file://`, a location of Azure, or a directory.
 
-        An S3 signer must belong to the location's bucket; keys of a local signer are relative to the location.
+        A location of Azure names its account, such as `abfss://container@account.dfs.core.windows.net/prefix`. A signer must belong to the location's bucket or container; keys of a local signer are relative to the location.
         """
 
 @final

@@ -21,7 +21,9 @@ mod v4;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use azure::AzureAddress;
 pub use azure::{AzureKey, AzureOptions, DelegationKey};
+pub(crate) use gcs::GCS_ENDPOINT;
 pub use gcs::{GcsKey, GcsOptions};
 pub(crate) use head_request::HeadSigner;
 pub use local::verify_local_url;

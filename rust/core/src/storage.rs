@@ -1,15 +1,18 @@
-//! The storage of tables: the local file system or one S3-compatible bucket.
+//! The storage of tables: the local file system, or one bucket or container of an object store.
 //!
 //! A [`Storage`] returns listings, bytes and [`StoredFile`]s by blocking calls from any thread. Only this module uses
 //! tokio and `object_store`. Errors name the file without its directory; the message of the store is in `detail`.
 
+mod azure;
 mod credentials;
 mod direct;
+mod gcs;
 mod local;
 mod pending;
 mod properties;
 mod remote;
 mod runtime;
+mod s3;
 mod stored_file;
 mod window;
 
@@ -21,10 +24,14 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::log_path::{self, LOG_DIRECTORY};
 
+pub use azure::AzureOptions;
+use credentials::Credentials;
+pub use credentials::S3Credentials;
 pub(crate) use direct::{Exchange, Progress};
+pub use gcs::GcsOptions;
 pub use pending::PendingReads;
 pub use properties::FileProperties;
-pub use remote::{S3Credentials, S3Options};
+pub use s3::S3Options;
 pub use stored_file::{StoredFile, StoredFileReader};
 
 /// The maximum number of entries, files included, that a listing of directories reads.
@@ -91,16 +98,26 @@ impl Storage {
         Self(Inner::Local)
     }
 
-    /// A bucket. Roots are key prefixes. Sends no request; invalid options are an [`Error::InvalidArgument`].
+    /// A bucket of S3. Roots are key prefixes. Sends no request; invalid options are an [`Error::InvalidArgument`].
     pub fn s3(options: &S3Options) -> Result<Self> {
-        Ok(Self(Inner::Remote(Arc::new(remote::Remote::s3(options)?))))
+        Ok(Self(Inner::Remote(Arc::new(s3::open(options)?))))
+    }
+
+    /// As [`Self::s3`], for a container of Azure. Requests are denied until credentials are set.
+    pub fn azure(options: &AzureOptions) -> Result<Self> {
+        Ok(Self(Inner::Remote(Arc::new(azure::open(options)?))))
+    }
+
+    /// As [`Self::s3`], for a bucket of Google. Requests are denied until a token is set.
+    pub fn gcs(options: &GcsOptions) -> Result<Self> {
+        Ok(Self(Inner::Remote(Arc::new(gcs::open(options)?))))
     }
 
     /// The kind, the endpoint and the bucket: what distinguishes equal roots of different storages.
     pub(crate) fn location(&self) -> [&str; 3] {
         match &self.0 {
             Inner::Local => ["file", "", ""],
-            Inner::Remote(remote) => ["s3", remote.endpoint(), remote.bucket()],
+            Inner::Remote(remote) => [remote.kind(), remote.endpoint(), remote.bucket()],
         }
     }
 
@@ -109,10 +126,25 @@ impl Storage {
         matches!(self.0, Inner::Remote(_))
     }
 
-    /// Replaces the credentials of a bucket. Has no effect on local storage.
-    pub fn replace_credentials(&self, credentials: &S3Credentials) {
-        if let Inner::Remote(remote) = &self.0 {
-            remote.replace_credentials(credentials);
+    /// Replaces the credentials of a bucket of S3. Has no effect on local storage.
+    pub fn replace_credentials(&self, credentials: &S3Credentials) -> Result<()> {
+        self.replace(&Credentials::AccessKeys(credentials))
+    }
+
+    /// Replaces the credentials of a container of Azure by its account's key, in Base64. Has no effect on local storage.
+    pub fn replace_account_key(&self, key: &str) -> Result<()> {
+        self.replace(&Credentials::AccountKey(key))
+    }
+
+    /// Replaces the credentials of a container of Azure or a bucket of Google by a token. Has no effect on local storage.
+    pub fn replace_bearer_token(&self, token: &str) -> Result<()> {
+        self.replace(&Credentials::BearerToken(token))
+    }
+
+    fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
+        match &self.0 {
+            Inner::Local => Ok(()),
+            Inner::Remote(remote) => remote.replace_credentials(credentials),
         }
     }
 
@@ -353,5 +385,89 @@ mod tests {
             S3Options { endpoint: Some("not a url".into()), ..S3Options::new("bucket", "us-east-1") };
         assert!(matches!(Storage::s3(&options), Err(Error::InvalidArgument(_))));
         assert!(matches!(Storage::s3(&S3Options::new("", "us-east-1")), Err(Error::InvalidArgument(_))));
+    }
+
+    fn of_other_clouds() -> [Storage; 2] {
+        // Nothing listens there: a request would be StorageUnavailable.
+        let endpoint = Some("http://127.0.0.1:1".to_owned());
+        [
+            Storage::azure(&AzureOptions {
+                endpoint: endpoint.clone(),
+                ..AzureOptions::new("account1", "container-1")
+            })
+            .unwrap(),
+            Storage::gcs(&GcsOptions { endpoint, ..GcsOptions::new("bu_cket.x") }).unwrap(),
+        ]
+    }
+
+    #[test]
+    fn requests_are_denied_until_credentials_are_set() {
+        for storage in of_other_clouds() {
+            for error in [
+                storage.read("t/_delta_log/00000000000000000000.json").unwrap_err(),
+                storage.list_log("t", "").unwrap_err(),
+                storage.list_directories("t").unwrap_err(),
+                storage.properties(&["a".to_owned(), "b".to_owned()]).unwrap_err(),
+            ] {
+                assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn credentials_of_another_kind_of_store_are_refused() {
+        let keys = S3Credentials {
+            access_key_id: "id".into(),
+            secret_access_key: "hush".into(),
+            session_token: None,
+        };
+        let [azure, gcs] = of_other_clouds();
+        let s3 =
+            Storage::s3(&S3Options { credentials: Some(keys.clone()), ..S3Options::new("b", "r") }).unwrap();
+        for result in [
+            azure.replace_credentials(&keys),
+            gcs.replace_credentials(&keys),
+            gcs.replace_account_key("aHVzaA=="),
+            s3.replace_account_key("aHVzaA=="),
+            s3.replace_bearer_token("hush"),
+            azure.replace_account_key("hush, this is no Base64"),
+            azure.replace_bearer_token("hush\r\nx: y"),
+            gcs.replace_bearer_token(""),
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::InvalidArgument(_)), "{error:?}");
+            assert!(!error.to_string().contains("hush"), "{error}");
+        }
+        azure.replace_account_key("aHVzaA==").unwrap();
+        azure.replace_bearer_token("hush-token").unwrap();
+        gcs.replace_bearer_token("hush-token").unwrap();
+        assert_eq!(
+            format!("{azure:?} {gcs:?}"),
+            r#"Storage::azure("container-1") Storage::gcs("bu_cket.x")"#
+        );
+    }
+
+    #[test]
+    fn addresses_of_no_container_or_bucket_are_refused() {
+        let azure = AzureOptions::new("account1", "container-1");
+        for options in [
+            AzureOptions { account: "Account".into(), ..azure.clone() },
+            AzureOptions { account: "evil.example/x".into(), ..azure.clone() },
+            AzureOptions { container: "a/b/c".into(), ..azure.clone() },
+            AzureOptions { container: "$".into(), ..azure.clone() },
+            AzureOptions { endpoint: Some("ftp://store".into()), ..azure.clone() },
+            AzureOptions { endpoint: Some("https://store/?sig=x".into()), ..azure },
+        ] {
+            assert!(matches!(Storage::azure(&options), Err(Error::InvalidArgument(_))), "{options:?}");
+        }
+        let gcs = GcsOptions::new("bucket");
+        for options in [
+            GcsOptions { bucket: String::new(), ..gcs.clone() },
+            GcsOptions { bucket: "a/b".into(), ..gcs.clone() },
+            GcsOptions { endpoint: Some("not a url".into()), ..gcs.clone() },
+            GcsOptions { user_project: Some("a\r\nb".into()), ..gcs },
+        ] {
+            assert!(matches!(Storage::gcs(&options), Err(Error::InvalidArgument(_))), "{options:?}");
+        }
     }
 }

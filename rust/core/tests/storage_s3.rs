@@ -271,7 +271,7 @@ fn refused_credentials_and_an_unreachable_store_are_distinct_errors() {
     }
     let right =
         S3Credentials { access_key_id: "AK".into(), secret_access_key: "SK".into(), session_token: None };
-    refused.replace_credentials(&right);
+    refused.replace_credentials(&right).unwrap();
     assert_eq!(Snapshot::load(&refused, "t", TimeTravel::Latest, None).unwrap().version(), 0);
     let storage = server.storage("SK");
     let elsewhere = Storage::s3(&S3Options { bucket: "nowhere".into(), ..server.options("SK") }).unwrap();

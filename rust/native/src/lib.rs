@@ -23,6 +23,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(module)?;
     module.add_class::<storage::Storage>()?;
+    module.add_class::<signers::DelegationKey>()?;
     module.add_class::<signers::Signer>()?;
     module.add_class::<signers::Signers>()?;
     module.add_class::<options::AnswerOptions>()?;

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use deltalog::sign::{S3Options, SignerSet, SigningRoot, verify_local_url as verify};
+use deltalog::Error;
+use deltalog::sign::{
+    AzureKey, AzureOptions, DelegationKey as DelegationKeyFields, GcsKey, GcsOptions, S3Options, SignerSet,
+    SigningRoot, verify_local_url as verify,
+};
 use pyo3::prelude::*;
 
 use crate::errors::run;
@@ -16,7 +20,7 @@ pub(crate) struct Signer(deltalog::sign::Signer);
 impl Signer {
     #[staticmethod]
     #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id, secret_access_key,
-        session_token=None, credentials_expire_ms=None, portable=false))]
+        session_token=None, credentials_expire_ms=None, portable=false, requester_pays=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn s3(
         py: Python<'_>,
@@ -29,12 +33,14 @@ impl Signer {
         session_token: Option<String>,
         credentials_expire_ms: Option<i64>,
         portable: bool,
+        requester_pays: bool,
     ) -> PyResult<Self> {
         let options = S3Options {
             bucket,
             region,
             endpoint,
             path_style,
+            requester_pays,
             access_key_id,
             secret_access_key,
             session_token,
@@ -42,6 +48,60 @@ impl Signer {
             portable,
         };
         run(py, || deltalog::sign::Signer::s3(options)).map(Self)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (account, container, *, endpoint=None, account_key=None, delegation_key=None,
+        credentials_expire_ms=None, portable=false))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn azure(
+        py: Python<'_>,
+        account: String,
+        container: String,
+        endpoint: Option<String>,
+        account_key: Option<String>,
+        delegation_key: Option<&DelegationKey>,
+        credentials_expire_ms: Option<i64>,
+        portable: bool,
+    ) -> PyResult<Self> {
+        run(py, || {
+            let key = match (account_key, delegation_key) {
+                (Some(key), None) => AzureKey::Account(key),
+                (None, Some(key)) => AzureKey::Delegation(key.0.clone()),
+                _ => return Err(one_key("account_key or delegation_key")),
+            };
+            let options = AzureOptions { account, container, endpoint, key, credentials_expire_ms, portable };
+            deltalog::sign::Signer::azure(options)
+        })
+        .map(Self)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (bucket, *, endpoint=None, access_id=None, secret=None, email=None, private_key=None,
+        user_project=None, credentials_expire_ms=None, portable=false))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
+    fn gcs(
+        py: Python<'_>,
+        bucket: String,
+        endpoint: Option<String>,
+        access_id: Option<String>,
+        secret: Option<String>,
+        email: Option<String>,
+        private_key: Option<String>,
+        user_project: Option<String>,
+        credentials_expire_ms: Option<i64>,
+        portable: bool,
+    ) -> PyResult<Self> {
+        run(py, || {
+            let key = match (access_id.zip(secret), email, private_key) {
+                (Some((access_id, secret)), None, None) => GcsKey::Hmac { access_id, secret },
+                (None, Some(email), Some(private_key)) => GcsKey::ServiceAccount { email, private_key },
+                _ => return Err(one_key("access_id with secret, or email with private_key")),
+            };
+            let options = GcsOptions { bucket, endpoint, key, user_project, credentials_expire_ms, portable };
+            deltalog::sign::Signer::gcs(options)
+        })
+        .map(Self)
     }
 
     #[staticmethod]
@@ -57,6 +117,40 @@ impl Signer {
 
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
+    }
+}
+
+fn one_key(names: &str) -> Error {
+    Error::InvalidArgument(format!("a signer needs one key: {names}"))
+}
+
+/// A user delegation key of Azure, each field as the service returns it.
+#[pyclass(frozen, module = "gateway._native")]
+pub(crate) struct DelegationKey(DelegationKeyFields);
+
+#[pymethods]
+impl DelegationKey {
+    #[new]
+    #[pyo3(signature = (*, object_id, tenant_id, start, expiry, service, version, value))]
+    fn new(
+        object_id: String,
+        tenant_id: String,
+        start: String,
+        expiry: String,
+        service: String,
+        version: String,
+        value: String,
+    ) -> Self {
+        Self(DelegationKeyFields { object_id, tenant_id, start, expiry, service, version, value })
+    }
+
+    #[getter]
+    fn expiry(&self) -> &str {
+        &self.0.expiry
+    }
+
+    fn __repr__(&self) -> String {
+        format!("DelegationKey(expiry={:?}, value=***)", self.0.expiry)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use deltalog::Error;
-use deltalog::storage::{S3Credentials, S3Options};
+use deltalog::storage::{AzureOptions, GcsOptions, S3Credentials, S3Options};
 use pyo3::prelude::*;
 
 use crate::errors::run;
 
-/// The local file system or one S3-compatible bucket.
+/// The local file system, or one bucket or container of an object store.
 #[pyclass(frozen, module = "gateway._native")]
 pub(crate) struct Storage(pub(crate) deltalog::storage::Storage);
 
@@ -21,7 +21,7 @@ impl Storage {
 
     #[staticmethod]
     #[pyo3(signature = (bucket, *, region, endpoint=None, path_style=false, access_key_id=None,
-        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=5.0))]
+        secret_access_key=None, session_token=None, timeout_seconds=30.0, retry_seconds=5.0, requester_pays=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn s3(
         py: Python<'_>,
@@ -34,6 +34,7 @@ impl Storage {
         session_token: Option<String>,
         timeout_seconds: f64,
         retry_seconds: f64,
+        requester_pays: bool,
     ) -> PyResult<Self> {
         run(py, || {
             let credentials =
@@ -45,6 +46,7 @@ impl Storage {
                 region,
                 endpoint,
                 path_style,
+                requester_pays,
                 credentials,
                 timeout: seconds(timeout_seconds)?,
                 retry_budget: seconds(retry_seconds)?,
@@ -54,14 +56,68 @@ impl Storage {
         .map(Self)
     }
 
+    #[staticmethod]
+    #[pyo3(signature = (account, container, *, endpoint=None, timeout_seconds=30.0, retry_seconds=5.0))]
+    fn azure(
+        py: Python<'_>,
+        account: String,
+        container: String,
+        endpoint: Option<String>,
+        timeout_seconds: f64,
+        retry_seconds: f64,
+    ) -> PyResult<Self> {
+        run(py, || {
+            deltalog::storage::Storage::azure(&AzureOptions {
+                account,
+                container,
+                endpoint,
+                timeout: seconds(timeout_seconds)?,
+                retry_budget: seconds(retry_seconds)?,
+            })
+        })
+        .map(Self)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (bucket, *, endpoint=None, user_project=None, timeout_seconds=30.0, retry_seconds=5.0))]
+    fn gcs(
+        py: Python<'_>,
+        bucket: String,
+        endpoint: Option<String>,
+        user_project: Option<String>,
+        timeout_seconds: f64,
+        retry_seconds: f64,
+    ) -> PyResult<Self> {
+        run(py, || {
+            deltalog::storage::Storage::gcs(&GcsOptions {
+                bucket,
+                endpoint,
+                user_project,
+                timeout: seconds(timeout_seconds)?,
+                retry_budget: seconds(retry_seconds)?,
+            })
+        })
+        .map(Self)
+    }
+
     #[pyo3(signature = (*, access_key_id, secret_access_key, session_token=None))]
     fn replace_credentials(
         &self,
+        py: Python<'_>,
         access_key_id: String,
         secret_access_key: String,
         session_token: Option<String>,
-    ) {
-        self.0.replace_credentials(&S3Credentials { access_key_id, secret_access_key, session_token });
+    ) -> PyResult<()> {
+        let credentials = S3Credentials { access_key_id, secret_access_key, session_token };
+        run(py, || self.0.replace_credentials(&credentials))
+    }
+
+    fn replace_account_key(&self, py: Python<'_>, key: &str) -> PyResult<()> {
+        run(py, || self.0.replace_account_key(key))
+    }
+
+    fn replace_bearer_token(&self, py: Python<'_>, token: &str) -> PyResult<()> {
+        run(py, || self.0.replace_bearer_token(token))
     }
 
     fn list_directories(&self, py: Python<'_>, root: &str) -> PyResult<(Vec<String>, bool)> {

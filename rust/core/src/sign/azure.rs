@@ -31,6 +31,8 @@ pub struct AzureOptions {
     pub endpoint: Option<String>,
     /// The key that signs.
     pub key: AzureKey,
+    /// When the identity's session expires, milliseconds since the epoch. URLs expire before this and before the key.
+    pub credentials_expire_ms: Option<i64>,
     /// Disables hashing in wide registers.
     pub portable: bool,
 }
@@ -70,6 +72,7 @@ impl fmt::Debug for AzureOptions {
             .field("container", &self.container)
             .field("endpoint", &self.endpoint)
             .field("key", &self.key)
+            .field("credentials_expire_ms", &self.credentials_expire_ms)
             .field("portable", &self.portable)
             .finish()
     }
@@ -81,6 +84,41 @@ impl fmt::Debug for AzureKey {
             Self::Account(_) => "Account(***)",
             Self::Delegation(_) => "Delegation(***)",
         })
+    }
+}
+
+/// The checked address of an account.
+pub(crate) struct AzureAddress {
+    /// `https://account.blob.core.windows.net`
+    pub(crate) endpoint: String,
+    is_https: bool,
+}
+
+impl AzureAddress {
+    /// Checks the names of an account and a container, and the endpoint.
+    pub(crate) fn new(account: &str, container: &str, endpoint: Option<&str>) -> Result<Self> {
+        let invalid = |reason: &str| Error::InvalidArgument(format!("the storage's {reason}"));
+        let endpoint = match endpoint {
+            Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
+            None => format!("https://{account}.blob.core.windows.net"),
+        };
+        let url = url::Url::parse(&endpoint).map_err(|_| invalid("endpoint is not a URL"))?;
+        let is_plain = url.username().is_empty()
+            && url.password().is_none()
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && endpoint.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\<>^`{|}".contains(&byte));
+        if !matches!(url.scheme(), "http" | "https") || !is_plain {
+            return Err(invalid("endpoint must be http(s)://host, perhaps with a port and a path"));
+        }
+        if !is_name(account, 3..=24, false) {
+            return Err(invalid("account must have 3 to 24 small letters and digits"));
+        }
+        let name = container.strip_prefix('$').unwrap_or(container);
+        if !is_name(name, 3..=63, true) {
+            return Err(invalid("container must have 3 to 63 small letters, digits and hyphens"));
+        }
+        Ok(Self { is_https: url.scheme() == "https", endpoint })
     }
 }
 
@@ -97,31 +135,15 @@ pub(super) struct AzureSigner {
 impl AzureSigner {
     pub(super) fn new(options: AzureOptions) -> Result<Self> {
         let invalid = |reason: &str| Error::InvalidArgument(format!("the storage's {reason}"));
-        let endpoint = match &options.endpoint {
-            Some(endpoint) => endpoint.trim_end_matches('/').to_owned(),
-            None => format!("https://{}.blob.core.windows.net", options.account),
-        };
-        let url = url::Url::parse(&endpoint).map_err(|_| invalid("endpoint is not a URL"))?;
-        let is_plain = url.username().is_empty()
-            && url.password().is_none()
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && endpoint.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\<>^`{|}".contains(&byte));
-        if !matches!(url.scheme(), "http" | "https") || !is_plain {
-            return Err(invalid("endpoint must be http(s)://host, perhaps with a port and a path"));
-        }
-        if !is_name(&options.account, 3..=24, false) {
-            return Err(invalid("account must have 3 to 24 small letters and digits"));
-        }
-        if !is_name(&options.container, 3..=63, true) && !options.container.starts_with('$') {
-            return Err(invalid("container must have 3 to 63 small letters, digits and hyphens"));
-        }
+        let AzureAddress { endpoint, is_https } =
+            AzureAddress::new(&options.account, &options.container, options.endpoint.as_deref())?;
         let (value, key_expires_ms) = match &options.key {
-            AzureKey::Account(value) => (value, None),
+            AzureKey::Account(value) => (value, options.credentials_expire_ms),
             AzureKey::Delegation(key) => {
                 let expiry =
                     seconds_of(&key.expiry).ok_or_else(|| invalid("delegation key has no expiry"))?;
-                (&key.value, Some(expiry * 1000))
+                let expiry_ms = expiry.saturating_mul(1000);
+                (&key.value, Some(options.credentials_expire_ms.map_or(expiry_ms, |ms| ms.min(expiry_ms))))
             }
         };
         let secret = STANDARD.decode(value).map_err(|_| invalid("key is not Base64"))?;
@@ -129,7 +151,6 @@ impl AzureSigner {
             return Err(invalid("key is empty"));
         }
         let base = format!("{endpoint}/{}/", options.container);
-        let is_https = url.scheme() == "https";
         Ok(Self { base, is_https, key: HmacKey::new(&secret), key_expires_ms, options })
     }
 

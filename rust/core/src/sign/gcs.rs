@@ -11,7 +11,7 @@ use crate::Result;
 use crate::percent;
 
 /// The endpoint of Google itself.
-const ENDPOINT: &str = "https://storage.googleapis.com";
+pub(crate) const GCS_ENDPOINT: &str = "https://storage.googleapis.com";
 
 /// The region of all signatures.
 const REGION: &str = "auto";
@@ -30,6 +30,8 @@ pub struct GcsOptions {
     pub key: GcsKey,
     /// The project that pays for reads, if the requester pays.
     pub user_project: Option<String>,
+    /// When the identity's session expires, milliseconds since the epoch.
+    pub credentials_expire_ms: Option<i64>,
     /// Disables hashing in wide registers.
     pub portable: bool,
 }
@@ -60,6 +62,7 @@ impl fmt::Debug for GcsOptions {
             .field("endpoint", &self.endpoint)
             .field("key", &self.key)
             .field("user_project", &self.user_project)
+            .field("credentials_expire_ms", &self.credentials_expire_ms)
             .field("portable", &self.portable)
             .finish()
     }
@@ -91,7 +94,7 @@ enum Key {
 impl GcsSigner {
     pub(super) fn new(options: GcsOptions) -> Result<Self> {
         // In the path: names of buckets may have dots and underscores.
-        let endpoint = options.endpoint.as_deref().unwrap_or(ENDPOINT);
+        let endpoint = options.endpoint.as_deref().unwrap_or(GCS_ENDPOINT);
         let address = Address::new(endpoint, &options.bucket, true)?;
         let key = match &options.key {
             GcsKey::Hmac { secret, .. } => Key::Hmac(SigningKeys::new(&GOOGLE, secret, REGION)),
@@ -123,7 +126,11 @@ impl GcsSigner {
             region: REGION,
             access_id,
             now_seconds,
-            lifetime_seconds: lifetime_seconds(now_seconds, configured_seconds, None)?,
+            lifetime_seconds: lifetime_seconds(
+                now_seconds,
+                configured_seconds,
+                self.options.credentials_expire_ms,
+            )?,
             token: "",
             more: &self.more,
         };

@@ -11,6 +11,9 @@ use super::v4::{AWS, Address, Request, Signing, SigningKeys, lifetime_seconds};
 use crate::Result;
 use crate::percent;
 
+/// The parameter of requests that their sender pays for.
+const REQUESTER_PAYS: &str = "&x-amz-request-payer=requester";
+
 /// The bucket and the credentials of a signer. `Debug` shows no secret.
 #[derive(Clone)]
 pub struct S3Options {
@@ -22,6 +25,8 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// Puts the bucket into the path instead of the host. Also applies if the host cannot contain the bucket's name.
     pub path_style: bool,
+    /// Whether readers of the URLs pay for their requests.
+    pub requester_pays: bool,
     /// The credentials' id.
     pub access_key_id: String,
     /// The credentials' secret.
@@ -43,6 +48,7 @@ impl S3Options {
             region: region.to_owned(),
             endpoint: None,
             path_style: false,
+            requester_pays: false,
             access_key_id: access_key_id.to_owned(),
             secret_access_key: secret_access_key.to_owned(),
             session_token: None,
@@ -59,6 +65,7 @@ impl fmt::Debug for S3Options {
             .field("region", &self.region)
             .field("endpoint", &self.endpoint)
             .field("path_style", &self.path_style)
+            .field("requester_pays", &self.requester_pays)
             .field("access_key_id", &"***")
             .field("secret_access_key", &"***")
             .field("session_token", &self.session_token.as_ref().map(|_| "***"))
@@ -111,7 +118,7 @@ impl S3Signer {
                 self.options.credentials_expire_ms,
             )?,
             token: &token,
-            more: "",
+            more: if self.options.requester_pays { REQUESTER_PAYS } else { "" },
         };
         let key = self.keys.of(&request.date()?);
         request.template(&Signing::Hmac(&key), self.options.portable)

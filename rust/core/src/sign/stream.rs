@@ -110,20 +110,27 @@ fn append_checked(
     if path.is_empty() {
         return Err(Error::InvalidPath("names no file"));
     }
-    let mut is_allowed = true;
+    let (mut is_allowed, mut has_backslash) = (true, false);
     let mut odd = Oddities::default();
     group.append(template, out, |out| {
         let path_at = out.len();
         odd = encode(path, out);
         // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
         is_allowed = !percent::has_parent_segment(&out[path_at..]);
+        has_backslash = template.is_decoded && contains_escape(&out[path_at..], *b"%5C");
     });
     match odd {
+        // Azure reads it as a slash, also before `..`.
+        _ if has_backslash => Err(Error::InvalidPath("holds a backslash, which no blob of Azure can")),
         _ if !is_allowed => Err(Error::ForbiddenPath),
         Oddities { nul: true, .. } => Err(Error::InvalidPath("holds NUL")),
         Oddities { high_escape: true, .. } if !percent::decodes_to_utf8(path) => Err(NOT_UTF8),
         Oddities { .. } => Ok(template.expires_ms),
     }
+}
+
+fn contains_escape(path: &[u8], escape: [u8; 3]) -> bool {
+    memchr::memchr_iter(b'%', path).any(|at| path[at..].starts_with(&escape))
 }
 
 const NOT_UTF8: Error = Error::InvalidPath("is not UTF-8");

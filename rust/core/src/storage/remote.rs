@@ -1,4 +1,4 @@
-//! One S3-compatible bucket.
+//! One bucket or container of a store: the requests that all stores have in common.
 
 use std::fmt;
 use std::sync::{Arc, Once};
@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
-use super::credentials::ReplaceableCredentials;
+use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
 use super::properties::plain_tag;
 use super::{
@@ -21,7 +20,7 @@ use super::{
     runtime,
 };
 use crate::error::{Error, Result};
-use crate::{log_path, sign};
+use crate::log_path;
 
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
@@ -29,116 +28,57 @@ const READS_IN_FLIGHT: usize = 48;
 /// Connection timeout.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
-/// The address and the credentials of a bucket.
-#[derive(Debug, Clone)]
-pub struct S3Options {
-    /// The bucket's name.
-    pub bucket: String,
-    /// Its region.
-    pub region: String,
-    /// The URL of a store that is not AWS, such as `http://127.0.0.1:9000`.
-    pub endpoint: Option<String>,
-    /// Whether the bucket is a part of the path; otherwise it is a part of the host.
-    pub path_style: bool,
-    /// `None` uses the default chain of the environment (variables, web identity, instance role).
-    pub credentials: Option<S3Credentials>,
-    /// Timeout of one request; connections time out after at most three seconds.
-    pub timeout: Duration,
-    /// Total time of retries of one request.
-    pub retry_budget: Duration,
-}
-
-impl S3Options {
-    /// Options for AWS with the default credential chain, a timeout of 30 seconds and 5 seconds of retries.
-    #[must_use]
-    pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
-        Self {
-            bucket: bucket.into(),
-            region: region.into(),
-            endpoint: None,
-            path_style: false,
-            credentials: None,
-            timeout: Duration::from_secs(30),
-            retry_budget: Duration::from_secs(5),
-        }
-    }
-}
-
-/// A key pair. `Debug` shows no secret.
-#[derive(Clone)]
-pub struct S3Credentials {
-    /// The public half.
-    pub access_key_id: String,
-    /// The secret half.
-    pub secret_access_key: String,
-    /// The session token of temporary credentials.
-    pub session_token: Option<String>,
-}
-
-impl fmt::Debug for S3Credentials {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("S3Credentials")
-            .field("access_key_id", &self.access_key_id)
-            .field("secret_access_key", &"***")
-            .field("session_token", &self.session_token.as_ref().map(|_| "***"))
-            .finish()
-    }
-}
-
 pub(super) struct Remote {
     store: Arc<dyn ObjectStore>,
     /// The same store, for listings that stop after some pages.
     pages: Arc<dyn PaginatedListStore>,
-    keys: Arc<ReplaceableCredentials>,
-    /// Sends requests without the runtime. `None` if they need more than an address and keys.
-    direct: Option<Direct>,
-    /// What `direct` signs requests by, without keys.
-    address: sign::S3Options,
+    access: Box<dyn Access>,
     bucket: String,
-    /// Empty for AWS.
     endpoint: String,
-    /// Whether listings are ordered by name, so that they can stop after the log files.
     ordered_listings: bool,
+}
+
+/// What distinguishes one store from another.
+pub(super) struct StoreParts<S> {
+    pub(super) store: Arc<S>,
+    pub(super) access: Box<dyn Access>,
+    /// The name of the bucket or container.
+    pub(super) bucket: String,
+    /// What distinguishes buckets of one name. Empty for AWS.
+    pub(super) endpoint: String,
+    /// Whether listings are ordered by name, so that they can stop after the log files.
+    pub(super) ordered_listings: bool,
+}
+
+/// The credentials of requests, which are replaced while requests run.
+pub(super) trait Access: Send + Sync {
+    /// The name of the kind of store.
+    fn kind(&self) -> &'static str;
+
+    /// The requests that need no thread of the runtime.
+    fn direct(&self) -> Option<&Direct> {
+        None
+    }
+
+    /// Authorizes later requests, and retries of running ones, with these credentials.
+    fn replace(&self, credentials: &Credentials<'_>) -> Result<()>;
 }
 
 impl fmt::Debug for Remote {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Storage::s3({:?})", self.bucket)
+        write!(formatter, "Storage::{}({:?})", self.kind(), self.bucket)
     }
 }
 
 impl Remote {
-    pub(super) fn s3(options: &S3Options) -> Result<Self> {
-        if options.bucket.is_empty() {
-            return Err(Error::InvalidArgument("the bucket's name is empty".into()));
-        }
-        let (store, keys, is_plain) = build_s3(options)
-            .map_err(|error| Error::InvalidArgument(format!("the storage's options cannot work: {error}")))?;
-        // Directory buckets (S3 Express) list in no order.
-        let endpoint = options.endpoint.clone().unwrap_or_default();
-        let ordered_listings = !options.bucket.ends_with("--x-s3");
-        let store = Arc::new(store);
-        let direct =
-            is_plain.then(|| Direct::new(options.timeout, connect_timeout(options), options.retry_budget));
-        let remote = Self {
-            store: Arc::clone(&store) as _,
-            pages: store,
-            keys,
-            direct,
-            address: sign::S3Options {
-                endpoint: options.endpoint.clone(),
-                path_style: options.path_style,
-                ..sign::S3Options::new(&options.bucket, &options.region, "", "")
-            },
-            bucket: options.bucket.clone(),
-            endpoint,
-            ordered_listings,
-        };
-        if let Some(credentials) = &options.credentials {
-            remote.sign_direct(credentials);
-        }
-        Ok(remote)
+    pub(super) fn of<S: ObjectStore + PaginatedListStore>(parts: StoreParts<S>) -> Self {
+        let StoreParts { store, access, bucket, endpoint, ordered_listings } = parts;
+        let pages = Arc::clone(&store) as _;
+        Self { store, pages, access, bucket, endpoint, ordered_listings }
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        self.access.kind()
     }
 
     pub(super) fn bucket(&self) -> &str {
@@ -149,25 +89,13 @@ impl Remote {
         &self.endpoint
     }
 
-    pub(super) fn replace_credentials(&self, credentials: &S3Credentials) {
-        self.keys.replace(credentials);
-        self.sign_direct(credentials);
-    }
-
-    fn sign_direct(&self, credentials: &S3Credentials) {
-        if let Some(direct) = &self.direct {
-            direct.sign_by(sign::S3Options {
-                access_key_id: credentials.access_key_id.clone(),
-                secret_access_key: credentials.secret_access_key.clone(),
-                session_token: credentials.session_token.clone(),
-                ..self.address.clone()
-            });
-        }
+    pub(super) fn replace_credentials(&self, credentials: &Credentials<'_>) -> Result<()> {
+        self.access.replace(credentials)
     }
 
     /// Sends the requests of [`Self::both_properties`] by the calling thread. `None` if it cannot send them at once.
     pub(super) fn send_properties(&self, paths: &[String; 2]) -> Option<Exchange> {
-        let direct = self.direct.as_ref()?;
+        let direct = self.access.direct()?;
         let [first, second] = [key(&paths[0]).ok()?, key(&paths[1]).ok()?];
         direct.send([first.as_ref(), second.as_ref()])
     }
@@ -339,74 +267,50 @@ pub(super) struct Piece {
 #[cfg(test)]
 impl Remote {
     /// Reads from a store of the process.
-    pub(super) fn with_store(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, ..Self::s3(&S3Options::new("bucket", "us-east-1")).unwrap() }
+    pub(super) fn with_store(self, store: Arc<dyn ObjectStore>) -> Self {
+        Self { store, ..self }
     }
 }
 
-/// Returns the client, its credentials, and whether requests need no more than the address and these credentials.
-fn build_s3(options: &S3Options) -> object_store::Result<(AmazonS3, Arc<ReplaceableCredentials>, bool)> {
-    install_tls_provider();
-    let is_plain_http = options.endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    // With given keys the environment is ignored: its other settings do not belong to them.
-    let mut builder = match &options.credentials {
-        None => AmazonS3Builder::from_env(),
-        Some(_) => AmazonS3Builder::new(),
-    };
-    let is_plain = is_plain(options, &builder);
-    if let Some(endpoint) = &options.endpoint {
-        builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
+/// The limits of the requests to one endpoint.
+pub(super) struct Connection {
+    is_plain_http: bool,
+    timeout: Duration,
+    retry_budget: Duration,
+}
+
+impl Connection {
+    pub(super) fn new(endpoint: &str, timeout: Duration, retry_budget: Duration) -> Self {
+        Self { is_plain_http: endpoint.starts_with("http://"), timeout, retry_budget }
     }
-    builder = builder
-        .with_bucket_name(&options.bucket)
-        .with_region(&options.region)
-        .with_virtual_hosted_style_request(!options.path_style)
-        .with_client_options(
-            ClientOptions::new()
-                .with_allow_http(is_plain_http)
-                .with_connect_timeout(connect_timeout(options))
-                .with_timeout(options.timeout),
-        )
-        .with_retry(RetryConfig {
+
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.timeout.min(LONGEST_CONNECT)
+    }
+
+    pub(super) fn client(&self) -> ClientOptions {
+        install_tls_provider();
+        ClientOptions::new()
+            .with_allow_http(self.is_plain_http)
+            .with_connect_timeout(self.connect_timeout())
+            .with_timeout(self.timeout)
+    }
+
+    pub(super) fn retries(&self) -> RetryConfig {
+        RetryConfig {
             backoff: BackoffConfig {
                 init_backoff: Duration::from_millis(100),
                 max_backoff: Duration::from_secs(5),
                 base: 2.0,
             },
             max_retries: 10,
-            retry_timeout: options.retry_budget,
-        });
-    let chain = Arc::clone(builder.clone().build()?.credentials());
-    let keys = Arc::new(ReplaceableCredentials::new(options.credentials.as_ref(), chain));
-    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys, is_plain))
+            retry_timeout: self.retry_budget,
+        }
+    }
 }
 
-fn connect_timeout(options: &S3Options) -> Duration {
-    options.timeout.min(LONGEST_CONNECT)
-}
-
-/// Variables of the environment that set a proxy.
-const PROXIES: [&str; 6] =
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
-
-/// Returns whether `configured`, the settings of the environment, add nothing to a request.
-fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
-    use object_store::ClientConfigKey as Client;
-    use object_store::aws::AmazonS3ConfigKey as Key;
-    // Directory buckets (S3 Express) need a session.
-    !options.bucket.ends_with("--x-s3")
-        && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
-        && [
-            Key::Endpoint,
-            Key::S3Express,
-            Key::SkipSignature,
-            Key::UnsignedPayload,
-            Key::RequestPayer,
-            Key::Client(Client::ProxyUrl),
-            Key::Client(Client::AllowInvalidCertificates),
-        ]
-        .iter()
-        .all(|key| configured.get_config_value(key).is_none_or(|value| value.is_empty() || value == "false"))
+pub(super) fn invalid_options(error: &object_store::Error) -> Error {
+    Error::InvalidArgument(format!("the storage's options cannot work: {error}"))
 }
 
 /// Sets the cryptography of TLS connections for this process: `reqwest` is built without one, and panics when a client
@@ -416,26 +320,14 @@ fn install_tls_provider() {
     INSTALLED.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }
 
-/// `object_store` expects the bucket in the endpoint of a virtual-hosted bucket, unlike our configuration.
-fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result<String> {
-    let invalid = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
-    let url =
-        url::Url::parse(endpoint).map_err(|error| invalid(format!("the endpoint is no URL: {error}")))?;
-    let host = url.host_str().ok_or_else(|| invalid("the endpoint has no host".into()))?;
-    let endpoint = endpoint.trim_end_matches('/');
-    if options.path_style || host.starts_with(&format!("{}.", options.bucket)) {
-        return Ok(endpoint.to_owned());
-    }
-    Ok(endpoint.replacen("://", &format!("://{}.", options.bucket), 1))
-}
-
 fn key(path: &str) -> Result<Path> {
     Path::parse(path)
         .map_err(|_| Error::InvalidArgument("a table's root has an empty or relative part".into()))
 }
 
-/// Error codes of S3 with status 400 that concern credentials.
-const CREDENTIAL_CODES: [&str; 3] = ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId"];
+/// Error codes with status 400 that concern credentials: of S3, of Azure, and of a bucket of Google whose requester pays.
+const CREDENTIAL_CODES: [&str; 5] =
+    ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "InvalidAuthenticationInfo", "UserProjectMissing"];
 /// Maximum length of the store's message, which may repeat the whole request.
 const MAX_DETAIL_CHARS: usize = 500;
 

@@ -234,6 +234,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::*;
+    use crate::storage::{S3Options, s3};
 
     const PATH: &str = "t/_delta_log/00000000000000000007.checkpoint.parquet";
     const SIZE: u64 = 2 * WINDOW_BYTES;
@@ -250,7 +251,8 @@ mod tests {
     }
 
     fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64) -> Windows {
-        let remote = Arc::new(Remote::with_store(Arc::clone(store) as _));
+        let remote = s3::open(&S3Options::new("bucket", "us-east-1")).unwrap();
+        let remote = Arc::new(remote.with_store(Arc::clone(store) as _));
         Windows::new(remote, PATH.into(), SIZE, Some(Listed { entity_tag, modified_ms }))
     }
 

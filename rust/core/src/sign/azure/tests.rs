@@ -39,6 +39,7 @@ fn options(key: AzureKey) -> AzureOptions {
         container: "data-1".to_owned(),
         endpoint: None,
         key,
+        credentials_expire_ms: None,
         portable: false,
     }
 }

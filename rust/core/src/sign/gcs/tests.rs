@@ -15,7 +15,14 @@ const PRIVATE_KEY: &str = include_str!("test_key.pem");
 const VECTORS: &str = include_str!("vectors.json");
 
 fn options(key: GcsKey) -> GcsOptions {
-    GcsOptions { bucket: "bu_cket.x".to_owned(), endpoint: None, key, user_project: None, portable: false }
+    GcsOptions {
+        bucket: "bu_cket.x".to_owned(),
+        endpoint: None,
+        key,
+        user_project: None,
+        credentials_expire_ms: None,
+        portable: false,
+    }
 }
 
 fn service_account() -> GcsKey {

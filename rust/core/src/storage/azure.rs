@@ -1,0 +1,86 @@
+//! One container of Azure Blob Storage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
+
+use super::credentials::{Credentials, Replaceable, checked_token};
+use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
+use crate::error::{Error, Result};
+use crate::sign::AzureAddress;
+
+/// The address of a container.
+#[derive(Debug, Clone)]
+pub struct AzureOptions {
+    /// The account's name.
+    pub account: String,
+    /// The container's name.
+    pub container: String,
+    /// `http(s)://host[:port][/path]` of the account's blobs; `None` for `https://{account}.blob.core.windows.net`.
+    pub endpoint: Option<String>,
+    /// Timeout of one request; connections time out after at most three seconds.
+    pub timeout: Duration,
+    /// Total time of retries of one request.
+    pub retry_budget: Duration,
+}
+
+impl AzureOptions {
+    /// Options for the public cloud, with a timeout of 30 seconds and 5 seconds of retries.
+    #[must_use]
+    pub fn new(account: impl Into<String>, container: impl Into<String>) -> Self {
+        Self {
+            account: account.into(),
+            container: container.into(),
+            endpoint: None,
+            timeout: Duration::from_secs(30),
+            retry_budget: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The credentials of a container.
+struct AzureAccess(Arc<Replaceable<AzureCredential>>);
+
+impl Access for AzureAccess {
+    fn kind(&self) -> &'static str {
+        "azure"
+    }
+
+    fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
+        self.0.replace(match credentials {
+            Credentials::AccountKey(key) => AzureCredential::AccessKey(
+                AzureAccessKey::try_new(key)
+                    .map_err(|_| Error::InvalidArgument("the storage's key is not Base64".into()))?,
+            ),
+            Credentials::BearerToken(token) => AzureCredential::BearerToken(checked_token(token)?),
+            Credentials::AccessKeys(_) => return Err(credentials.of_another_store("Azure")),
+        });
+        Ok(())
+    }
+}
+
+/// Opens a container. Sends no request.
+pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
+    let AzureOptions { account, container, endpoint, .. } = options;
+    let address = AzureAddress::new(account, container, endpoint.as_deref())?;
+    let connection = Connection::new(&address.endpoint, options.timeout, options.retry_budget);
+    let credentials = Arc::new(Replaceable::new(None, None));
+    let store = MicrosoftAzureBuilder::new()
+        .with_account(account)
+        .with_container_name(container)
+        .with_endpoint(address.endpoint.clone())
+        .with_credentials(Arc::clone(&credentials) as _)
+        .with_client_options(connection.client())
+        .with_retry(connection.retries())
+        .build()
+        .map_err(|error| invalid_options(&error))?;
+    Ok(Remote::of(StoreParts {
+        store: Arc::new(store),
+        access: Box::new(AzureAccess(credentials)),
+        bucket: container.clone(),
+        // The endpoint of an emulator or a proxy may serve several accounts.
+        endpoint: format!("{account}@{}", address.endpoint),
+        ordered_listings: true,
+    }))
+}

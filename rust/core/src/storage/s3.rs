@@ -1,0 +1,197 @@
+//! One S3-compatible bucket.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
+
+use super::credentials::{Credentials, Replaceable, S3Credentials};
+use super::direct::Direct;
+use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
+use crate::error::{Error, Result};
+use crate::sign;
+
+/// The address and the credentials of a bucket.
+#[derive(Debug, Clone)]
+pub struct S3Options {
+    /// The bucket's name.
+    pub bucket: String,
+    /// Its region.
+    pub region: String,
+    /// The URL of a store that is not AWS, such as `http://127.0.0.1:9000`.
+    pub endpoint: Option<String>,
+    /// Whether the bucket is a part of the path; otherwise it is a part of the host.
+    pub path_style: bool,
+    /// Whether requests accept that their sender pays for them.
+    pub requester_pays: bool,
+    /// `None` uses the default chain of the environment (variables, web identity, instance role).
+    pub credentials: Option<S3Credentials>,
+    /// Timeout of one request; connections time out after at most three seconds.
+    pub timeout: Duration,
+    /// Total time of retries of one request.
+    pub retry_budget: Duration,
+}
+
+impl S3Options {
+    /// Options for AWS with the default credential chain, a timeout of 30 seconds and 5 seconds of retries.
+    #[must_use]
+    pub fn new(bucket: impl Into<String>, region: impl Into<String>) -> Self {
+        Self {
+            bucket: bucket.into(),
+            region: region.into(),
+            endpoint: None,
+            path_style: false,
+            requester_pays: false,
+            credentials: None,
+            timeout: Duration::from_secs(30),
+            retry_budget: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The credentials of a bucket, and the requests without the runtime that they sign.
+struct S3Access {
+    keys: Arc<Replaceable<AwsCredential>>,
+    /// Sends requests without the runtime. `None` if they need more than an address and keys.
+    direct: Option<Direct>,
+    /// What `direct` signs requests by, without keys.
+    address: sign::S3Options,
+}
+
+impl Access for S3Access {
+    fn kind(&self) -> &'static str {
+        "s3"
+    }
+
+    fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref()
+    }
+
+    fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
+        let Credentials::AccessKeys(keys) = credentials else {
+            return Err(credentials.of_another_store("S3"));
+        };
+        self.keys.replace(credential(keys));
+        self.sign_direct(keys);
+        Ok(())
+    }
+}
+
+impl S3Access {
+    fn sign_direct(&self, credentials: &S3Credentials) {
+        if let Some(direct) = &self.direct {
+            direct.sign_by(sign::S3Options {
+                access_key_id: credentials.access_key_id.clone(),
+                secret_access_key: credentials.secret_access_key.clone(),
+                session_token: credentials.session_token.clone(),
+                ..self.address.clone()
+            });
+        }
+    }
+}
+
+/// Opens a bucket. Sends no request.
+pub(super) fn open(options: &S3Options) -> Result<Remote> {
+    if options.bucket.is_empty() {
+        return Err(Error::InvalidArgument("the bucket's name is empty".into()));
+    }
+    let endpoint = options.endpoint.clone().unwrap_or_default();
+    let connection = Connection::new(&endpoint, options.timeout, options.retry_budget);
+    let (store, keys, is_plain) = build(options, &connection).map_err(|error| invalid_options(&error))?;
+    let direct =
+        is_plain.then(|| Direct::new(options.timeout, connection.connect_timeout(), options.retry_budget));
+    let access = S3Access {
+        keys,
+        direct,
+        address: sign::S3Options {
+            endpoint: options.endpoint.clone(),
+            path_style: options.path_style,
+            ..sign::S3Options::new(&options.bucket, &options.region, "", "")
+        },
+    };
+    if let Some(credentials) = &options.credentials {
+        access.sign_direct(credentials);
+    }
+    Ok(Remote::of(StoreParts {
+        store: Arc::new(store),
+        access: Box::new(access),
+        bucket: options.bucket.clone(),
+        endpoint,
+        // Directory buckets (S3 Express) list in no order.
+        ordered_listings: !options.bucket.ends_with("--x-s3"),
+    }))
+}
+
+/// Returns the client, its credentials, and whether requests need no more than the address and these credentials.
+fn build(
+    options: &S3Options,
+    connection: &Connection,
+) -> object_store::Result<(AmazonS3, Arc<Replaceable<AwsCredential>>, bool)> {
+    // With given keys the environment is ignored: its other settings do not belong to them.
+    let mut builder = match &options.credentials {
+        None => AmazonS3Builder::from_env(),
+        Some(_) => AmazonS3Builder::new(),
+    };
+    let is_plain = is_plain(options, &builder);
+    if let Some(endpoint) = &options.endpoint {
+        builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
+    }
+    if options.requester_pays {
+        builder = builder.with_request_payer(true);
+    }
+    builder = builder
+        .with_bucket_name(&options.bucket)
+        .with_region(&options.region)
+        .with_virtual_hosted_style_request(!options.path_style)
+        .with_client_options(connection.client())
+        .with_retry(connection.retries());
+    let chain = Arc::clone(builder.clone().build()?.credentials());
+    let keys = Arc::new(Replaceable::new(options.credentials.as_ref().map(credential), Some(chain)));
+    Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys, is_plain))
+}
+
+fn credential(keys: &S3Credentials) -> AwsCredential {
+    AwsCredential {
+        key_id: keys.access_key_id.clone(),
+        secret_key: keys.secret_access_key.clone(),
+        token: keys.session_token.clone(),
+    }
+}
+
+/// Variables of the environment that set a proxy.
+const PROXIES: [&str; 6] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
+/// Returns whether `configured`, the settings of the environment, add nothing to a request.
+fn is_plain(options: &S3Options, configured: &AmazonS3Builder) -> bool {
+    use object_store::ClientConfigKey as Client;
+    use object_store::aws::AmazonS3ConfigKey as Key;
+    // Directory buckets (S3 Express) need a session.
+    !options.bucket.ends_with("--x-s3")
+        && !options.requester_pays
+        && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
+        && [
+            Key::Endpoint,
+            Key::S3Express,
+            Key::SkipSignature,
+            Key::UnsignedPayload,
+            Key::RequestPayer,
+            Key::Client(Client::ProxyUrl),
+            Key::Client(Client::AllowInvalidCertificates),
+        ]
+        .iter()
+        .all(|key| configured.get_config_value(key).is_none_or(|value| value.is_empty() || value == "false"))
+}
+
+/// `object_store` expects the bucket in the endpoint of a virtual-hosted bucket, unlike our configuration.
+fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result<String> {
+    let invalid = |reason: String| object_store::Error::Generic { store: "S3", source: reason.into() };
+    let url =
+        url::Url::parse(endpoint).map_err(|error| invalid(format!("the endpoint is no URL: {error}")))?;
+    let host = url.host_str().ok_or_else(|| invalid("the endpoint has no host".into()))?;
+    let endpoint = endpoint.trim_end_matches('/');
+    if options.path_style || host.starts_with(&format!("{}.", options.bucket)) {
+        return Ok(endpoint.to_owned());
+    }
+    Ok(endpoint.replacen("://", &format!("://{}.", options.bucket), 1))
+}
