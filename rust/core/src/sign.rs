@@ -84,6 +84,14 @@ impl Signer {
         Ok((url, template.expires_ms))
     }
 
+    /// Returns the account of a container of Azure.
+    fn account(&self) -> Option<&str> {
+        match &*self.0 {
+            Scheme::Azure(signer) => Some(&signer.options().account),
+            Scheme::S3(_) | Scheme::Gcs(_) | Scheme::Local(_) => None,
+        }
+    }
+
     fn template(&self, prefix: &str, now_ms: i64, lifetime_seconds: i64) -> Result<UrlTemplate> {
         match &*self.0 {
             Scheme::S3(signer) => signer.template(prefix, now_ms, lifetime_seconds),

@@ -1,13 +1,15 @@
 //! The canonical form of an absolute location in a log or in the configuration.
 //!
-//! `s3a:` and `s3n:` become `s3:`; the forms of Azure that name an account become `az:account/container/key`;
-//! [`DataPath`] recognises local files.
+//! `s3a:` and `s3n:` become `s3:`; the forms of Azure become `az:account/container/key`; [`DataPath`] recognises local
+//! files. A form of Azure without an account has that of the table's own root.
 
 use crate::log_path::DataPath;
 
-/// Appends the canonical form of a location, with its path written by `append_path`.
+/// Appends the canonical form of a location, with its path written by `append_path`. `account` is that of locations of
+/// Azure that name none.
 pub(super) fn append_canonical(
     location: DataPath<'_>,
+    account: Option<&str>,
     out: &mut Vec<u8>,
     append_path: fn(&[u8], &mut Vec<u8>),
 ) {
@@ -18,7 +20,7 @@ pub(super) fn append_canonical(
             append_path(path.as_bytes(), out);
         }
         DataPath::Uri { scheme, authority, key } => {
-            if let Some(place) = AzurePlace::of(scheme, authority) {
+            if let Some(place) = AzurePlace::of(scheme, authority, account) {
                 out.extend_from_slice(b"az:");
                 out.extend(place.account.bytes().map(|byte| byte.to_ascii_lowercase()));
                 out.push(b'/');
@@ -50,12 +52,17 @@ struct AzurePlace<'a> {
 }
 
 impl<'a> AzurePlace<'a> {
-    /// Recognises `container@account.{dfs,blob}.core...` of Hadoop's schemes, and `account.{dfs,blob}.core...` of
-    /// `https`. Other authorities, such as a container without an account, are those of no account.
-    fn of(scheme: &str, authority: &'a str) -> Option<Self> {
+    /// Recognises `container@account.{dfs,blob}.core...` and `container` with the schemes of Hadoop and fsspec, and
+    /// `account.{dfs,blob}.core...` with `https`.
+    fn of(scheme: &str, authority: &'a str, own_account: Option<&'a str>) -> Option<Self> {
         let is_one_of = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
-        let (container, host) = if is_one_of(&["abfs", "abfss", "wasb", "wasbs"]) {
-            let (container, host) = authority.split_once('@')?;
+        let (container, host) = if is_one_of(&["abfs", "abfss", "wasb", "wasbs", "az", "azure"]) {
+            let Some((container, host)) = authority.split_once('@') else {
+                // A container has no dot, a host without a container has some.
+                let is_container = !authority.is_empty() && !authority.contains('.');
+                let place = |account| Self { account, container: Some(authority) };
+                return own_account.filter(|_| is_container).map(place);
+            };
             (Some(container), host)
         } else if is_one_of(&["https"]) {
             (None, authority)
@@ -76,8 +83,14 @@ mod tests {
     use super::*;
 
     fn canonical(location: &str) -> String {
+        canonical_of(None, location)
+    }
+
+    fn canonical_of(account: Option<&str>, location: &str) -> String {
         let mut out = Vec::new();
-        append_canonical(DataPath::parse(location), &mut out, |path, out| out.extend_from_slice(path));
+        append_canonical(DataPath::parse(location), account, &mut out, |path, out| {
+            out.extend_from_slice(path);
+        });
         String::from_utf8(out).unwrap()
     }
 
@@ -89,10 +102,25 @@ mod tests {
             "wasbs://data@acct.blob.core.windows.net/t/p=1/a.parquet",
             "wasb://data@ACCT.blob.core.windows.net/t/p=1/a.parquet",
             "https://acct.blob.core.windows.net/data/t/p=1/a.parquet",
+            "az://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
+            "ABFSS://data@acct.DFS.CORE.usgovcloudapi.net/t/p=1/a.parquet",
             "HTTPS://acct.dfs.core.chinacloudapi.cn/data/t/p=1/a.parquet",
         ] {
             assert_eq!(canonical(location), "az:acct/data/t/p=1/a.parquet", "{location}");
         }
+    }
+
+    #[test]
+    fn a_form_of_azure_without_an_account_has_that_of_the_root() {
+        for location in ["az://data/t", "abfss://data/t", "ABFS://data/t", "wasbs://data/t", "azure://data/t"]
+        {
+            assert_eq!(canonical_of(Some("acct"), location), "az:acct/data/t", "{location}");
+        }
+        for location in ["az://acct.dfs.core.windows.net/t", "abfss:///t", "https://data/t", "gs://data/t"] {
+            assert_eq!(canonical_of(Some("acct"), location), location);
+        }
+        let named = "wasbs://data@other.blob.core.windows.net/t";
+        assert_eq!(canonical_of(Some("acct"), named), "az:other/data/t");
     }
 
     #[test]

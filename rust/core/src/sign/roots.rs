@@ -27,11 +27,13 @@ impl SigningRoot {
     /// Creates a root from `s3://bucket/prefix`, `gs://bucket/prefix`, a location of Azure, `file:///directory` or
     /// `/directory`, not percent-encoded.
     ///
-    /// A signer of a bucket must belong to that of the location; keys are `prefix/...`. Keys of a local signer are
-    /// relative to the location.
+    /// A signer of a bucket must belong to that of the location; keys are `prefix/...`. A location of Azure without an
+    /// account has that of the signer. Keys of a local signer are relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
-        append_canonical(DataPath::parse(location), &mut canonical, |path, out| out.extend_from_slice(path));
+        append_canonical(DataPath::parse(location), signer.account(), &mut canonical, |path, out| {
+            out.extend_from_slice(path);
+        });
         if canonical.last() != Some(&b'/') {
             canonical.push(b'/');
         }
@@ -111,7 +113,11 @@ impl SignerSet {
         let roots: Arc<[StreamRoot]> = self
             .roots
             .iter()
-            .map(|root| StreamRoot { location: root.location.clone(), template: template(root) })
+            .map(|root| StreamRoot {
+                location: root.location.clone(),
+                account: root.signer.account().map(Box::from),
+                template: template(root),
+            })
             .collect();
         *last = Some(Prepared { now_seconds, lifetime_seconds, roots: Arc::clone(&roots) });
         roots

@@ -13,6 +13,8 @@ use crate::{Error, Result};
 /// A location prepared for a stream.
 pub(super) struct StreamRoot {
     pub(super) location: Vec<u8>,
+    /// The account of a location of Azure.
+    pub(super) account: Option<Box<str>>,
     pub(super) template: Result<UrlTemplate>,
 }
 
@@ -79,7 +81,8 @@ impl UrlStream {
 
     fn append_absolute(&mut self, location: DataPath<'_>, out: &mut Vec<u8>) -> Result<i64> {
         self.location.clear();
-        append_canonical(location, &mut self.location, percent::append_decoded);
+        let own_account = self.roots.first().and_then(|root| root.account.as_deref());
+        append_canonical(location, own_account, &mut self.location, percent::append_decoded);
         if std::str::from_utf8(&self.location).is_err() {
             return Err(NOT_UTF8);
         }

@@ -1,4 +1,9 @@
-use crate::sign::{S3Options, Signer, SignerSet, SigningRoot, UrlStream};
+use proptest::prelude::*;
+
+use crate::log_path::percent_decode;
+use crate::sign::{
+    AzureKey, AzureOptions, GcsKey, GcsOptions, S3Options, Signer, SignerSet, SigningRoot, UrlStream,
+};
 use crate::{Error, Result};
 
 const NOW_MS: i64 = 1_709_251_198_000;
@@ -22,6 +27,40 @@ fn local_stream() -> UrlStream {
     let signer = Signer::local("http://gateway.test/files/t1", b"key").unwrap();
     let root = SigningRoot::new("file:///data/t=1", signer).unwrap();
     SignerSet::new(root, vec![]).stream(NOW_MS, 60).unwrap()
+}
+
+fn azure(account: &str, container: &str) -> Signer {
+    Signer::azure(AzureOptions {
+        account: account.to_owned(),
+        container: container.to_owned(),
+        endpoint: None,
+        key: AzureKey::Account("c2VjcmV0".to_owned()),
+        credentials_expire_ms: None,
+        portable: false,
+    })
+    .unwrap()
+}
+
+fn gcs(bucket: &str) -> Signer {
+    Signer::gcs(GcsOptions {
+        bucket: bucket.to_owned(),
+        endpoint: None,
+        key: GcsKey::Hmac { access_id: "id".to_owned(), secret: "secret".to_owned() },
+        user_project: None,
+        credentials_expire_ms: None,
+        portable: false,
+    })
+    .unwrap()
+}
+
+/// A table on Azure whose log may refer to one more container, and to one of another account.
+fn azure_stream() -> UrlStream {
+    let root = SigningRoot::new("abfss://data@acct.dfs.core.windows.net/t 1", azure("acct", "data")).unwrap();
+    let others = vec![
+        SigningRoot::new("https://acct.blob.core.windows.net/base/clones/", azure("acct", "base")).unwrap(),
+        SigningRoot::new("wasbs://data@other.blob.core.windows.net/x", azure("other", "data")).unwrap(),
+    ];
+    SignerSet::new(root, others).stream(NOW_MS, 60).unwrap()
 }
 
 /// The URL without its query.
@@ -198,4 +237,122 @@ fn a_url_taken_back_leaves_the_others_signed() {
     stream.append("c", &mut out).unwrap();
     stream.finish(&mut out);
     assert_eq!(String::from_utf8(out).unwrap(), String::from_utf8(expected).unwrap());
+}
+
+#[test]
+fn all_spellings_of_a_blob_are_one_and_clones_lie_in_other_containers() {
+    let mut stream = azure_stream();
+    for (path, expected) in [
+        ("p%20q", "https://acct.blob.core.windows.net/data/t%201/p%20q"),
+        ("az://data/t%201/p", "https://acct.blob.core.windows.net/data/t%201/p"),
+        (
+            "abfs://data@ACCT.dfs.core.windows.net/t%201/p%2541",
+            "https://acct.blob.core.windows.net/data/t%201/p%2541",
+        ),
+        ("abfss://base/clones/p", "https://acct.blob.core.windows.net/base/clones/p"),
+        (
+            "wasb://base@acct.blob.core.windows.net/clones/p",
+            "https://acct.blob.core.windows.net/base/clones/p",
+        ),
+        ("https://other.dfs.core.windows.net/data/x/p", "https://other.blob.core.windows.net/data/x/p"),
+    ] {
+        assert_eq!(url(&mut stream, path).unwrap(), expected, "{path}");
+    }
+    for path in [
+        "az://base/p",
+        "az://data/x/p",
+        "abfss://other/clones/p",
+        "abfss://data@third.dfs.core.windows.net/t%201/p",
+        "abfss://data@acct.dfs.example.com/t%201/p",
+        "az://data/t%201/../p",
+        "s3://data/t%201/p",
+    ] {
+        assert!(matches!(url(&mut stream, path), Err(Error::ForbiddenPath)), "{path}");
+    }
+    for path in ["a%5C..%5C..%5Cp", "a\\p", "az://data/t%201/a%5cp"] {
+        assert!(matches!(url(&mut stream, path), Err(Error::InvalidPath(_))), "{path}");
+    }
+}
+
+#[test]
+fn a_location_of_another_container_than_its_signers_is_refused() {
+    for location in [
+        "abfss://other@acct.dfs.core.windows.net/x",
+        "abfss://data@other.dfs.core.windows.net/x",
+        "az://other/x",
+        "s3://data/x",
+    ] {
+        assert!(SigningRoot::new(location, azure("acct", "data")).is_err(), "{location}");
+    }
+    for location in ["gs://other/x", "s3://bu_cket/x"] {
+        assert!(SigningRoot::new(location, gcs("bu_cket")).is_err(), "{location}");
+    }
+    assert!(SigningRoot::new("az://data/x", azure("acct", "data")).is_ok());
+}
+
+/// Keys as Delta's writers make them and as nobody would. Azure stores no backslash.
+fn keys() -> impl Strategy<Value = String> {
+    let segment = prop_oneof![
+        "[a-z]{1,4}=[ -.0-\\[\\]-~]{0,12}",
+        "(%[0-9A-F]{2}|[ %+é&;:@!'*?#~=,$()]|\u{1F600}){1,8}",
+        "[^/\0\\\\]{1,12}",
+    ];
+    prop::collection::vec(segment.prop_filter("a dot segment", |text| text != "." && text != ".."), 1..4)
+        .prop_map(|segments| segments.join("/"))
+}
+
+/// Writes a key as a log does, with all bytes or only the necessary ones escaped.
+fn uri_of(key: &str, is_all: bool) -> String {
+    key.bytes()
+        .map(|byte| {
+            let is_plain = byte.is_ascii_alphanumeric() || b"-_.=+!'()*@$&,;:~".contains(&byte);
+            let is_kept = byte == b'/' || (is_plain && !is_all);
+            if is_kept { char::from(byte).to_string() } else { format!("%{byte:02X}") }
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn any_key_is_one_object_in_its_location_in_a_log_and_in_its_url(
+        prefix in keys(), key in keys(), is_all: bool,
+    ) {
+        let clouds = [
+            (
+                azure("acct", "data"),
+                vec![
+                    "abfss://data@acct.dfs.core.windows.net/", "wasb://data@acct.blob.core.windows.net/",
+                    "https://acct.blob.core.windows.net/data/", "az://data/", "abfs://data/",
+                ],
+                "https://acct.blob.core.windows.net/data/",
+            ),
+            (gcs("bu_cket"), vec!["gs://bu_cket/"], "https://storage.googleapis.com/bu_cket/"),
+            (s3("main"), vec!["s3://main/", "s3a://main/", "s3n://main/"], "http://store.test/main/"),
+        ];
+        for (signer, forms, base) in clouds {
+            let whole = format!("{prefix}/{key}");
+            let (signed, _) = signer.sign(&whole, NOW_MS, 60).unwrap();
+            // Back from the URL to the key.
+            let path = signed.split_once('?').unwrap().0.strip_prefix(base).unwrap();
+            prop_assert_eq!(&*percent_decode(path).unwrap(), &*whole);
+            for form in &forms {
+                let root = SigningRoot::new(&format!("{form}{prefix}"), signer.clone()).unwrap();
+                let mut stream = SignerSet::new(root, vec![]).stream(NOW_MS, 60).unwrap();
+                let (mut below, mut unencoded) = (Vec::new(), Vec::new());
+                // A path with a colon before its first slash might begin with a scheme.
+                stream.append(&uri_of(&key, true), &mut below).unwrap();
+                stream.finish(&mut below);
+                prop_assert_eq!(String::from_utf8(below).unwrap(), &*signed);
+                stream.append_unencoded(&key, &mut unencoded).unwrap();
+                stream.finish(&mut unencoded);
+                prop_assert_eq!(String::from_utf8(unencoded).unwrap(), &*signed);
+                for written in &forms {
+                    let (mut absolute, path) = (Vec::new(), uri_of(&whole, is_all));
+                    stream.append(&format!("{written}{path}"), &mut absolute).unwrap();
+                    stream.finish(&mut absolute);
+                    prop_assert_eq!(String::from_utf8(absolute).unwrap(), &*signed, "{}", written);
+                }
+            }
+        }
+    }
 }
