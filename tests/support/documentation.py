@@ -45,6 +45,11 @@ def console_lines(text: str) -> list[str]:
     return list(dict.fromkeys(re.sub(r"\s+#.*", "", line.removeprefix("$ ")) for line in lines))
 
 
+def blocks(text: str, language: str) -> list[str]:
+    """The code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 def share_yaml(text: str) -> str:
     """The example configuration `share.yaml` of a page."""
     (found,) = re.findall(r"^```yaml\n(# share.yaml\n.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -1,7 +1,9 @@
 """README and the pages of docs/ against the code: keys, routes, errors, metrics, alerts, layers, the demo."""
 
 import argparse
+import base64
 import dataclasses
+import json
 import re
 from pathlib import Path
 from typing import cast
@@ -10,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import Counter
 from run import PARTS, ROOT
-from support.documentation import PAGES, README, codes, console_lines, page, rows, section, share_yaml
+from support.documentation import DOCS, PAGES, README, blocks, codes, console_lines, page, rows, section, share_yaml
 from unit.test_layers import LAYERS
 from unit.test_rust_layers import CORE_LAYERS as RUST_LAYERS
 
@@ -166,6 +168,58 @@ def test_the_recipients_page_lists_every_operation_of_the_command() -> None:
     assert sorted(listed) == sorted(
         choices(choices(parser("recipient"), "command")["recipient"], "operation")
     )
+
+
+STORES = sorted((DOCS / "stores").glob("*.md"))
+# Of the files that samples name, by the end of the key that names them.
+FILES = {
+    "accountKeyFile": base64.b64encode(b"key").decode(),
+    "credentialsFile": json.dumps(
+        {"type": "service_account", "client_email": "a@b", "private_key": "k", "token_uri": "https://t"}
+    ),
+    "File": "a secret",
+}
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
+def test_the_samples_of_a_store_load(path: Path, tmp_path: Path) -> None:
+    samples = blocks(path.read_text(encoding="utf-8"), "yaml")
+    assert samples
+    for number, sample in enumerate(samples):
+        for key, name in re.findall(r"(\w+File): ([\w.-]+)", sample):
+            content = next(content for end, content in FILES.items() if key.endswith(end))
+            (tmp_path / name).write_text(content)
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(f"version: 1\nport: 0\nshares: []\n{sample}")
+        config = load(file)
+        assert len(config.gateway.storages) == sample.count("prefix:")
+        assert config.warnings == ()
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
+def test_the_policies_of_a_store_are_json(path: Path) -> None:
+    for policy in blocks(path.read_text(encoding="utf-8"), "json"):
+        statements = json.loads(policy)
+        for statement in statements.get("Statement", [statements]):
+            assert {"Effect", "Action"} <= statement.keys()
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
+def test_the_pages_of_stores_name_keys_that_there_are(path: Path) -> None:
+    known = {key.path for section in reference.sections() for key in section.keys}
+    tables = rows(section(path.read_text(encoding="utf-8"), "Entry"))
+    assert [key for row in tables for key in codes(row[0]) if key not in known] == []
+
+
+@pytest.mark.parametrize("path", STORES, ids=lambda path: path.stem)
+def test_the_forms_on_the_page_of_a_store_are_locations(path: Path) -> None:
+    forms = [
+        code
+        for row in rows(section(path.read_text(encoding="utf-8"), "Locations"))
+        for code in codes(row[0])
+    ]
+    kind = {"s3": "s3", "azure": "azure", "google": "gs"}[path.stem]
+    assert all(Location.parse(form).kind == kind for form in forms)
 
 
 def choices(commands: argparse.ArgumentParser, name: str) -> dict[str, argparse.ArgumentParser]:
