@@ -61,6 +61,7 @@ class ForbiddenPath(LogError): ...
 class InvalidCursor(LogError): ...
 class StorageDenied(LogError): ...
 class StorageUnavailable(LogError): ...
+class TooManySignatures(LogError): ...
 class Cancelled(LogError): ...
 class DeadlineExceeded(LogError): ...
 class InvalidArgument(LogError): ...
@@ -189,13 +190,18 @@ class Signer:
         secret: str | None = None,
         email: str | None = None,
         private_key: str | None = None,
+        access_token: str | None = None,
+        iam_endpoint: str | None = None,
         user_project: str | None = None,
+        max_remote_signatures: int | None = None,
         credentials_expire_ms: int | None = None,
         portable: bool = False,
     ) -> Signer:
-        """Signatures of version 4 of Google: by an HMAC key (`access_id`, `secret`), or by the key of a service account.
+        """Signatures of version 4 of Google, by exactly one key: an HMAC key, a service account's key, or a service.
 
-        `private_key` is in PEM form, `email` the address of the service account.
+        An HMAC key is `access_id` and `secret`. A key of the service account `email` is `private_key` in PEM form. With
+        `access_token`, IAM signs as `email`: one request for each URL, so that `Signer.sign` *blocks*, URLs live twelve
+        hours at most, and answers with more than `max_remote_signatures` files raise TooManySignatures.
         """
     @staticmethod
     def local(base_url: str, *, key: bytes) -> Signer:

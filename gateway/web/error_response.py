@@ -71,6 +71,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
     _native.StorageDenied: (403, "PERMISSION_DENIED"),
     _native.StorageUnavailable: (503, "TEMPORARILY_UNAVAILABLE"),
+    _native.TooManySignatures: (400, "UNSUPPORTED_OPERATION"),
     _native.Cancelled: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.DeadlineExceeded: (503, "TEMPORARILY_UNAVAILABLE"),
     _native.InvalidArgument: (500, "INTERNAL_ERROR"),

@@ -83,6 +83,15 @@ pub enum Error {
         /// The store's message, for the operator's log.
         detail: String,
     },
+    /// An answer with more URLs than the provider has signed by one request each.
+    #[error(
+        "the answer has more than {most} files, and each URL is signed by a request of its own; the provider must \
+         configure an HMAC key to sign more"
+    )]
+    TooManySignatures {
+        /// The configured maximum.
+        most: u64,
+    },
     /// The consumer cancelled the stream.
     #[error("the request was cancelled")]
     Cancelled,

@@ -142,11 +142,12 @@ pub fn changes(
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
-/// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory.
+/// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory, and
+/// no URL is signed by a request.
 #[must_use]
-pub fn is_made_inline(table: &Table, snapshot: &Snapshot) -> bool {
+pub fn is_made_inline(table: &Table, snapshot: &Snapshot, signers: &SignerSet) -> bool {
     let is_small = snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
-    is_small && table.is_in_memory(snapshot)
+    is_small && table.is_in_memory(snapshot) && !signers.sends_requests()
 }
 
 /// Prepares the whole answer to a snapshot query except its last line.

@@ -11,6 +11,7 @@ mod group;
 mod head_request;
 mod local;
 mod location;
+mod remote;
 mod roots;
 mod rsa;
 mod sigv4;
@@ -27,6 +28,7 @@ pub(crate) use gcs::GCS_ENDPOINT;
 pub use gcs::{GcsKey, GcsOptions};
 pub(crate) use head_request::HeadSigner;
 pub use local::verify_local_url;
+pub use remote::SigningService;
 pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;
 pub use stream::UrlStream;
@@ -36,6 +38,7 @@ use azure::AzureSigner;
 use gcs::GcsSigner;
 use group::Group;
 use local::LocalSigner;
+use remote::Requests;
 use sigv4::S3Signer;
 use template::UrlTemplate;
 
@@ -80,8 +83,14 @@ impl Signer {
             percent::append_key(key.as_bytes(), out);
         });
         group.sign(&template, &mut url);
+        group.sign_by_service(&template, &Requests::default(), &mut url)?;
         let url = String::from_utf8(url).map_err(|error| Error::Internal { detail: error.to_string() })?;
         Ok((url, template.expires_ms))
+    }
+
+    /// Returns whether each URL is signed by a request.
+    fn sends_requests(&self) -> bool {
+        matches!(&*self.0, Scheme::Gcs(signer) if matches!(signer.options().key, GcsKey::Remote { .. }))
     }
 
     /// Returns the account of a container of Azure.

@@ -10,6 +10,7 @@ mod producer;
 use crate::Result;
 use crate::ndjson::LineCounts;
 use crate::scan::{Outcome, Precount};
+use crate::stop::Stop;
 
 pub use buffers::{Buffers, Chunk};
 pub use compression::ContentCoding;
@@ -35,6 +36,11 @@ pub trait LineSource: Send {
 
     /// Returns the final counts if they are known with the first item.
     fn precount(&mut self) -> Option<Precount> {
+        None
+    }
+
+    /// Returns what stops requests of running items when the stream ends early.
+    fn stop(&self) -> Option<Stop> {
         None
     }
 

@@ -17,6 +17,7 @@ create_exception!(gateway._native, ForbiddenPath, LogError);
 create_exception!(gateway._native, InvalidCursor, LogError);
 create_exception!(gateway._native, StorageDenied, LogError);
 create_exception!(gateway._native, StorageUnavailable, LogError);
+create_exception!(gateway._native, TooManySignatures, LogError);
 create_exception!(gateway._native, Cancelled, LogError);
 create_exception!(gateway._native, DeadlineExceeded, LogError);
 create_exception!(gateway._native, InvalidArgument, LogError);
@@ -40,6 +41,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<InvalidCursor>(),
         py.get_type::<StorageDenied>(),
         py.get_type::<StorageUnavailable>(),
+        py.get_type::<TooManySignatures>(),
         py.get_type::<Cancelled>(),
         py.get_type::<DeadlineExceeded>(),
         py.get_type::<InvalidArgument>(),
@@ -82,6 +84,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::InvalidCursor => InvalidCursor::new_err(message),
         Error::StorageDenied { .. } => StorageDenied::new_err(message),
         Error::StorageUnavailable { .. } => StorageUnavailable::new_err(message),
+        Error::TooManySignatures { .. } => TooManySignatures::new_err(message),
         Error::Cancelled => Cancelled::new_err(message),
         Error::DeadlineExceeded => DeadlineExceeded::new_err(message),
         Error::InvalidArgument(_) => InvalidArgument::new_err(message),

@@ -7,6 +7,7 @@ use deltalog::sign::{
     AzureKey, AzureOptions, DelegationKey as DelegationKeyFields, GcsKey, GcsOptions, S3Options, SignerSet,
     SigningRoot, verify_local_url as verify,
 };
+use deltalog::storage::IamSigner;
 use pyo3::prelude::*;
 
 use crate::errors::run;
@@ -78,7 +79,8 @@ impl Signer {
 
     #[staticmethod]
     #[pyo3(signature = (bucket, *, endpoint=None, access_id=None, secret=None, email=None, private_key=None,
-        user_project=None, credentials_expire_ms=None, portable=false))]
+        access_token=None, iam_endpoint=None, user_project=None, max_remote_signatures=None,
+        credentials_expire_ms=None, portable=false))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn gcs(
         py: Python<'_>,
@@ -88,15 +90,26 @@ impl Signer {
         secret: Option<String>,
         email: Option<String>,
         private_key: Option<String>,
+        access_token: Option<&str>,
+        iam_endpoint: Option<&str>,
         user_project: Option<String>,
+        max_remote_signatures: Option<u64>,
         credentials_expire_ms: Option<i64>,
         portable: bool,
     ) -> PyResult<Self> {
         run(py, || {
-            let key = match (access_id.zip(secret), email, private_key) {
-                (Some((access_id, secret)), None, None) => GcsKey::Hmac { access_id, secret },
-                (None, Some(email), Some(private_key)) => GcsKey::ServiceAccount { email, private_key },
-                _ => return Err(one_key("access_id with secret, or email with private_key")),
+            let key = match (access_id.zip(secret), email, private_key, access_token) {
+                (Some((access_id, secret)), None, None, None) => GcsKey::Hmac { access_id, secret },
+                (None, Some(email), Some(private_key), None) => GcsKey::ServiceAccount { email, private_key },
+                (None, Some(email), None, Some(token)) => GcsKey::Remote {
+                    service: Arc::new(IamSigner::new(&email, token, iam_endpoint)?),
+                    email,
+                    max_signatures: max_remote_signatures,
+                },
+                _ => {
+                    let names = "access_id with secret, email with private_key, or email with access_token";
+                    return Err(one_key(names));
+                }
             };
             let options = GcsOptions { bucket, endpoint, key, user_project, credentials_expire_ms, portable };
             deltalog::sign::Signer::gcs(options)

@@ -147,7 +147,8 @@ impl Snapshot {
                 options.lines,
                 &pool()?,
             )?;
-            start(Box::new(source), options.stream(query::is_made_inline(&self.table, &self.snapshot)))
+            let inline = query::is_made_inline(&self.table, &self.snapshot, &options.signers);
+            start(Box::new(source), options.stream(inline))
         })
     }
 

@@ -62,6 +62,7 @@ HELD_BY = {
     "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
     "a response format": "test_a_format_or_feature_that_was_not_announced",
     "a reader feature": EVERY_ROUTE,
+    "an answer with more files": "test_an_answer_above_the_number_of_remote_signatures_is_refused",
     "a predicate hint": "test_a_hint_never_fails_a_request",
     "a missing table": EVERY_ROUTE,
     "a corrupt log": "test_a_corrupt_log_names_a_request_to_quote",

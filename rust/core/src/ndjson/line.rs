@@ -13,6 +13,7 @@ use crate::file_id::{Digest, FileId, FileIds, IdHasher, IdScheme};
 use crate::hash::GROUP;
 use crate::partition::PartitionTimestamps;
 use crate::sign::UrlStream;
+use crate::stop::Stop;
 
 /// The two response formats of Delta Sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -110,9 +111,25 @@ impl LineWriter {
         self.timestamps = timestamps;
     }
 
-    /// Appends a line for each of `rows` to `out`. After an error `out` ends with the last whole line.
+    /// Appends a line for each of `rows` to `out`. After an error `out` ends with the last whole line. Signatures of a
+    /// service are pending until [`Self::finish`].
     pub fn write(&mut self, batch: &FileBatch, rows: &[u32], out: &mut Vec<u8>) -> Result<LineCounts> {
         self.write_with_ids(batch, None, rows, out)
+    }
+
+    /// Writes the signatures of a service into `out`, to which lines were only appended since. Blocks if there are any.
+    pub fn finish(&mut self, out: &mut [u8]) -> Result<()> {
+        self.names.urls.finish_by_service(out)
+    }
+
+    /// Returns an error if the URLs of an answer of `files` cannot be signed, see [`UrlStream::check_files`].
+    pub(crate) fn check_files(&self, files: u64) -> Result<()> {
+        self.names.urls.check_files(files)
+    }
+
+    /// Returns the stop of the requests of a service that signs.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        self.names.urls.stop()
     }
 
     /// Returns the scheme of the ids.

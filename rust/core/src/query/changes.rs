@@ -13,6 +13,7 @@ use crate::ndjson::{
 use crate::partition::PartitionTimestamps;
 use crate::predicate::{Hints, Predicate};
 use crate::scan::Outcome;
+use crate::stop::Stop;
 use crate::stream::{LineSource, Turn};
 use crate::{Error, Result};
 
@@ -293,7 +294,7 @@ impl LineSource for ChangeLines {
         let writers = self.writers.clone();
         Ok(Turn::Lines(Box::new(move |out| {
             out.extend_from_slice(&head.unwrap_or_default());
-            writers.with(|writer| {
+            writers.with(out, |writer, out| {
                 pieces.iter().try_fold(LineCounts::default(), |counts, piece| {
                     Ok(counts.plus(piece.write(writer, out)?))
                 })
@@ -303,6 +304,10 @@ impl LineSource for ChangeLines {
 
     fn outcome(&self) -> Outcome {
         self.outcome.clone()
+    }
+
+    fn stop(&self) -> Option<Stop> {
+        self.writers.stop()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::column_cache::CachedBatch;
 use crate::lock::lock;
 use crate::ndjson::{LineCounts, LineWriter};
 use crate::scan::{Outcome, Precount, Scan, ScanStep, Selected};
+use crate::stop::Stop;
 use crate::stream::{LineSource, Turn};
 
 /// Files of the first chunk, which is small so that the first byte is early.
@@ -105,6 +106,9 @@ impl LineSource for FileLines {
     fn next_turn(&mut self) -> Result<Turn> {
         if !std::mem::replace(&mut self.has_precounted, true) {
             self.precount = self.scan.precount(Instant::now() + PRECOUNT_TIME)?;
+            if let Some(precount) = &self.precount {
+                self.writers.check_files(precount.files)?;
+            }
         }
         if !self.collect_files()? {
             return Ok(Turn::Pending);
@@ -117,7 +121,7 @@ impl LineSource for FileLines {
         let writers = self.writers.clone();
         Ok(Turn::Lines(Box::new(move |out| {
             out.extend_from_slice(&head.unwrap_or_default());
-            writers.with(|writer| {
+            writers.with(out, |writer, out| {
                 files.iter().try_fold(LineCounts::default(), |counts, piece| {
                     Ok(counts.plus(piece.write(writer, out)?))
                 })
@@ -132,6 +136,10 @@ impl LineSource for FileLines {
     fn outcome(&self) -> Outcome {
         self.scan.outcome()
     }
+
+    fn stop(&self) -> Option<Stop> {
+        self.writers.stop()
+    }
 }
 
 /// Line writers of one stream, one for each thread that works on it.
@@ -143,11 +151,27 @@ impl Writers {
         Self(Arc::new((writer, Mutex::default())))
     }
 
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut LineWriter) -> Result<T>) -> Result<T> {
+    /// Returns an error if the URLs of an answer of `files` cannot be signed.
+    fn check_files(&self, files: u64) -> Result<()> {
+        self.0.0.check_files(files)
+    }
+
+    /// Returns the stop of the requests of a service that signs.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        self.0.0.stop()
+    }
+
+    /// Writes the lines of one chunk to the end of `out`.
+    pub(crate) fn with<T>(
+        &self,
+        out: &mut Vec<u8>,
+        work: impl FnOnce(&mut LineWriter, &mut Vec<u8>) -> Result<T>,
+    ) -> Result<T> {
         let (prepared, idle) = &*self.0;
         let spare = lock(idle).pop();
         let mut writer = spare.unwrap_or_else(|| prepared.clone());
-        let done = work(&mut writer)?;
+        let done = work(&mut writer, out)?;
+        writer.finish(out)?;
         lock(idle).push(writer);
         Ok(done)
     }

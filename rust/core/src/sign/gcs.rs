@@ -1,9 +1,12 @@
-//! URLs of Google Cloud Storage with a signature of version 4: by an HMAC key, or by the RSA key of a service account.
+//! URLs of Google Cloud Storage with a signature of version 4: by an HMAC key, by the RSA key of a service account, or by a
+//! service that holds this key.
 //!
 //! See <https://cloud.google.com/storage/docs/authentication/canonical-requests>.
 
 use std::fmt;
+use std::sync::Arc;
 
+use super::remote::{RemoteSignature, SigningService};
 use super::rsa::{RsaKey, RsaSignature};
 use super::template::{Form, UrlTemplate};
 use super::v4::{Address, GOOGLE, Request, Signing, SigningKeys, lifetime_seconds};
@@ -15,6 +18,10 @@ pub(crate) const GCS_ENDPOINT: &str = "https://storage.googleapis.com";
 
 /// The region of all signatures.
 const REGION: &str = "auto";
+
+/// The lifetime of URLs that a service signs: Google replaces the keys of service accounts, and each is valid for twelve
+/// more hours.
+const LONGEST_REMOTE_SECONDS: i64 = 12 * 3600;
 
 /// The algorithm of signatures by RSA.
 const RSA: &str = "GOOG4-RSA-SHA256";
@@ -53,6 +60,15 @@ pub enum GcsKey {
         /// The private key in PEM form.
         private_key: String,
     },
+    /// A service account whose key a service holds.
+    Remote {
+        /// The account's address.
+        email: String,
+        /// Makes the signatures.
+        service: Arc<dyn SigningService>,
+        /// The maximum number of signatures of one stream.
+        max_signatures: Option<u64>,
+    },
 }
 
 impl fmt::Debug for GcsOptions {
@@ -73,6 +89,7 @@ impl fmt::Debug for GcsKey {
         f.write_str(match self {
             Self::Hmac { .. } => "Hmac(***)",
             Self::ServiceAccount { .. } => "ServiceAccount(***)",
+            Self::Remote { .. } => "Remote(***)",
         })
     }
 }
@@ -89,6 +106,7 @@ pub(super) struct GcsSigner {
 enum Key {
     Hmac(SigningKeys),
     Rsa(RsaKey),
+    Remote(Arc<dyn SigningService>, Option<u64>),
 }
 
 impl GcsSigner {
@@ -99,6 +117,9 @@ impl GcsSigner {
         let key = match &options.key {
             GcsKey::Hmac { secret, .. } => Key::Hmac(SigningKeys::new(&GOOGLE, secret, REGION)),
             GcsKey::ServiceAccount { private_key, .. } => Key::Rsa(RsaKey::of_pem(private_key)?),
+            GcsKey::Remote { service, max_signatures, .. } => {
+                Key::Remote(Arc::clone(service), *max_signatures)
+            }
         };
         let more = match &options.user_project {
             Some(project) => format!("&userProject={}", percent::query_value(project)),
@@ -114,9 +135,13 @@ impl GcsSigner {
     /// Signs keys below `prefix`.
     pub(super) fn template(&self, prefix: &str, now_ms: i64, configured_seconds: i64) -> Result<UrlTemplate> {
         let now_seconds = now_ms.div_euclid(1000);
+        let configured_seconds = match &self.key {
+            Key::Remote(..) => configured_seconds.min(LONGEST_REMOTE_SECONDS),
+            Key::Hmac(_) | Key::Rsa(_) => configured_seconds,
+        };
         let (algorithm, access_id) = match &self.options.key {
             GcsKey::Hmac { access_id, .. } => (GOOGLE.hmac, access_id),
-            GcsKey::ServiceAccount { email, .. } => (RSA, email),
+            GcsKey::ServiceAccount { email, .. } | GcsKey::Remote { email, .. } => (RSA, email),
         };
         let request = Request {
             dialect: &GOOGLE,
@@ -141,6 +166,10 @@ impl GcsSigner {
             }
             Key::Rsa(key) => {
                 let form = |head| Form::Rsa(RsaSignature::new(key.clone(), head).into());
+                request.template(&Signing::Other(&form), self.options.portable)
+            }
+            Key::Remote(service, most) => {
+                let form = |head| Form::Remote(RemoteSignature::new(Arc::clone(service), head, *most).into());
                 request.template(&Signing::Other(&form), self.options.portable)
             }
         }

@@ -7,7 +7,9 @@
 use std::ops::Range;
 
 use super::base64;
+use super::remote::{Pending, Requests};
 use super::template::{DIGEST_DIGITS, DIGEST_TEXT_BLOCKS, Form, PathMessage, UrlTemplate};
+use crate::Result;
 use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
 use crate::percent;
 
@@ -84,7 +86,7 @@ impl Group {
         }
     }
 
-    /// Writes all pending signatures into `out`.
+    /// Writes all pending signatures into `out`, except those of a service.
     pub(super) fn sign(&mut self, template: &UrlTemplate, out: &mut [u8]) {
         let mut left = self.of_one_length.iter().chain([&self.others]).flat_map(Waiting::urls).peekable();
         while left.peek().is_some() {
@@ -103,8 +105,23 @@ impl Group {
         self.others.count = 0;
     }
 
+    /// Writes the signatures of a service, of all URLs that [`Self::sign`] has hashed.
+    pub(super) fn sign_by_service(
+        &mut self,
+        template: &UrlTemplate,
+        requests: &Requests,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let pending = std::mem::take(&mut self.steps.pending);
+        match &template.form {
+            Form::Remote(remote) if !pending.is_empty() => remote.write(&pending, requests, out),
+            _ => Ok(()),
+        }
+    }
+
     /// Forgets pending URLs at and after `length` in the output.
     pub(super) fn truncate(&mut self, length: usize) {
+        self.steps.pending.retain(|pending| pending.at < length);
         for waiting in self.of_one_length.iter_mut().chain([&mut self.others]) {
             while waiting.urls().last().is_some_and(|url| url.signature_at >= length) {
                 waiting.count -= 1;
@@ -159,7 +176,7 @@ impl<'url> Unsigned<'url> {
     fn sign(&self, template: &UrlTemplate, suffix: &SharedSuffix, steps: &mut Steps, out: &mut [u8]) {
         let texts = &self.texts[..self.count];
         let signatures = match &template.form {
-            Form::Rsa(_) => Steps::digests(template, texts, suffix),
+            Form::Rsa(_) | Form::Remote(_) => Steps::digests(template, texts, suffix),
             Form::Hex | Form::Base64 => steps.signatures(template, texts, suffix),
         };
         let places = self.signature_at.iter().zip(&signatures[..self.count]);
@@ -170,6 +187,9 @@ impl<'url> Unsigned<'url> {
             Form::Base64 => write_each(places, out, template.signature_bytes, base64::write),
             Form::Rsa(rsa) => {
                 write_each(places, out, template.signature_bytes, |digest, text| rsa.write(digest, text));
+            }
+            Form::Remote(_) => {
+                steps.pending.extend(places.map(|(at, digest)| Pending { at: *at, digest: *digest }));
             }
         }
     }
@@ -194,6 +214,8 @@ fn write_each<'a>(
 struct Steps {
     /// The strings to sign.
     strings: Option<Box<[[Block; DIGEST_TEXT_BLOCKS]; GROUP]>>,
+    /// The digests that a service signs.
+    pending: Vec<Pending>,
 }
 
 impl Steps {

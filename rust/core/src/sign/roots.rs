@@ -100,6 +100,12 @@ impl SignerSet {
         Ok(UrlStream::over(roots))
     }
 
+    /// Returns whether URLs are signed by requests, which block.
+    #[must_use]
+    pub fn sends_requests(&self) -> bool {
+        self.roots.iter().any(|root| root.signer.sends_requests())
+    }
+
     fn prepare(&self, now_seconds: i64, lifetime_seconds: i64) -> Arc<[StreamRoot]> {
         let mut last = lock(&self.prepared);
         if let Some(prepared) = &*last

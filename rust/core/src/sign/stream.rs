@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::location::append_canonical;
-use super::template::UrlTemplate;
+use super::remote::Requests;
+use super::template::{Form, UrlTemplate};
 use crate::log_path::DataPath;
 use crate::percent::{self, Oddities};
+use crate::stop::Stop;
 use crate::{Error, Result};
 
 /// A location prepared for a stream.
@@ -18,9 +20,18 @@ pub(super) struct StreamRoot {
     pub(super) template: Result<UrlTemplate>,
 }
 
+impl StreamRoot {
+    /// Returns whether a service signs.
+    fn is_remote(&self) -> bool {
+        matches!(&self.template, Ok(UrlTemplate { form: Form::Remote(_), .. }))
+    }
+}
+
 /// Appends signed URLs. One per thread: clones share the prepared parts and have their own pending groups.
 pub struct UrlStream {
     roots: Arc<[StreamRoot]>,
+    /// The requests of a service that signs for a root, if there is one.
+    requests: Option<Arc<Requests>>,
     /// The pending URLs of each root.
     groups: Vec<Group>,
     /// Buffer for a canonical absolute path.
@@ -29,8 +40,13 @@ pub struct UrlStream {
 
 impl UrlStream {
     pub(super) fn over(roots: Arc<[StreamRoot]>) -> Self {
+        let requests = roots.iter().any(StreamRoot::is_remote).then(Arc::default);
+        Self::with_requests(roots, requests)
+    }
+
+    fn with_requests(roots: Arc<[StreamRoot]>, requests: Option<Arc<Requests>>) -> Self {
         let groups = roots.iter().map(|_| Group::default()).collect();
-        Self { roots, groups, location: Vec::new() }
+        Self { roots, requests, groups, location: Vec::new() }
     }
 
     /// Appends the URL of the file with the log path `path` (a URI, relative or absolute), and returns its
@@ -50,13 +66,38 @@ impl UrlStream {
         self.append_below_root(path, out, percent::append_key)
     }
 
-    /// Writes all pending signatures into `out`.
+    /// Writes all pending signatures into `out`, except those of a service.
     pub fn finish(&mut self, out: &mut [u8]) {
         for (root, group) in self.roots.iter().zip(&mut self.groups) {
             if let Ok(template) = &root.template {
                 group.sign(template, out);
             }
         }
+    }
+
+    /// After [`Self::finish`], writes the signatures of a service. Blocks if there are any.
+    pub fn finish_by_service(&mut self, out: &mut [u8]) -> Result<()> {
+        let Some(requests) = &self.requests else { return Ok(()) };
+        for (root, group) in self.roots.iter().zip(&mut self.groups) {
+            if let Ok(template) = &root.template {
+                group.sign_by_service(template, requests, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns an error if a service signs the URLs of the table's root, and fewer than `files`.
+    pub fn check_files(&self, files: u64) -> Result<()> {
+        match self.roots.first().map(|root| &root.template) {
+            Some(Ok(UrlTemplate { form: Form::Remote(remote), .. })) => remote.check(files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the stop of the requests of a service.
+    #[must_use]
+    pub fn stop(&self) -> Option<Stop> {
+        self.requests.as_ref().map(|requests| requests.stop.clone())
     }
 
     /// Forgets pending URLs after `length`, for an output truncated to it.
@@ -140,7 +181,7 @@ const NOT_UTF8: Error = Error::InvalidPath("is not UTF-8");
 
 impl Clone for UrlStream {
     fn clone(&self) -> Self {
-        Self::over(Arc::clone(&self.roots))
+        Self::with_requests(Arc::clone(&self.roots), self.requests.clone())
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::remote::RemoteSignature;
 use super::rsa::RsaSignature;
 use crate::hash::{
     BLOCK_BYTES, Block, Engine, HmacKey, Sha256State, absorb_whole_blocks, blocks, hex, pad_sha256,
@@ -22,6 +23,8 @@ pub(super) enum Form {
     Base64,
     /// The hex digits of a signature by RSA.
     Rsa(Arc<RsaSignature>),
+    /// The hex digits of a signature by a service.
+    Remote(Arc<RemoteSignature>),
 }
 
 impl Form {
@@ -31,6 +34,7 @@ impl Form {
             Self::Hex => DIGEST_DIGITS,
             Self::Base64 => super::base64::SIGNATURE_BYTES,
             Self::Rsa(rsa) => rsa.digits(),
+            Self::Remote(_) => RemoteSignature::DIGITS,
         }
     }
 
@@ -53,7 +57,7 @@ pub(super) struct UrlTemplate {
     pub(super) is_decoded: bool,
     /// The text that includes the hex digest of `text`, for schemes with a second step.
     pub(super) string_to_sign: Option<DigestText>,
-    /// The state of the last hash. Not used by RSA.
+    /// The state of the last hash. Not used by RSA and services.
     pub(super) outer: Sha256State,
     /// The form of the signature.
     pub(super) form: Form,

@@ -315,7 +315,7 @@ pub(super) fn invalid_options(error: &object_store::Error) -> Error {
 
 /// Sets the cryptography of TLS connections for this process: `reqwest` is built without one, and panics when a client
 /// starts before this. Later calls change nothing.
-fn install_tls_provider() {
+pub(super) fn install_tls_provider() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }

@@ -7,6 +7,8 @@ use std::future::Future;
 use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+pub(super) use tokio::sync::Semaphore;
+pub(super) use tokio::time::sleep;
 
 use crate::error::{Error, Result};
 use crate::pool;

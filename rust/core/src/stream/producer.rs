@@ -18,6 +18,7 @@ use super::{LineSource, Summary, Turn, Work};
 use crate::lock::lock;
 use crate::ndjson::LineCounts;
 use crate::pool::{Pool, Task};
+use crate::stop::Stop;
 use crate::wakeup::{self, Signal, Wakeups};
 use crate::{Error, Result};
 
@@ -61,6 +62,8 @@ struct Inner {
     source: Mutex<Box<dyn LineSource>>,
     state: Mutex<State>,
     cancelled: AtomicBool,
+    /// Stops requests of running items.
+    requests: Option<Stop>,
     options: StreamOptions,
     buffers: Arc<Buffers>,
     /// `None` if the answer is produced inline.
@@ -124,6 +127,7 @@ impl NdjsonStream {
             (Some(wakeups), Some(signal))
         };
         let inner = Arc::new(Inner {
+            requests: source.stop(),
             source: Mutex::new(source),
             state: Mutex::default(),
             cancelled: AtomicBool::new(false),
@@ -221,6 +225,9 @@ impl NdjsonStream {
     /// Stops the work: running steps end soon, no new step starts.
     pub fn cancel(&self) {
         self.inner.cancelled.store(true, Ordering::Relaxed);
+        if let Some(requests) = &self.inner.requests {
+            requests.cancel();
+        }
         self.inner.fail(Error::Cancelled);
     }
 }

@@ -1,0 +1,162 @@
+"""The native storages and signers of Azure and Google, as Python sees them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import select
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from support.native import native
+
+ACCOUNT_KEY = base64.b64encode(b"a secret key").decode()
+TOKEN = "ya29.a-secret-token"
+
+
+def delegation_key() -> Any:
+    return native().DelegationKey(
+        object_id="oid",
+        tenant_id="tid",
+        start="2026-01-01T00:00:00Z",
+        expiry="2026-01-02T00:00:00Z",
+        service="b",
+        version="2022-11-02",
+        value=ACCOUNT_KEY,
+    )
+
+
+def test_no_repr_shows_a_secret() -> None:
+    azure = native().Storage.azure("account1", "container-1")
+    azure.replace_account_key(ACCOUNT_KEY)
+    gcs = native().Storage.gcs("bucket")
+    gcs.replace_bearer_token(TOKEN)
+    signers = [
+        native().Signer.azure("account1", "container-1", account_key=ACCOUNT_KEY),
+        native().Signer.azure("account1", "container-1", delegation_key=delegation_key()),
+        native().Signer.gcs("bucket", access_id="GOOG1EID", secret="a secret"),
+        native().Signer.gcs("bucket", email="a@b", access_token=TOKEN),
+    ]
+    shown = repr([azure, gcs, delegation_key(), *signers])
+    for secret in (ACCOUNT_KEY, TOKEN, "GOOG1EID", "a secret"):
+        assert secret not in shown
+
+
+def test_requests_without_credentials_are_denied() -> None:
+    for storage in (native().Storage.azure("account1", "container-1"), native().Storage.gcs("bucket")):
+        with pytest.raises(native().StorageDenied) as raised:
+            storage.list_directories("t")
+        assert raised.value.detail is not None
+        assert "no credentials" in raised.value.detail
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: native().Signer.azure("account1", "container-1"),
+        lambda: native().Signer.azure(
+            "account1", "container-1", account_key=ACCOUNT_KEY, delegation_key=delegation_key()
+        ),
+        lambda: native().Signer.gcs("bucket"),
+        lambda: native().Signer.gcs("bucket", access_id="id"),
+        lambda: native().Signer.gcs("bucket", email="a@b"),
+        lambda: native().Signer.gcs("bucket", email="a@b", private_key="pem", access_token=TOKEN),
+        lambda: native().Signer.gcs("bucket", access_id="id", secret="s", email="a@b", access_token=TOKEN),
+        lambda: native().Storage.gcs("bucket").replace_account_key(ACCOUNT_KEY),
+        lambda: (
+            native()
+            .Storage.azure("account1", "container-1")
+            .replace_credentials(access_key_id="id", secret_access_key="secret")
+        ),
+    ],
+)
+def test_other_keys_than_one_of_the_store_are_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(native().InvalidArgument):
+        make()
+
+
+def test_a_url_expires_before_its_delegation_key_and_the_session_of_its_identity() -> None:
+    now_ms, hour_ms = 1_767_225_600_000, 3_600_000
+    for end_ms, expected_ms in [(None, 24 * hour_ms), (now_ms + hour_ms, hour_ms)]:
+        signer = native().Signer.azure(
+            "account1", "container-1", delegation_key=delegation_key(), credentials_expire_ms=end_ms
+        )
+        _, expires_ms = signer.sign("key", now_ms=now_ms, lifetime_seconds=7 * 86_400)
+        assert expires_ms == now_ms + expected_ms - 60_000
+
+
+class Iam(BaseHTTPRequestHandler):
+    """Answers `signBlob` with bytes that are no real signature."""
+
+    protocol_version = "HTTP/1.1"
+    requests = 0
+
+    def do_POST(self) -> None:
+        Iam.requests += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"signedBlob": base64.b64encode(b"\xab" * 256).decode()}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def answer(table: Path, signer: Any) -> bytes:
+    snapshot = native().Table(native().Storage.local(), str(table)).snapshot()
+    snapshot.totals()
+    options = native().AnswerOptions(
+        native().Signers("gs://bucket/t", signer),
+        response_format="parquet",
+        now_ms=int(time.time() * 1000),
+        lifetime_seconds=60,
+    )
+    chunks, body = snapshot.files(options), b""
+    while not chunks.done:
+        chunk = chunks.next_chunk()
+        if chunk is not None:
+            body += bytes(chunk)
+        elif not chunks.done:
+            select.select([chunks.fileno()], [], [], 20)
+    return body
+
+
+def test_an_answer_above_the_number_of_remote_signatures_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    actions: list[dict[str, Any]] = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "t", "schemaString": '{"type":"struct","fields":[]}', "partitionColumns": []}},
+    ]
+    actions += [
+        {"add": {"path": f"{n}", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}
+        for n in range(3)
+    ]
+    (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    Iam.requests = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Iam)
+    Thread(target=server.serve_forever, daemon=True).start()
+
+    def signer(most: int) -> Any:
+        return native().Signer.gcs(
+            "bucket",
+            email="a@b",
+            access_token=TOKEN,
+            iam_endpoint=f"http://127.0.0.1:{server.server_port}",
+            max_remote_signatures=most,
+        )
+
+    with pytest.raises(native().TooManySignatures, match=r"more than 2 files.* HMAC key"):
+        answer(tmp_path, signer(2))
+    assert Iam.requests == 0
+    assert answer(tmp_path, signer(3)).count(b"X-Goog-Signature=" + b"ab" * 256) == 3
+    assert Iam.requests == 3
+    server.shutdown()
+    server.server_close()
