@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.access.catalog import EVERY_SHARE, Recipient
+from gateway.access.federation import FederationPolicy, PolicyTable
 from gateway.config.networks import parse_networks
 from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gateway.config import Config
+    from gateway.config import Config, RecipientEntry
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
 UNIVERSAL_NAME = "authorization.bearerToken"
@@ -31,11 +32,20 @@ _BEARER = re.compile(r"bearer[ \t]+([^ \t](?:.*[^ \t])?)[ \t]*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The hash of a token and its recipient."""
+    """The hash of a token and its recipient.
+
+    Attributes:
+        sha256: the hash.
+        recipient: the recipient.
+        expires_ms: end of the token; None without one.
+        identity: for the audit log, what a token of an identity provider says about its bearer.
+
+    """
 
     sha256: bytes = field(repr=False)
     recipient: Recipient
     expires_ms: int | None = None
+    identity: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the token has expired at that time."""
@@ -49,6 +59,10 @@ class Credentials(Protocol):
     def anonymous(self) -> Recipient | None:
         """The recipient of requests without a token; None when a token is required."""
 
+    @property
+    def policies(self) -> PolicyTable:
+        """The policies for tokens of identity providers."""
+
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Return the credential with a token hash, unless it is unknown or expired at that time."""
 
@@ -56,8 +70,15 @@ class Credentials(Protocol):
 class CredentialTable:
     """Credentials in memory, by hash."""
 
-    def __init__(self, credentials: Iterable[Credential], *, anonymous: Recipient | None = None) -> None:
+    def __init__(
+        self,
+        credentials: Iterable[Credential],
+        *,
+        anonymous: Recipient | None = None,
+        policies: Iterable[tuple[FederationPolicy, Recipient]] = (),
+    ) -> None:
         self.anonymous = anonymous
+        self.policies = PolicyTable(policies)
         self._by_prefix: dict[bytes, list[Credential]] = {}
         for credential in credentials:
             self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
@@ -66,7 +87,9 @@ class CredentialTable:
     def of(config: Config) -> CredentialTable:
         """Build the table of a configuration."""
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(configured_credentials(config), anonymous=anonymous)
+        return CredentialTable(
+            configured_credentials(config), anonymous=anonymous, policies=configured_policies(config)
+        )
 
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Look up a hash: by a short prefix, then by a comparison in constant time."""
@@ -86,11 +109,23 @@ def configured_credentials(config: Config) -> Iterable[Credential]:
         for token in _spellings(config.authorization.bearer_token.reveal()):
             yield Credential(hashlib.sha256(token).digest(), recipient)
     for entry in config.gateway.recipients:
-        shares = frozenset(share.casefold() for share in entry.shares)
-        recipient = Recipient(entry.name, shares, parse_networks(entry.networks))
+        recipient = _recipient(entry)
         for known in entry.tokens:
             expires_ms = int(known.expires.timestamp() * 1000) if known.expires else None
             yield Credential(bytes.fromhex(known.sha256), recipient, expires_ms)
+
+
+def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Recipient]]:
+    """Iterate over all policies of the configuration."""
+    for entry in config.gateway.recipients:
+        recipient = _recipient(entry)
+        for policy in entry.oidc:
+            yield FederationPolicy.of(policy), recipient
+
+
+def _recipient(entry: RecipientEntry) -> Recipient:
+    shares = frozenset(share.casefold() for share in entry.shares)
+    return Recipient(entry.name, shares, parse_networks(entry.networks))
 
 
 def token_hash(token: str) -> bytes:
@@ -106,6 +141,12 @@ def _spellings(token: str) -> Iterable[bytes]:
             yield token.encode("latin-1")
 
 
+def bearer_token(authorization: Sequence[str]) -> str | None:
+    """Return the token of a request's only `Authorization` header; None for another or several."""
+    match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
+    return match.group(1) if match else None
+
+
 def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: int) -> Credential:
     """Return the credential of a request's `Authorization` headers. Raises Unauthenticated.
 
@@ -113,8 +154,8 @@ def identify(credentials: Credentials, authorization: Sequence[str], *, now_ms: 
     """
     if not authorization and credentials.anonymous is not None:
         return Credential(b"", credentials.anonymous)
-    match = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
-    credential = match and credentials.find(token_hash(match.group(1)), now_ms=now_ms)
-    if not credential:
+    token = bearer_token(authorization)
+    credential = credentials.find(token_hash(token), now_ms=now_ms) if token is not None else None
+    if credential is None:
         raise Unauthenticated(token_sent=any(map(_BEARER.fullmatch, authorization)))
     return credential

@@ -18,6 +18,7 @@ from gateway.access.authentication import (
     Credential,
     CredentialTable,
     configured_credentials,
+    configured_policies,
 )
 from gateway.access.stored_recipients import RecipientReader, StoredRecipients
 
@@ -167,7 +168,7 @@ class CredentialStore:
                 credentials += own
         self._report_expiries(credentials)
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(credentials, anonymous=anonymous)
+        return CredentialTable(credentials, anonymous=anonymous, policies=configured_policies(config))
 
     def _report_expiries(self, credentials: Iterable[Credential]) -> None:
         expiries: dict[str, float] = {}

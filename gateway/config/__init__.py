@@ -7,6 +7,7 @@ known key. Secrets are `Secret` and print as stars.
 """
 
 from gateway.config.errors import ConfigError
+from gateway.config.federation import Issuer, Oidc, PolicyEntry
 from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
 from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
@@ -36,8 +37,11 @@ __all__ = [
     "Config",
     "ConfigError",
     "Gateway",
+    "Issuer",
     "Limits",
     "Location",
+    "Oidc",
+    "PolicyEntry",
     "RecipientEntry",
     "RecipientLimits",
     "SchemaEntry",

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gateway.config.errors import Invalid
+from gateway.config.federation import Oidc, PolicyEntry
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
 from gateway.config.networks import parse_networks
@@ -173,6 +174,7 @@ class RecipientEntry:
         name: name of the recipient in logs, metrics and the audit log.
         tokens: tokens of the recipient; several are valid at the same time during a rotation.
         shares: names of the granted shares; `'*'` grants every share.
+        oidc: tokens of identity providers that are the recipient's.
         networks: IP addresses and networks that requests may come from. An empty list allows every address.
         limits: limits of this recipient in place of `gateway.limits.recipient`, with the same keys.
 
@@ -181,6 +183,7 @@ class RecipientEntry:
     name: str
     tokens: tuple[TokenEntry, ...] = ()
     shares: tuple[str, ...] = ()
+    oidc: tuple[PolicyEntry, ...] = ()
     networks: tuple[str, ...] = setting((), protects=True)
     limits: RecipientLimits | None = setting(None, protects=True)
 
@@ -254,6 +257,7 @@ class Gateway:
     Attributes:
         anonymous: lets everyone read every share without a token.
         recipients: recipients that are kept in the configuration.
+        oidc: tokens of identity providers.
         recipients_database: SQLite file of recipients that change while the server runs. Without it
             `recipients.db` beside the configuration, if that file exists.
         trusted_proxies: networks of proxies whose `X-Forwarded-For` and `traceparent` are believed.
@@ -288,6 +292,7 @@ class Gateway:
     token_keys: tuple[TokenKey, ...] = ()
     allowed_roots: tuple[Location, ...] = ()
     endpoint_aliases: tuple[str, ...] = ()
+    oidc: Oidc = dataclasses.field(default_factory=Oidc)
     public_url: str | None = None
     max_staleness_seconds: float = setting(0.0, minimum=0)
     drain_seconds: float = setting(30.0, minimum=0)
@@ -390,6 +395,7 @@ class Config:
         _check_unique("shares", [share.name for share in self.shares])
         self._check_ids()
         self._check_grants()
+        self._check_policies()
 
     @property
     def readers(self) -> bool:
@@ -446,6 +452,17 @@ class Config:
                 if share != EVERY_SHARE and share.casefold() not in known:
                     raise Invalid(
                         "gateway", f"recipient {recipient.name} is granted '{share}', which is not shared"
+                    )
+
+    def _check_policies(self) -> None:
+        known = {issuer.issuer for issuer in self.gateway.oidc.issuers}
+        for recipient in self.gateway.recipients:
+            for policy in recipient.oidc:
+                if policy.issuer not in known:
+                    raise Invalid(
+                        "gateway",
+                        f"recipient {recipient.name} has a policy of the issuer '{policy.issuer}', which is "
+                        "not in gateway.oidc.issuers (they are compared byte for byte)",
                     )
 
 

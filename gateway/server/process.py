@@ -157,6 +157,8 @@ class ServerProcess:
             self._renew(storages)
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
+            for issuer, age_seconds in self.pipeline.federation.ages_seconds(self.config).items():
+                self.metrics.jwks_age.labels(issuer).set(age_seconds)
             for storage, expires in storages.expiries():
                 self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from gateway.telemetry.request_record import REFUSAL_REASONS
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -148,6 +150,15 @@ class Metrics:
             "Requests without a valid token or from an address that is not allowed.",
             "reason",
         )
+        self.refused_tokens = self._counter(
+            "refused_identity_tokens", "Tokens of identity providers that are refused.", "reason"
+        )
+        self.jwks_age = self._gauge(
+            "jwks_age_seconds",
+            "Age of the public keys of an identity provider.",
+            "issuer",
+            mode="livemax",
+        )
         self.limited = self._counter("limited_requests", "Requests that a limit refused.", "limit")
         self.token_expiry = self._gauge(
             "token_expires_timestamp_seconds",
@@ -189,6 +200,7 @@ class Metrics:
             (self.audit_records, ("written", "dropped", "failures")),
             (self.log_lines, ("written", "lost")),
             (self.auth_failures, ("token", "address")),
+            (self.refused_tokens, REFUSAL_REASONS),
             (self.limited, EXCESSES),
             (self.broken_streams, BROKEN_STREAMS),
             (self.cache_files, CACHE_FILES),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gateway.protocol.capabilities import ResponseFormat
+
+RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
+REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 
 
 @dataclass(slots=True)
@@ -26,6 +29,7 @@ class RequestRecord:
         considered, pruned_by_partition, pruned_by_stats, pruned_by_limit, returned: counts of files.
         file_bytes: the sizes of the returned files.
         outcome: why a stream ended early.
+        refusal: the check that a token of an identity provider failed.
         error_code: of the protocol, for a request that failed.
 
     """
@@ -44,6 +48,7 @@ class RequestRecord:
     returned: int | None = None
     file_bytes: int | None = None
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
+    refusal: RefusalReason | None = None
     error_code: str | None = None
     _known: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -66,6 +66,7 @@ class RequestContext:
         start_seconds: when the request came, by the monotonic clock.
         draining: the server is shutting down.
         recipient: known once the token is checked; see `required_recipient`.
+        identity: for the audit log, what a token of an identity provider says about its bearer.
         body: the whole body, for routes that need a token.
         drain_rate: the slowest reader that the answer waits for.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
@@ -83,6 +84,7 @@ class RequestContext:
     start_seconds: float
     draining: bool = False
     recipient: Recipient | None = None
+    identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()  # noqa: RUF009 - it is frozen
     first_byte_seconds: float | None = None

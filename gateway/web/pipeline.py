@@ -9,6 +9,7 @@ came.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import cache
@@ -18,7 +19,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
-from gateway.access.authentication import identify
+from gateway.access.authentication import bearer_token, identify
+from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
     AccessRevoked,
@@ -26,6 +28,7 @@ from gateway.errors import (
     GatewayError,
     MalformedRequest,
     PermissionDenied,
+    Unauthenticated,
 )
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
@@ -33,6 +36,7 @@ from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
 from gateway.web.context import RequestContext, Route, next_id
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
+from gateway.web.federation import Federation
 from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
 
@@ -43,6 +47,8 @@ if TYPE_CHECKING:
     from gateway.web.recorder import RequestRecorder
     from gateway.web.request_limits import RequestLimits
     from gateway.web.router import Router
+
+log = logging.getLogger("gateway.federation")
 
 Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
@@ -73,6 +79,7 @@ class RequestPipeline:
         self.state = state
         self.limits = limits
         self.draining = False
+        self.federation = Federation()
         self._router = router
         self._recorder = recorder
         self._log = AccessLog()
@@ -130,9 +137,8 @@ class RequestPipeline:
 
     async def _authorize(self, context: RequestContext) -> web.StreamResponse:
         """Answer an authenticated recipient whose address is allowed, within its limits."""
-        state, limits = context.state, self.limits
-        authorization = context.request.headers.getall("Authorization", [])
-        credential = identify(state.credentials, authorization, now_ms=state.now_ms())
+        limits = self.limits
+        credential = await self._identify(context)
         context.recipient = recipient = credential.recipient
         if recipient.networks and not allowed(recipient.networks, context.address):
             self._recorder.denied_address()
@@ -151,6 +157,28 @@ class RequestPipeline:
         finally:
             gate.leave_stream()
             gate.charge_files(context.record.returned or 0)
+
+    async def _identify(self, context: RequestContext) -> Credential:
+        """Return the credential of a token of this server, else of an identity provider."""
+        state, authorization = context.state, context.request.headers.getall("Authorization", [])
+        try:
+            return identify(state.credentials, authorization, now_ms=state.now_ms())
+        except Unauthenticated:
+            token = bearer_token(authorization)
+            credential = await self._federated(context, token) if token is not None else None
+            if credential is None:
+                raise
+            context.identity = credential.identity
+            return credential
+
+    async def _federated(self, context: RequestContext, token: str) -> Credential | None:
+        try:
+            return await self.federation.credential(token, context.state)
+        except TokenRefused as refused:
+            context.record.refusal = refused.reason
+            self._recorder.refused_token(refused.reason)
+            log.info("request %s: the token of an identity provider is refused: %s", context.id, refused)
+            return None
 
     async def _stream(
         self, context: RequestContext, credential: Credential, memory: MemoryGate
@@ -193,9 +221,8 @@ class AccessCheck:
         if state is self._checked and not self._credential.has_expired(now_ms):
             return
         context, names = self._context, self._context.names
-        authorization = context.request.headers.getall("Authorization", [])
         try:
-            credential = identify(state.credentials, authorization, now_ms=now_ms)
+            credential = self._identify(state, now_ms)
             recipient = credential.recipient
             is_same = recipient.name == context.required_recipient.name
             if not is_same or not allowed(recipient.networks, context.address):
@@ -204,6 +231,18 @@ class AccessCheck:
         except GatewayError:
             raise AccessRevoked from None
         self._checked, self._credential = state, credential
+
+    def _identify(self, state: GatewayState, now_ms: int) -> Credential:
+        authorization = self._context.request.headers.getall("Authorization", [])
+        try:
+            return identify(state.credentials, authorization, now_ms=now_ms)
+        except Unauthenticated:
+            token = bearer_token(authorization)
+            federation = self._pipeline.federation
+            credential = federation.kept_credential(token, state) if token is not None else None
+            if credential is None:
+                raise
+            return credential
 
 
 def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gateway.telemetry.audit import AuditCounts
     from gateway.telemetry.log_output import LogCounts
     from gateway.telemetry.metrics import Metrics, Tally
-    from gateway.telemetry.request_record import RequestRecord
+    from gateway.telemetry.request_record import RefusalReason, RequestRecord
     from gateway.web.context import RequestContext
 
 MAX_USER_AGENT_LENGTH = 300
@@ -91,6 +91,10 @@ class RequestRecorder:
     def denied_address(self) -> None:
         """Count a recipient whose address is not allowed."""
         self._metrics.auth_failures.labels("address").inc()
+
+    def refused_token(self, reason: RefusalReason) -> None:
+        """Count a token of an identity provider that is refused."""
+        self._metrics.refused_tokens.labels(reason).inc()
 
     def limited(self, limit: LimitKind) -> None:
         """Count a request over a limit."""
@@ -161,7 +165,7 @@ class RequestRecorder:
             status=status,
             error_code=record.error_code,
             details={name: context.names[name] for name in PARAMETERS if name in context.names},
-            result=result,
+            result=result | dict(context.identity),
         )
 
 
@@ -172,6 +176,7 @@ def _audited(record: RequestRecord) -> dict[str, str | int | bool | None]:
         "returned": record.returned,
         "format": record.format,
         "fileBytes": record.file_bytes,
+        "refusal": record.refusal,
     }
 
 

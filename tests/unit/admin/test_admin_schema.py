@@ -60,7 +60,9 @@ def send_all(admin: Any, mode: Any, checks: list[Any]) -> int:
             nonlocal requested
             response = case.call(headers={"Authorization": f"Bearer {TOKEN}"})
             assert response.status_code < 500, response.text
-            case.validate_response(response, checks=checks)
+            # A drawn body may be over the limit, before its schema matters.
+            if response.status_code != 413:
+                case.validate_response(response, checks=checks)
             requested += 1
 
         send()

@@ -1,0 +1,122 @@
+"""Federation policies: the recipient of a verified token of an identity provider.
+
+In: the claims of a token whose issuer, signature and times are verified. Out: its recipient, or
+`TokenRefused` with the reason, which the log and the metrics have and the client does not get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.access.catalog import Recipient
+    from gateway.config import PolicyEntry
+    from gateway.telemetry.request_record import RefusalReason
+
+SINGLE_CLAIMS = frozenset({"sub", "oid", "azp", "appid", "client_id", "email", "tid", "iss"})
+"""Claims that are never a list."""
+SCOPES = frozenset({"scope", "scp"})
+"""Claims that are words separated by blanks, or a list."""
+
+
+class TokenRefused(Exception):
+    """Raised for a token of an identity provider that is not accepted.
+
+    Attributes:
+        reason: the check that failed; a label of metrics.
+
+    The text explains it for the log. It holds no part of the token but names of claims.
+    """
+
+    def __init__(self, reason: RefusalReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class FederationPolicy:
+    """Which tokens of an issuer are those of a recipient; see `gateway.config.PolicyEntry`."""
+
+    issuer: str
+    subject_claim: str
+    subject: str
+    audiences: frozenset[str]
+    claims: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def of(entry: PolicyEntry) -> FederationPolicy:
+        """Return the policy of a configuration."""
+        claims = tuple(sorted(entry.claims.items()))
+        return FederationPolicy(
+            entry.issuer, entry.subject_claim, entry.subject, frozenset(entry.audiences), claims
+        )
+
+    def accepts(self, claims: Mapping[str, Any]) -> bool:
+        """Return whether the further claims have their values."""
+        return all(value in _values(claims, name) for name, value in self.claims)
+
+
+class PolicyTable:
+    """Policies by issuer, claim and subject."""
+
+    def __init__(self, policies: Iterable[tuple[FederationPolicy, Recipient]] = ()) -> None:
+        self._by_issuer: dict[str, dict[str, dict[str, list[tuple[FederationPolicy, Recipient]]]]] = {}
+        for policy, recipient in policies:
+            claims = self._by_issuer.setdefault(policy.issuer, {})
+            subjects = claims.setdefault(policy.subject_claim, {})
+            subjects.setdefault(policy.subject, []).append((policy, recipient))
+
+    def recipient(self, claims: Mapping[str, Any]) -> Recipient:
+        """Return the recipient of verified claims. Raises TokenRefused.
+
+        A token that several recipients' policies accept is refused: nobody could say whose request it is.
+        """
+        by_claim = self._by_issuer.get(claims["iss"], {})
+        audiences = _texts(claims.get("aud"))
+        found: dict[str, Recipient] = {}
+        knows_subject = False
+        for name, subjects in by_claim.items():
+            for value in _values(claims, name):
+                for policy, recipient in subjects.get(value, ()):
+                    if not policy.accepts(claims):
+                        continue
+                    knows_subject = True
+                    if policy.audiences & audiences:
+                        found[recipient.name] = recipient
+        if not found:
+            if knows_subject:
+                raise TokenRefused("audience", "no policy of the token's subject has its audience")
+            raise TokenRefused("subject", f"no policy has the token's subject{_overage(claims, by_claim)}")
+        if len(found) > 1:
+            names = ", ".join(sorted(found))
+            raise TokenRefused("subject", f"policies of several recipients accept the token: {names}")
+        return next(iter(found.values()))
+
+
+def _values(claims: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Return the values of a claim. A claim of another type has none."""
+    value = claims.get(name)
+    if name in SCOPES and isinstance(value, str):
+        return frozenset(value.split(" "))
+    if name in SINGLE_CLAIMS and not isinstance(value, str):
+        return frozenset()
+    return _texts(value)
+
+
+def _texts(value: Any) -> frozenset[str]:
+    if isinstance(value, str):
+        return frozenset({value})
+    if isinstance(value, list):
+        return frozenset(one for one in value if isinstance(one, str))
+    return frozenset()
+
+
+def _overage(claims: Mapping[str, Any], by_claim: Mapping[str, Any]) -> str:
+    """Explain an absent claim that a provider left out because it would be too long."""
+    absent = claims.get("_claim_names")
+    left_out = [name for name in by_claim if isinstance(absent, dict) and name in absent]
+    if not left_out:
+        return ""
+    return f": the provider left out {', '.join(left_out)}, because the subject has too many of them"

@@ -1,0 +1,184 @@
+"""The public keys of one identity provider, fetched when a token needs them.
+
+In: an `Issuer` of the configuration. Out: `SigningKeys` that fit a token. Keys are fetched by one task at a
+time, in the background when half of their life is over, and at once for a key id that is not known, but not
+more often than every 30 seconds: tokens of strangers cannot make the server send requests. While the provider
+does not answer, the last keys stay valid for a day.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from typing import Any
+
+import aiohttp
+import orjson
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from gateway.access.federation import TokenRefused
+from gateway.access.identity_token import SigningKey, SigningKeys
+from gateway.config.federation import DAY_SECONDS, Issuer, is_accepted_url
+
+log = logging.getLogger("gateway.federation")
+
+FETCH_SECONDS = 5.0
+MAX_DOCUMENT_BYTES = 256 * 1024
+RETRY_SECONDS, FIRST_RETRY_SECONDS = 30.0, 5.0
+MIN_LIFE_SECONDS, DEFAULT_LIFE_SECONDS = 300.0, 3600.0
+FILE_LIFE_SECONDS = 120.0
+KEPT_SECONDS = float(DAY_SECONDS)
+DISCOVERY = "/.well-known/openid-configuration"
+
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})(?:$|[\s,;])", re.IGNORECASE)
+
+
+class FetchError(Exception):
+    """Raised when the keys cannot be fetched. The text is for the log."""
+
+
+class IssuerKeys:
+    """The keys of an issuer. Used by the event loop only."""
+
+    def __init__(self, issuer: Issuer, now_seconds: Callable[[], float] = time.monotonic) -> None:
+        self.issuer = issuer
+        self._now_seconds = now_seconds
+        self._keys = SigningKeys(())
+        self._fetched_seconds: float | None = None
+        self._refresh_seconds = 0.0
+        self._tried_seconds: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._has_failed = False
+
+    @property
+    def age_seconds(self) -> float | None:
+        """Return the age of the keys; None without any."""
+        return None if self._fetched_seconds is None else self._now_seconds() - self._fetched_seconds
+
+    def is_current(self, key: SigningKey) -> bool:
+        """Return whether a key that verified a token is still a key of the issuer."""
+        return key in self._valid()
+
+    async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
+        """Return the keys that may have signed a token. Raises TokenRefused if there are none."""
+        keys = self._valid()
+        if found := keys.find(key_id, algorithm):
+            if self._now_seconds() >= self._refresh_seconds and self._may_fetch():
+                self._start_fetch()
+            return found
+        if self._task is not None or self._may_fetch():
+            # The task goes on if this request is cancelled.
+            self._start_fetch()
+            await asyncio.shield(self._task or asyncio.sleep(0))
+            keys = self._valid()
+        if found := keys.find(key_id, algorithm):
+            return found
+        reason = "the issuer has no such key" if len(keys) else "the issuer's keys are not available"
+        raise TokenRefused("keys", reason)
+
+    def _valid(self) -> SigningKeys:
+        age_seconds = self.age_seconds
+        return self._keys if age_seconds is not None and age_seconds < KEPT_SECONDS else SigningKeys(())
+
+    def _may_fetch(self) -> bool:
+        pause_seconds = RETRY_SECONDS if len(self._keys) else FIRST_RETRY_SECONDS
+        return self._tried_seconds is None or self._now_seconds() - self._tried_seconds >= pause_seconds
+
+    def _start_fetch(self) -> None:
+        """Start a fetch unless one is running."""
+        if self._task is None:
+            self._tried_seconds = self._now_seconds()
+            self._task = asyncio.ensure_future(self._fetch())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the keys of %s were not fetched", self.issuer.issuer, exc_info=task.exception())
+
+    async def _fetch(self) -> None:
+        try:
+            document, life_seconds = await self._document()
+            keys = SigningKeys.parse(document)
+        except (FetchError, ValueError, OSError, aiohttp.ClientError, TimeoutError) as error:
+            if not self._has_failed:
+                log.warning(
+                    "the keys of %s cannot be fetched: %s",
+                    self.issuer.issuer,
+                    str(error) or type(error).__name__,
+                )
+            self._has_failed = True
+            return
+        if self._has_failed:
+            log.info("the keys of %s were fetched again", self.issuer.issuer)
+        self._has_failed = False
+        now_seconds = self._now_seconds()
+        # Keys that did not change stay the same objects, so that verified tokens stay verified.
+        self._keys = self._keys.updated(keys)
+        self._fetched_seconds = now_seconds
+        self._refresh_seconds = now_seconds + life_seconds / 2
+
+    async def _document(self) -> tuple[bytes, float]:
+        """Return the key set and the time for which it is fresh."""
+        if self.issuer.jwks_file is not None:
+            return await asyncio.to_thread(self.issuer.jwks_file.read_bytes), FILE_LIFE_SECONDS
+        allows_private = self.issuer.allow_private_addresses
+        connector = aiohttp.TCPConnector(resolver=None if allows_private else PublicResolver())
+        timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
+            uri = self.issuer.jwks_uri or await self._discover(session)
+            return await self._get(session, uri)
+
+    async def _discover(self, session: aiohttp.ClientSession) -> str:
+        body, _ = await self._get(session, self.issuer.issuer.rstrip("/") + DISCOVERY)
+        described: Any = orjson.loads(body)
+        if not isinstance(described, dict) or described.get("issuer") != self.issuer.issuer:
+            raise FetchError("the discovery document is that of another issuer")
+        uri = described.get("jwks_uri")
+        if not isinstance(uri, str):
+            raise FetchError("the discovery document has no jwks_uri")
+        return uri
+
+    async def _get(self, session: aiohttp.ClientSession, url: str) -> tuple[bytes, float]:
+        if not is_accepted_url(url, allow_private_addresses=self.issuer.allow_private_addresses):
+            raise FetchError("the URL of its keys is not https, or has a private address")
+        async with session.get(
+            url, allow_redirects=False, headers={"Accept": "application/json"}
+        ) as response:
+            if response.status != 200:  # noqa: PLR2004 - OK
+                raise FetchError(f"it answers {response.status}")
+            body = bytearray()
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) > MAX_DOCUMENT_BYTES:
+                    raise FetchError(f"its document has more than {MAX_DOCUMENT_BYTES} bytes")
+            return bytes(body), _life_seconds(response.headers.get("Cache-Control", ""))
+
+
+class PublicResolver(AbstractResolver):
+    """Resolves names to public addresses only, so that a provider's document cannot name an inner host."""
+
+    def __init__(self) -> None:
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
+        """Return the public addresses of a host. Raises OSError if there are none."""
+        found = await self._resolver.resolve(host, port, family)
+        public = [one for one in found if ip_address(one["host"].partition("%")[0]).is_global]
+        if not public:
+            raise OSError("its host has a private address; allowPrivateAddresses accepts it")
+        return public
+
+    async def close(self) -> None:
+        """Close the resolver."""
+        await self._resolver.close()
+
+
+def _life_seconds(cache_control: str) -> float:
+    match = _MAX_AGE.search(cache_control)
+    seconds = float(match.group(1)) if match else DEFAULT_LIFE_SECONDS
+    return min(max(seconds, MIN_LIFE_SECONDS), KEPT_SECONDS)
