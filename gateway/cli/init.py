@@ -29,7 +29,7 @@ from gateway.config import Location, loads
 from gateway.protocol.snippets import snippets
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
-from gateway.storage.aws.roles import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable
 from gateway.tables.native import LogError
 from gateway.tables.search import MAX_DEPTH, Search, find_tables
 

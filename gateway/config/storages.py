@@ -212,6 +212,8 @@ class StorageEntry:
                 raise Invalid("account", f"the prefix is in the account {self.prefix.account}")
         if self.account_key is not None and not _is_base64(self.account_key.reveal()):
             raise Invalid("account_key", "is not Base64; copy the key of the account as a whole")
+        if self.account_key is None and (self.endpoint or "").startswith("http://"):
+            raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accountKey")
         self._check_form("tenant_id", _DIRECTORY_ID, "the id or the domain of a directory")
         self._check_form("client_id", _DIRECTORY_ID, "the id of a client")
         if self.authority_host is not None and not self.authority_host.startswith("https://"):

@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from gateway import _native
-from gateway.storage.aws.credentials import (
-    S3Credentials,
-)
-from gateway.storage.aws.roles import CredentialsUnavailable
+from gateway.storage.credentials import Credentials, CredentialsUnavailable
+
+C_co = TypeVar("C_co", bound=Credentials, covariant=True)
 
 log = logging.getLogger("gateway.storages")
 MINIMUM_RENEWAL_SECONDS = 60.0
@@ -21,22 +21,20 @@ FILE_SECONDS = 10.0
 """Credentials of a file are read again after this time."""
 
 
-class RefreshingCredentials:
+class RefreshingCredentials(Generic[C_co]):
     """Credentials that are renewed when half of their lifetime is over. Thread-safe."""
 
-    def __init__(
-        self, request: Callable[[], S3Credentials], now_seconds: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, request: Callable[[], C_co], now_seconds: Callable[[], float] = time.time) -> None:
         """`request` blocks; it raises CredentialsUnavailable."""
         self._request = request
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
-        self._current: S3Credentials | None = None
+        self._current: C_co | None = None
         self._renew_at_seconds = 0.0
         self._refused: tuple[float, CredentialsUnavailable] | None = None
 
     @property
-    def current(self) -> S3Credentials | None:
+    def current(self) -> C_co | None:
         """The last credentials."""
         return self._current
 
@@ -45,7 +43,7 @@ class RefreshingCredentials:
         """Return whether `get` returns at once."""
         return self._current is not None and self._now_seconds() < self._renew_at_seconds
 
-    def get(self) -> S3Credentials:
+    def get(self) -> C_co:
         """Return valid credentials. Blocks while they are renewed. Raises LogError."""
         if not self.is_valid:
             with self._lock:

@@ -9,28 +9,52 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway import _native
-from gateway.storage.aws.credentials import (
-    SUPPORTED,
-    S3Credentials,
-    default_credentials,
-    default_region,
-)
-from gateway.storage.aws.roles import CredentialsUnavailable, role_of
+from gateway.storage.aws.credentials import default_region
+from gateway.storage.aws.identity import AwsIdentity
+from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.azure.identity import AzureIdentity, account_url
 from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
+from gateway.storage.credentials import Credentials
+from gateway.storage.gcs.identity import GcsIdentity
 from gateway.storage.mounts import mount_of, mount_points
 from gateway.storage.refreshing_credentials import RefreshingCredentials
-from gateway.storage.stores import LocalStore, S3Store, Store
+from gateway.storage.stores import (
+    GOOGLE,
+    AzureStore,
+    GcsStore,
+    LocalStore,
+    S3Store,
+    Store,
+    s3_endpoint,
+)
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
 
+C = TypeVar("C", bound=Credentials)
 Observe = Callable[[str, str, float], None]
+NO_IDENTITY = frozenset(
+    {
+        "prefix",
+        "endpoint",
+        "public_endpoint",
+        "region",
+        "timeout_seconds",
+        "retry_seconds",
+        "path_style",
+        "requester_pays",
+        "account",
+        "user_project",
+        "max_remote_signatures",
+    }
+)
+"""The keys of an entry that do not decide about its credentials."""
 
 
 class Storages:
@@ -49,6 +73,7 @@ class Storages:
         self._url_key = url_key
         self._environment = environment
         self._stores: dict[tuple[str, str], Store] = {}
+        self._keys: dict[tuple[object, ...], RefreshingCredentials[Any]] = {}
         self._calls: dict[str, StorageCalls] = {}
         self._names: dict[Location, str] = {}
         self._natives: dict[tuple[object, ...], _native.Storage] = {}
@@ -59,7 +84,7 @@ class Storages:
     def store(self, location: Location) -> Store:
         """Return the store of a location. Reads nothing."""
         entry = self.entry(location)
-        key = (location.bucket, entry.prefix.url if entry else "")
+        key = (location.bucket_url, entry.prefix.url if entry else "")
         if key not in self._stores:
             self._stores[key] = self._make(location, entry)
         return self._stores[key]
@@ -93,7 +118,7 @@ class Storages:
         for (bucket, prefix), store in self._stores.items():
             current = store.keys.current if store.keys else None
             if current is not None and current.expires is not None:
-                yield prefix or f"s3://{bucket}/", current.expires
+                yield prefix or f"{bucket}/", current.expires
 
     def due(self) -> list[Store]:
         """Return the stores whose credentials are due for renewal, before a request needs them."""
@@ -126,51 +151,96 @@ class Storages:
 
     def _make(self, location: Location, entry: StorageEntry | None) -> Store:
         if location.kind == "file":
-            base_url = f"{self._config.endpoint_url}/files"
-            return LocalStore(self._native(location, None), base_url, self._url_key)
-        if location.kind != "s3":
-            raise _native.StorageDenied(f"locations of {location.kind} cannot be read yet")
-        keys = RefreshingCredentials(lambda: self._credentials(entry, keys.current))
-        return S3Store(self._native(location, entry), entry, self._region(entry), keys)
+            native = self._native(("file",), _native.Storage.local)
+            return LocalStore(native, f"{self._config.endpoint_url}/files", self._url_key)
+        if location.kind == "azure":
+            return self._azure(location, entry)
+        if location.kind == "gs":
+            return self._gcs(location, entry)
+        return self._s3(location, entry)
 
-    def _native(self, location: Location, entry: StorageEntry | None) -> _native.Storage:
-        region = self._region(entry) if location.kind == "s3" else ""
-        # Credentials can be replaced in a native storage; any other change needs a new one.
-        key = (location.kind, location.bucket, region, _without_keys(entry))
-        if key not in self._natives:
-            self._natives[key] = (
-                _native.Storage.local()
-                if location.kind == "file"
-                else _s3_storage(location.bucket, region, entry)
+    def _s3(self, location: Location, entry: StorageEntry | None) -> S3Store:
+        region = self._region(entry)
+        keys = self._shared(
+            ("s3", region, _identity(entry)), lambda: AwsIdentity(entry, self._environment, region).request
+        )
+        options = {
+            "region": region,
+            "endpoint": s3_endpoint(region, entry),
+            "path_style": entry.path_style if entry else False,
+            "requester_pays": entry.requester_pays if entry else False,
+            **_limits(entry),
+        }
+        return S3Store(
+            self._native(
+                ("s3", location.bucket, *options.values()),
+                lambda: _native.Storage.s3(location.bucket, **options),
+            ),
+            entry,
+            region,
+            keys,
+        )
+
+    def _azure(self, location: Location, entry: StorageEntry | None) -> AzureStore:
+        url_seconds = self._config.pre_signed_url_timeout_seconds
+        endpoint = account_url(entry, location)
+
+        def identity() -> Callable[[], AzureCredentials]:
+            return AzureIdentity(entry, location, self._environment, url_seconds=url_seconds).request
+
+        # Of an account, for all of its containers: Azure limits the requests for user delegation keys.
+        keys = self._shared(("azure", location.account, endpoint, _identity(entry)), identity)
+        options = {"endpoint": endpoint, **_limits(entry)}
+        native = self._native(
+            ("azure", location.account, location.bucket, *options.values()),
+            lambda: _native.Storage.azure(location.account, location.bucket, **options),
+        )
+        return AzureStore(native, entry, keys)
+
+    def _gcs(self, location: Location, entry: StorageEntry | None) -> GcsStore:
+        keys = self._shared(("gs", _identity(entry)), lambda: GcsIdentity(entry, self._environment).request)
+        endpoint = entry.endpoint if entry else None
+        if entry is not None and entry.access_key_id is not None:
+            # Google's interface for clients of S3 takes HMAC keys.
+            options = {
+                "region": "auto",
+                "endpoint": endpoint or GOOGLE,
+                "path_style": True,
+                **_limits(entry),
+            }
+            native = self._native(
+                ("gs", location.bucket, *options.values()),
+                lambda: _native.Storage.s3(location.bucket, **options),
             )
+        else:
+            options = {
+                "endpoint": endpoint,
+                "user_project": entry.user_project if entry else None,
+                **_limits(entry),
+            }
+            native = self._native(
+                ("gs", location.bucket, *options.values()),
+                lambda: _native.Storage.gcs(location.bucket, **options),
+            )
+        return GcsStore(native, entry, keys)
+
+    def _shared(
+        self, key: tuple[object, ...], identity: Callable[[], Callable[[], C]]
+    ) -> RefreshingCredentials[C]:
+        """Return the credentials of an identity, which all of its buckets share."""
+        if key not in self._keys:
+            self._keys[key] = RefreshingCredentials(identity())
+        return self._keys[key]
+
+    def _native(self, key: tuple[object, ...], make: Callable[[], _native.Storage]) -> _native.Storage:
+        # Credentials can be replaced in a native storage; any other change needs a new one.
+        if key not in self._natives:
+            self._natives[key] = make()
         return self._natives[key]
 
-    def _credentials(self, entry: StorageEntry | None, previous: S3Credentials | None) -> S3Credentials:
-        if entry and entry.access_key_id and entry.secret_access_key:
-            return S3Credentials(
-                entry.access_key_id, entry.secret_access_key, entry.session_token, entry.session_expires
-            )
-        found = default_credentials(self._environment)
-        if found is not None:
-            return found
-        if previous is not None and previous.file is not None:
-            # It is being written, or is away: a role would be another identity.
-            raise CredentialsUnavailable("the shared credentials file has no keys")
-        role = role_of(self._environment, self._region(entry))
-        if role is None:
-            raise CredentialsUnavailable(f"no keys were found; supported: {SUPPORTED}", lasting=True)
-        try:
-            return role.assume()
-        except CredentialsUnavailable as reason:
-            if role.name != "instance":
-                raise
-            # The instance role is the last resort: nothing says that this machine has one.
-            raise CredentialsUnavailable(
-                f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True
-            ) from None
-
     def _region(self, entry: StorageEntry | None) -> str:
-        return (entry.region if entry else None) or default_region(self._environment)
+        named = entry.region if entry else None
+        return named or default_region(self._environment, entry.profile if entry else None)
 
 
 def renew(stores: Iterable[Store]) -> None:
@@ -190,27 +260,14 @@ def name_of(location: Location) -> str:
     return location.bucket_url
 
 
-def _s3_storage(bucket: str, region: str, entry: StorageEntry | None) -> _native.Storage:
+def _limits(entry: StorageEntry | None) -> dict[str, Any]:
     if entry is None:
-        return _native.Storage.s3(bucket, region=region)
-    return _native.Storage.s3(
-        bucket,
-        region=region,
-        endpoint=entry.endpoint,
-        path_style=entry.path_style,
-        timeout_seconds=entry.timeout_seconds,
-        retry_seconds=entry.retry_seconds,
-    )
+        return {}
+    return {"timeout_seconds": entry.timeout_seconds, "retry_seconds": entry.retry_seconds}
 
 
-def _without_keys(entry: StorageEntry | None) -> StorageEntry | None:
+def _identity(entry: StorageEntry | None) -> tuple[object, ...]:
+    """Return the values of an entry that decide about its credentials."""
     if entry is None:
-        return None
-    return replace(
-        entry,
-        public_endpoint=None,
-        access_key_id=None,
-        secret_access_key=None,
-        session_token=None,
-        session_expires=None,
-    )
+        return ()
+    return tuple(getattr(entry, field.name) for field in fields(entry) if field.name not in NO_IDENTITY)

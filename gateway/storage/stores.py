@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from gateway import _native
-from gateway.storage.aws.credentials import (
-    S3Credentials,
-)
+from gateway.config.secret import Secret
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.azure.identity import account_url
+from gateway.storage.credentials import Credentials
+from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 
 if TYPE_CHECKING:
     from gateway.config import Location, StorageEntry
 
 MILLISECONDS = 1000
+DEFAULT_REMOTE_SIGNATURES = 1000
+GOOGLE = "https://storage.googleapis.com"
 
 
 class Store(Protocol):
@@ -23,7 +29,7 @@ class Store(Protocol):
     native: _native.Storage
 
     @property
-    def keys(self) -> RefreshingCredentials | None:
+    def keys(self) -> RefreshingCredentials[Credentials] | None:
         """The credentials of reading and signing; None where there are none to renew."""
 
     def renew(self) -> object:
@@ -56,7 +62,11 @@ class S3Store:
     """A bucket, as an entry of the configuration describes it."""
 
     def __init__(
-        self, native: _native.Storage, entry: StorageEntry | None, region: str, keys: RefreshingCredentials
+        self,
+        native: _native.Storage,
+        entry: StorageEntry | None,
+        region: str,
+        keys: RefreshingCredentials[S3Credentials],
     ) -> None:
         self.native = native
         self.keys = keys
@@ -71,7 +81,7 @@ class S3Store:
             self.native.replace_credentials(
                 access_key_id=keys.access_key_id.reveal(),
                 secret_access_key=keys.secret_access_key.reveal(),
-                session_token=keys.session_token.reveal() if keys.session_token else None,
+                session_token=_text(keys.session_token),
             )
             self._applied = keys
         return keys
@@ -82,10 +92,135 @@ class S3Store:
         return _native.Signer.s3(
             location.bucket,
             region=self._region,
-            endpoint=(entry.public_endpoint or entry.endpoint) if entry else None,
+            endpoint=(entry.public_endpoint if entry else None) or s3_endpoint(self._region, entry),
             path_style=entry.path_style if entry else False,
             access_key_id=keys.access_key_id.reveal(),
             secret_access_key=keys.secret_access_key.reveal(),
-            session_token=keys.session_token.reveal() if keys.session_token else None,
-            credentials_expire_ms=int(keys.expires.timestamp() * MILLISECONDS) if keys.expires else None,
+            session_token=_text(keys.session_token),
+            credentials_expire_ms=_milliseconds(keys.expires),
+            requester_pays=entry.requester_pays if entry else False,
         )
+
+
+class AzureStore:
+    """A container, as an entry of the configuration describes it."""
+
+    def __init__(
+        self,
+        native: _native.Storage,
+        entry: StorageEntry | None,
+        keys: RefreshingCredentials[AzureCredentials],
+    ) -> None:
+        self.native = native
+        self.keys = keys
+        self._entry = entry
+        self._applied: AzureCredentials | None = None
+
+    def renew(self) -> AzureCredentials:
+        """Apply valid credentials to the native storage and return them."""
+        keys = self.keys.get()
+        if keys is not self._applied:
+            if keys.account_key is not None:
+                self.native.replace_account_key(keys.account_key.reveal())
+            elif keys.token is not None:
+                self.native.replace_bearer_token(keys.token.reveal())
+            self._applied = keys
+        return keys
+
+    def signer(self, location: Location, _identity: str) -> _native.Signer:
+        """Return a signer for the whole container."""
+        entry, keys = self._entry, self.keys.get()
+        public = entry.public_endpoint if entry else None
+        return _native.Signer.azure(
+            location.account,
+            location.bucket,
+            endpoint=public or account_url(entry, location),
+            account_key=_text(keys.account_key),
+            delegation_key=keys.delegation_key,
+        )
+
+
+class GcsStore:
+    """A bucket of Google, as an entry of the configuration describes it."""
+
+    def __init__(
+        self,
+        native: _native.Storage,
+        entry: StorageEntry | None,
+        keys: RefreshingCredentials[GcsCredentials],
+    ) -> None:
+        self.native = native
+        self.keys = keys
+        self._entry = entry
+        self._applied: GcsCredentials | None = None
+
+    def renew(self) -> GcsCredentials:
+        """Apply valid credentials to the native storage and return them."""
+        keys = self.keys.get()
+        if keys is not self._applied:
+            if keys.access_id is not None and keys.secret is not None:
+                self.native.replace_credentials(
+                    access_key_id=keys.access_id.reveal(), secret_access_key=keys.secret.reveal()
+                )
+            elif keys.token is not None:
+                self.native.replace_bearer_token(keys.token.reveal())
+            self._applied = keys
+        return keys
+
+    def signer(self, location: Location, _identity: str) -> _native.Signer:
+        """Return a signer for the whole bucket. Raises StorageDenied for an identity that can only read."""
+        entry, keys = self._entry, self.keys.get()
+        endpoint = (entry.public_endpoint or entry.endpoint) if entry else None
+        user_project = entry.user_project if entry else None
+        if keys.access_id is not None:
+            return _native.Signer.gcs(
+                location.bucket,
+                endpoint=endpoint,
+                access_id=keys.access_id.reveal(),
+                secret=_text(keys.secret),
+                user_project=user_project,
+            )
+        if keys.email is None:
+            error = _native.StorageDenied("the provider's identity cannot sign URLs; the provider must act")
+            error.detail = (
+                f"{keys.source} can read, but not sign; give an HMAC key (accessKeyId), the file of a "
+                "service account, or `impersonate` with a service account"
+            )
+            raise error
+        if keys.private_key is not None:
+            return _native.Signer.gcs(
+                location.bucket,
+                endpoint=endpoint,
+                email=keys.email,
+                private_key=keys.private_key.reveal(),
+                user_project=user_project,
+            )
+        return _native.Signer.gcs(
+            location.bucket,
+            endpoint=endpoint,
+            email=keys.email,
+            access_token=_text(keys.signing_token),
+            iam_endpoint=keys.iam_endpoint,
+            user_project=user_project,
+            max_remote_signatures=entry.max_remote_signatures if entry else DEFAULT_REMOTE_SIGNATURES,
+        )
+
+
+def s3_endpoint(region: str, entry: StorageEntry | None) -> str | None:
+    """Return the URL of S3: of the entry, or of AWS where its usual host is not meant; None for that host."""
+    if entry is not None and entry.endpoint is not None:
+        return entry.endpoint
+    dual_stack, fips = (entry.dual_stack, entry.fips) if entry else (False, False)
+    is_china = region.startswith("cn-")
+    if not (dual_stack or fips or is_china):
+        return None
+    service = f"s3{'-fips' if fips else ''}{'.dualstack' if dual_stack else ''}"
+    return f"https://{service}.{region}.amazonaws.com{'.cn' if is_china else ''}"
+
+
+def _text(secret: Secret | None) -> str | None:
+    return secret.reveal() if secret is not None else None
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return int(time.timestamp() * MILLISECONDS) if time is not None else None

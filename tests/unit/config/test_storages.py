@@ -63,6 +63,7 @@ def test_a_storage_takes_the_keys_of_its_kind(prefix: str, keys: str) -> None:
         (AZURE, "identity: accountKey", "identity: accountKey needs accountKey"),
         (AZURE, "clientSecret: hidden", "clientSecret: a clientSecret needs tenantId and clientId"),
         (AZURE, "authorityHost: 'http://host'", "authorityHost: tokens are requested by HTTPS alone"),
+        (AZURE, "endpoint: 'http://127.0.0.1:10000/acct'", "endpoint: tokens are sent by HTTPS alone"),
         (GS, "accessKeyId: a", "accessKeyId and secretAccessKey go together"),
         (GS, "credentialsFile: absent.json", "credentialsFile: /absent.json cannot be read"),
         (GS, "impersonate: nobody", "impersonate: 'nobody' is not accepted"),

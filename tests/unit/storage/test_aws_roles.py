@@ -14,7 +14,8 @@ import pytest
 
 from gateway.config import Secret
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.roles import CredentialsUnavailable, role_of
+from gateway.storage.aws.roles import role_of
+from gateway.storage.credentials import CredentialsUnavailable
 
 LENT = {
     "AccessKeyId": "lent-key",
@@ -116,10 +117,11 @@ def test_a_role_is_lent_with_the_time_of_its_end(environments, kind: str) -> Non
 @pytest.mark.parametrize(
     ("kind", "change", "reason"),
     [
-        ("web identity", {"AWS_ROLE_ARN": "another"}, "the token service answers 403"),
+        ("web identity", {"AWS_ROLE_ARN": "arn:aws:iam::1:role/another"}, "the token service answers 403"),
         ("web identity", {"AWS_WEB_IDENTITY_TOKEN_FILE": "/nowhere"}, "AWS_WEB_IDENTITY_TOKEN_FILE names"),
         ("container", {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": ""}, "credentials service answers 403"),
-        ("container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "file:///etc/passwd"}, "is no URL"),
+        ("container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "file:///etc/passwd"}, "is not accepted"),
+        ("container", {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/"}, "is not accepted"),
         ("instance", {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}, "cannot be reached"),
     ],
 )

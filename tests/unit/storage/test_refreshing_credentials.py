@@ -10,7 +10,7 @@ import pytest
 from gateway import _native
 from gateway.config import Secret
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.roles import CredentialsUnavailable
+from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 
 HOUR = 3600.0

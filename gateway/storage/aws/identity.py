@@ -1,0 +1,77 @@
+"""The identity of an entry on AWS: the credentials that it names, and the role that they assume."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gateway.storage.aws.credentials import (
+    SUPPORTED,
+    S3Credentials,
+    default_credentials,
+    needs_requests,
+    profile_name,
+)
+from gateway.storage.aws.roles import assumed_role, profile_credentials, role_of
+from gateway.storage.credentials import CredentialsUnavailable
+
+if TYPE_CHECKING:
+    from gateway.config import StorageEntry
+
+
+class AwsIdentity:
+    """Requests the credentials of an entry, or of the environment. Not thread-safe."""
+
+    def __init__(self, entry: StorageEntry | None, environment: Mapping[str, str], region: str) -> None:
+        self._entry = entry
+        self._environment = environment
+        self._region = region
+        self._is_file = False
+        """The last keys come from a file."""
+
+    def request(self) -> S3Credentials:
+        """Return credentials. Blocks. Raises CredentialsUnavailable."""
+        base = self._base()
+        entry = self._entry
+        if entry is None or entry.role_arn is None:
+            return base
+        return assumed_role(base, self._environment, self._region, entry)
+
+    def _base(self) -> S3Credentials:
+        entry = self._entry
+        if entry and entry.access_key_id and entry.secret_access_key:
+            return S3Credentials(
+                entry.access_key_id,
+                entry.secret_access_key,
+                entry.session_token,
+                entry.session_expires,
+                source="accessKeyId of the configuration",
+            )
+        profile = entry.profile if entry else None
+        found = default_credentials(self._environment, profile)
+        if found is not None:
+            self._is_file = found.file is not None
+            return found
+        if needs_requests(self._environment, profile):
+            name = profile or profile_name(self._environment)
+            return profile_credentials(self._environment, self._region, name, entry)
+        if self._is_file:
+            # It is being written, or is away: a role would be another identity.
+            raise CredentialsUnavailable("the shared credentials file has no keys")
+        if profile is not None:
+            raise CredentialsUnavailable(f"the profile {profile} has no credentials", lasting=True)
+        return self._role()
+
+    def _role(self) -> S3Credentials:
+        role = role_of(self._environment, self._region, self._entry)
+        if role is None:
+            raise CredentialsUnavailable(f"no keys were found; supported: {SUPPORTED}", lasting=True)
+        try:
+            return role.assume()
+        except CredentialsUnavailable as reason:
+            if role.name != "instance":
+                raise
+            # The instance role is the last resort: nothing says that this machine has one.
+            raise CredentialsUnavailable(
+                f"no keys were found ({reason}); supported: {SUPPORTED}", lasting=True
+            ) from None

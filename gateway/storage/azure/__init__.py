@@ -1,0 +1,1 @@
+"""Identities of Azure, and the keys that sign for them."""

@@ -1,0 +1,32 @@
+"""Credentials of an account of Azure: its key, or a token with a user delegation key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from gateway import _native
+from gateway.config.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class AzureCredentials:
+    """Credentials that read and sign the containers of an account, with their expiry.
+
+    Attributes:
+        account_key: the account's key, in Base64. Without it the other two are there.
+        token: the bearer token that reads.
+        delegation_key: the key that signs URLs for the token's identity. URLs end before it.
+        expires: the end of the token.
+        file: no file is watched.
+        source: the identity.
+
+    """
+
+    account_key: Secret | None = None
+    token: Secret | None = None
+    delegation_key: _native.DelegationKey | None = None
+    expires: datetime | None = None
+    file: Path | None = None
+    source: str = field(default="", compare=False)

@@ -1,0 +1,237 @@
+"""The identity of an entry on Azure: the account's key, or a client of Microsoft Entra ID.
+
+In: the entry, the account and the environment. Out: credentials with their end. azure-identity requests the
+tokens and azure-storage-blob the user delegation key; both are loaded by the first request, on its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateway import _native
+from gateway.config.secret import Secret
+from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.credentials import CredentialsUnavailable
+
+if TYPE_CHECKING:
+    from gateway.config import Location, StorageEntry
+
+log = logging.getLogger("gateway.storages")
+SCOPE = "https://storage.azure.com/.default"
+API_VERSION = "2022-11-02"
+SHORTEST_KEY = timedelta(days=1)
+LONGEST_KEY = timedelta(days=7) - timedelta(minutes=15)
+"""Azure refuses a key that ends more than seven days after its own time."""
+CLOCK_SKEW = timedelta(minutes=5)
+"""A key begins so much earlier, for a clock that is behind."""
+CLI_SECONDS = 10
+LIMITS = {"connection_timeout": 5, "read_timeout": 10, "retry_total": 1}
+"""Of calls to Microsoft Entra ID and to the account."""
+ACCOUNT_LIMITS: dict[str, Any] = LIMITS | {"initial_backoff": 1, "increment_base": 1}
+METADATA_ENDPOINTS = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
+
+AUTHORITIES = {
+    "core.chinacloudapi.cn": "https://login.chinacloudapi.cn",
+    "core.usgovcloudapi.net": "https://login.microsoftonline.us",
+}
+KNOWN_AUTHORITIES = ("https://login.microsoftonline.com", *AUTHORITIES.values())
+
+
+class AzureIdentity:
+    """Requests the credentials of an account. Not thread-safe."""
+
+    def __init__(
+        self,
+        entry: StorageEntry | None,
+        location: Location,
+        environment: Mapping[str, str],
+        *,
+        url_seconds: int,
+    ) -> None:
+        """`url_seconds`: lifetime of URLs, which end before the key that signs them."""
+        self._entry = entry
+        self._location = location
+        self._environment = environment
+        self._key_life = min(max(SHORTEST_KEY, 2 * timedelta(seconds=url_seconds)), LONGEST_KEY)
+        self._credential: Any = None
+        self._source = ""
+        self._expires: tuple[str, datetime] | None = None
+        """The token and its end, which azure-identity computes again for a token of its cache."""
+        self._key: tuple[_native.DelegationKey, datetime] | None = None
+
+    def request(self) -> AzureCredentials:
+        """Return credentials. Blocks. Raises CredentialsUnavailable."""
+        entry = self._entry
+        identity = entry.identity if entry else "auto"
+        if entry and entry.account_key and identity in ("auto", "accountKey"):
+            return AzureCredentials(account_key=entry.account_key, source="accountKey of the configuration")
+        from gateway.storage.azure.errors import requested  # noqa: PLC0415
+
+        if self._credential is None:
+            self._credential, self._source = self._choose(identity)
+        token = requested(self._source, lambda: self._credential.get_token(SCOPE))
+        return AzureCredentials(
+            token=Secret(token.token),
+            delegation_key=self._delegation_key(),
+            expires=self._end(token),
+            source=self._source,
+        )
+
+    def _end(self, token: Any) -> datetime:
+        if self._expires is None or self._expires[0] != token.token:
+            self._expires = (token.token, datetime.fromtimestamp(token.expires_on, UTC))
+        return self._expires[1]
+
+    def _delegation_key(self) -> _native.DelegationKey:
+        """Return the key that signs URLs; it is requested again when half of its life is over."""
+        now = datetime.now(UTC)
+        if self._key is not None and now < self._key[1] - self._key_life / 2:
+            return self._key[0]
+        try:
+            self._key = self._request_key(now)
+        except CredentialsUnavailable as reason:
+            if self._key is None or now >= self._key[1]:
+                raise
+            log.warning("the user delegation key was not renewed: %s", reason)
+        return self._key[0]
+
+    def _request_key(self, now: datetime) -> tuple[_native.DelegationKey, datetime]:
+        from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
+
+        from gateway.storage.azure.errors import requested  # noqa: PLC0415
+
+        def request() -> Any:
+            with BlobServiceClient(
+                self.account_url, credential=self._credential, api_version=API_VERSION, **ACCOUNT_LIMITS
+            ) as client:
+                return client.get_user_delegation_key(now - CLOCK_SKEW, now + self._key_life)
+
+        found = requested(f"the account {self._location.account}", request)
+        key = _native.DelegationKey(
+            object_id=found.signed_oid,
+            tenant_id=found.signed_tid,
+            start=found.signed_start,
+            expiry=found.signed_expiry,
+            service=found.signed_service,
+            version=found.signed_version,
+            value=found.value,
+        )
+        return key, datetime.fromisoformat(found.signed_expiry)
+
+    @property
+    def account_url(self) -> str:
+        """The URL of the account's blobs."""
+        return account_url(self._entry, self._location)
+
+    def _choose(self, identity: str) -> tuple[Any, str]:
+        """Return the credential of azure-identity, and its name for the operator."""
+        if identity == "auto":
+            identity = self._found()
+        make = {
+            "clientSecret": self._client_secret,
+            "workloadIdentity": self._workload_identity,
+            "managedIdentity": self._managed_identity,
+            "cli": self._cli,
+            "managedIdentityOrCli": self._managed_identity_or_cli,
+        }[identity]
+        return make()
+
+    def _found(self) -> str:
+        """Return the first identity that the entry or the environment describes."""
+        if self._value("client_secret", "AZURE_CLIENT_SECRET") and self._client() is not None:
+            return "clientSecret"
+        if self._token_file() is not None and self._client() is not None:
+            return "workloadIdentity"
+        if any(self._environment.get(name) for name in METADATA_ENDPOINTS):
+            return "managedIdentity"
+        return "managedIdentityOrCli"
+
+    def _client_secret(self) -> tuple[Any, str]:
+        from azure.identity import ClientSecretCredential  # noqa: PLC0415
+
+        client, secret = self._client(), self._value("client_secret", "AZURE_CLIENT_SECRET")
+        if client is None or secret is None:
+            raise CredentialsUnavailable(
+                "a client secret needs tenantId, clientId and clientSecret", lasting=True
+            )
+        return ClientSecretCredential(*client, secret, **self._authority()), f"the client {client[1]}"
+
+    def _workload_identity(self) -> tuple[Any, str]:
+        from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
+
+        client, file = self._client(), self._token_file()
+        if client is None or file is None:
+            raise CredentialsUnavailable(
+                "a workload identity needs tenantId, clientId and federatedTokenFile, or AZURE_TENANT_ID, "
+                "AZURE_CLIENT_ID and AZURE_FEDERATED_TOKEN_FILE",
+                lasting=True,
+            )
+        credential = WorkloadIdentityCredential(
+            tenant_id=client[0], client_id=client[1], token_file_path=str(file), **self._authority()
+        )
+        return credential, f"the workload identity of the client {client[1]}"
+
+    def _managed_identity(self, **options: Any) -> tuple[Any, str]:
+        from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
+
+        client = self._value("client_id", "AZURE_CLIENT_ID")
+        # The service is on this machine: never through a proxy.
+        credential = ManagedIdentityCredential(client_id=client, use_env_settings=False, **options)
+        return (
+            credential,
+            f"the managed identity {client}" if client else "the managed identity of the machine",
+        )
+
+    def _cli(self) -> tuple[Any, str]:
+        from azure.identity import AzureCliCredential  # noqa: PLC0415
+
+        tenant = self._value("tenant_id", "AZURE_TENANT_ID")
+        return AzureCliCredential(
+            tenant_id=tenant or "", process_timeout=CLI_SECONDS
+        ), "the sign-on of the CLI `az`"
+
+    def _managed_identity_or_cli(self) -> tuple[Any, str]:
+        """Return the managed identity if the machine has one, else the CLI: the last resorts."""
+        from azure.core.exceptions import AzureError  # noqa: PLC0415
+
+        credential, source = self._managed_identity(_enable_imds_probe=True)
+        try:
+            credential.get_token(SCOPE)
+        except AzureError:
+            return self._cli()
+        return credential, source
+
+    def _client(self) -> tuple[str, str] | None:
+        tenant = self._value("tenant_id", "AZURE_TENANT_ID")
+        client = self._value("client_id", "AZURE_CLIENT_ID")
+        return (tenant, client) if tenant and client else None
+
+    def _token_file(self) -> Path | None:
+        if self._entry and self._entry.federated_token_file:
+            return self._entry.federated_token_file
+        found = self._environment.get("AZURE_FEDERATED_TOKEN_FILE")
+        return Path(found) if found else None
+
+    def _authority(self) -> dict[str, Any]:
+        given = self._value("authority_host", "AZURE_AUTHORITY_HOST")
+        host = (given or AUTHORITIES.get(self._location.domain) or KNOWN_AUTHORITIES[0]).rstrip("/")
+        # An unknown host is that of a private cloud, which the public one does not list.
+        return {"authority": host, "disable_instance_discovery": host not in KNOWN_AUTHORITIES, **LIMITS}
+
+    def _value(self, field: str, variable: str) -> str | None:
+        """Return the value of a key of the entry, else of a variable."""
+        found = getattr(self._entry, field) if self._entry else None
+        if isinstance(found, Secret):
+            return found.reveal()
+        return found or self._environment.get(variable) or None
+
+
+def account_url(entry: StorageEntry | None, location: Location) -> str:
+    """Return the URL of the blobs of a location's account, as the server reaches them."""
+    if entry is not None and entry.endpoint is not None:
+        return entry.endpoint
+    return f"https://{location.account}.blob.{location.domain}"

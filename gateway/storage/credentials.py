@@ -1,0 +1,34 @@
+"""Credentials of a storage as their renewal sees them, and the error where there are none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+
+class CredentialsUnavailable(Exception):
+    """Raised when an identity gives no credentials. The text has nothing of an answer: it may be secret.
+
+    `lasting`: the identity is missing or denied, so a retry cannot help.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
+
+
+class Credentials(Protocol):
+    """Credentials with their end."""
+
+    @property
+    def expires(self) -> datetime | None:
+        """The time at which they end; None for keys that do not."""
+
+    @property
+    def file(self) -> Path | None:
+        """The file that they come from, if other programs may replace its content."""
+
+    @property
+    def source(self) -> str:
+        """Where they were found, in words for the operator."""

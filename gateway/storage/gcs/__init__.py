@@ -1,0 +1,1 @@
+"""Identities of Google Cloud, and the keys that sign for them."""

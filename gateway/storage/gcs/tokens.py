@@ -1,0 +1,261 @@
+"""Tokens of Google's identities, requested by google-auth. No error has the text of an answer."""
+
+from __future__ import annotations
+
+import calendar
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import requests
+from google.auth import aws as aws_account
+from google.auth import (
+    compute_engine,
+    exceptions,
+    external_account_authorized_user,
+    identity_pool,
+    impersonated_credentials,
+    pluggable,
+)
+from google.auth.transport.requests import Request
+from google.oauth2 import credentials as user_credentials
+from google.oauth2 import service_account
+
+from gateway.storage.credentials import CredentialsUnavailable
+
+TIMEOUT_SECONDS = 10.0
+READ_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
+PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+"""Reads, and signs by the service account's key of Google."""
+IMPERSONATED_SECONDS = 3600
+_AWS_SUBJECT = "urn:ietf:params:aws:token-type:aws4_request"
+_IMPERSONATION = re.compile(r"(https?://[^/?#]+)/.*/serviceAccounts/([^/:]+):generateAccessToken")
+# Its records may have answers, and each failure is raised.
+logging.getLogger("google").setLevel(logging.CRITICAL)
+
+
+class _BoundedRequest(Request):
+    """Requests with a time limit; of the metadata server without the proxy of the environment."""
+
+    def __init__(self, *, proxies: bool = True) -> None:
+        session = requests.Session()
+        session.trust_env = proxies
+        super().__init__(session)
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: Any = None,
+        headers: Any = None,
+        timeout: Any = None,
+        **rest: Any,
+    ) -> Any:
+        limit = min(timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS)
+        return super().__call__(  # type: ignore[no-untyped-call]
+            url, method=method, body=body, headers=headers, timeout=limit, **rest
+        )
+
+
+@dataclass
+class Tokens:
+    """An identity of Google: its tokens, and what signs for it.
+
+    Attributes:
+        credentials: the credentials of google-auth.
+        source: the identity, for the operator.
+        email: the service account that signs; None if the identity can only read.
+        private_key: the service account's key, in PEM form, if it is on this machine.
+        signer: the credentials whose token signs by a call; None for those that read.
+        iam_endpoint: URL of the service that signs.
+        proxies: requests use the proxy of the environment.
+
+    """
+
+    credentials: Any
+    source: str
+    email: str | None = None
+    private_key: str | None = None
+    signer: Any = None
+    iam_endpoint: str | None = None
+    proxies: bool = True
+    _renew_at: dict[int, float] = field(default_factory=dict, init=False)
+
+    def token(self) -> tuple[str, float]:
+        """Return the token that reads, with its end in epoch seconds. Blocks.
+
+        Raises CredentialsUnavailable.
+        """
+        found = self._fresh(self.credentials)
+        if self.email == "default":
+            self.email = self.credentials.service_account_email
+        return found
+
+    def signing_token(self) -> str | None:
+        """Return the token that signs by a call; None if a key is on this machine, or nothing signs."""
+        if self.email is None or self.private_key is not None:
+            return None
+        return self._fresh(self.signer or self.credentials)[0]
+
+    def impersonating(self, email: str) -> Tokens:
+        """Return the identity of a service account whose tokens this one requests."""
+        source = self.credentials
+        if isinstance(source, service_account.Credentials):
+            source = source.with_scopes([PLATFORM_SCOPE])
+        target = impersonated_credentials.Credentials(
+            source_credentials=source,
+            target_principal=email,
+            target_scopes=[PLATFORM_SCOPE],
+            lifetime=IMPERSONATED_SECONDS,
+        )
+        return replace(
+            self,
+            credentials=target,
+            source=f"the service account {email}, impersonated by {self.source}",
+            email=email,
+            private_key=None,
+            signer=source,
+        )
+
+    def _fresh(self, credentials: Any) -> tuple[str, float]:
+        """Return a token; it is requested again when half of its life is over."""
+        now = time.time()
+        if now >= self._renew_at.get(id(credentials), 0):
+            _requested(self.source, lambda: credentials.refresh(_BoundedRequest(proxies=self.proxies)))
+            self._renew_at[id(credentials)] = now + max(0.0, _end(credentials) - now) / 2
+        if not credentials.token:
+            raise CredentialsUnavailable(f"{self.source} gives no token")
+        return str(credentials.token), _end(credentials)
+
+
+def _end(credentials: Any) -> float:
+    """Return the end of a token in epoch seconds."""
+    if credentials.expiry is None:
+        return time.time() + IMPERSONATED_SECONDS
+    return calendar.timegm(credentials.expiry.timetuple())
+
+
+def of_metadata_server() -> Tokens:
+    """Return the identity of the machine's metadata server."""
+    return Tokens(
+        compute_engine.Credentials(scopes=[PLATFORM_SCOPE]),
+        "the service account of the metadata server",
+        email="default",
+        proxies=False,
+    )
+
+
+def of_file(found: Mapping[str, object], file: str) -> Tokens:
+    """Return the identity of a file with credentials. Raises ValueError without a part of the file."""
+    info = cast("dict[str, Any]", dict(found))
+    kind = str(info["type"])
+    try:
+        return _KINDS[kind](info, file)
+    except (exceptions.GoogleAuthError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} has no credentials of the type {kind} ({type(error).__name__})") from None
+
+
+def _service_account(info: dict[str, Any], file: str) -> Tokens:
+    credentials = service_account.Credentials.from_service_account_info(info, scopes=[READ_SCOPE])
+    email = str(info["client_email"])
+    return Tokens(
+        credentials,
+        f"the service account {email} of {file}",
+        email=email,
+        private_key=str(info["private_key"]),
+    )
+
+
+def _authorized_user(info: dict[str, Any], file: str) -> Tokens:
+    return Tokens(
+        user_credentials.Credentials.from_authorized_user_info(info, scopes=[PLATFORM_SCOPE]),
+        f"the user of {file}",
+    )
+
+
+def _external_account(info: dict[str, Any], file: str) -> Tokens:
+    if info.get("subject_token_type") == _AWS_SUBJECT:
+        kind: Any = aws_account.Credentials
+    elif "executable" in (info.get("credential_source") or {}):
+        kind = pluggable.Credentials
+    else:
+        kind = identity_pool.Credentials
+    credentials = kind.from_info(info, scopes=[PLATFORM_SCOPE])
+    endpoint, email = _impersonated(info)
+    return Tokens(credentials, f"the federated identity of {file}", email=email, iam_endpoint=endpoint)
+
+
+def _external_user(info: dict[str, Any], file: str) -> Tokens:
+    credentials = external_account_authorized_user.Credentials.from_info(info, scopes=[PLATFORM_SCOPE])
+    return Tokens(credentials, f"the federated user of {file}")
+
+
+def _impersonated_service_account(info: dict[str, Any], file: str) -> Tokens:
+    credentials = impersonated_credentials.Credentials.from_impersonated_service_account_info(
+        info, scopes=[PLATFORM_SCOPE]
+    )
+    endpoint, email = _impersonated(info)
+    return Tokens(
+        credentials,
+        f"the service account {email} that {file} impersonates",
+        email=email,
+        iam_endpoint=endpoint,
+    )
+
+
+def _impersonated(info: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the URL of the IAM service and the service account that a file names."""
+    match = _IMPERSONATION.fullmatch(str(info.get("service_account_impersonation_url", "")))
+    return (match[1], match[2]) if match else (None, None)
+
+
+_KINDS: Mapping[str, Callable[[dict[str, Any], str], Tokens]] = {
+    "service_account": _service_account,
+    "authorized_user": _authorized_user,
+    "external_account": _external_account,
+    "external_account_authorized_user": _external_user,
+    "impersonated_service_account": _impersonated_service_account,
+}
+
+
+def _requested(source: str, request: Callable[[], object]) -> None:
+    try:
+        request()
+    except exceptions.TransportError as error:
+        raise CredentialsUnavailable(
+            f"{source}: the service cannot be reached ({type(error).__name__})"
+        ) from None
+    except (exceptions.RefreshError, exceptions.OAuthError) as error:
+        reason, lasting = _reason(error)
+        raise CredentialsUnavailable(f"{source} gives no token: {reason}", lasting=lasting) from None
+    except (exceptions.GoogleAuthError, requests.RequestException, OSError, ValueError) as error:
+        raise CredentialsUnavailable(f"{source} gives no token ({type(error).__name__})") from None
+
+
+def _reason(error: exceptions.GoogleAuthError) -> tuple[str, bool]:
+    """Return the reason of a refusal in words, and whether a retry cannot help."""
+    text = str(error)
+    if "invalid_grant" in text and "iat" in text:
+        return "Google answers invalid_grant: the clock of this machine is wrong", False
+    known = {
+        "invalid_grant": "Google answers invalid_grant: the key was deleted, or its owner is disabled",
+        "invalid_client": "Google answers invalid_client: the client does not exist",
+        "invalid_target": "Google answers invalid_target: the audience of the federation does not exist",
+        "unauthorized_client": "Google answers unauthorized_client: the client may not use the scope",
+        "PERMISSION_DENIED": (
+            "the IAM service answers 403: the identity needs roles/iam.serviceAccountTokenCreator on the "
+            "service account"
+        ),
+        "NOT_FOUND": "the IAM service answers 404: the service account does not exist",
+    }
+    for word, reason in known.items():
+        if word in text:
+            return reason, True
+    return (
+        ("it answers with an error", False)
+        if not error.retryable
+        else ("the service is not available", False)
+    )
