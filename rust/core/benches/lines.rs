@@ -12,7 +12,10 @@ use std::time::Instant;
 use arrow_array::StringViewArray;
 use deltalog::actions::{FileBatch, PartitionColumn, PartitionTuple, SourceId};
 use deltalog::ndjson::{FileIds, IdScheme, LineWriter, ResponseFormat};
-use deltalog::sign::{S3Options, Signer, SignerSet, SigningRoot, UrlStream};
+use deltalog::sign::{
+    AzureKey, AzureOptions, DelegationKey, GcsKey, GcsOptions, S3Options, Signer, SignerSet, SigningRoot,
+    UrlStream,
+};
 
 const FILES: usize = 1024;
 const RUNS: usize = 601;
@@ -24,6 +27,90 @@ fn urls(portable: bool) -> UrlStream {
     let signer = Signer::s3(S3Options { portable, ..options }).unwrap();
     let root = SigningRoot::new("s3://example-bucket/warehouse/events", signer).unwrap();
     SignerSet::new(root, vec![]).stream(NOW_MS, 3600).unwrap()
+}
+
+/// A key that was made for the tests.
+const RSA_KEY: &str = include_str!("../src/sign/gcs/test_key.pem");
+
+/// URLs by each other kind of signature.
+fn other_urls() -> Vec<(&'static str, UrlStream)> {
+    let azure = |key| AzureOptions {
+        account: "exampleaccount".to_owned(),
+        container: "example-bucket".to_owned(),
+        endpoint: None,
+        key,
+        credentials_expire_ms: None,
+        portable: false,
+    };
+    let value = "ZXhhbXBsZS1zZWNyZXQtb2YtdGhpcnR5LXR3by1ieXRlcw==".to_owned();
+    let delegation = DelegationKey {
+        object_id: "23657296-5cd5-45b0-a809-d972a7f4dfe1".to_owned(),
+        tenant_id: "dd0d0df1-06c3-436c-8034-4b9a153097ce".to_owned(),
+        start: "2024-02-29T00:00:00Z".to_owned(),
+        expiry: "2024-03-05T00:00:00Z".to_owned(),
+        service: "b".to_owned(),
+        version: "2022-11-02".to_owned(),
+        value: value.clone(),
+    };
+    let gcs = |key| GcsOptions {
+        bucket: "example-bucket".to_owned(),
+        endpoint: None,
+        key,
+        user_project: None,
+        credentials_expire_ms: None,
+        portable: false,
+    };
+    let hmac = GcsKey::Hmac { access_id: "GOOG1EXAMPLE".to_owned(), secret: "secret".to_owned() };
+    let email = "signer@project.iam.gserviceaccount.com".to_owned();
+    let rsa = GcsKey::ServiceAccount { email, private_key: RSA_KEY.to_owned() };
+    let on_azure = "abfss://example-bucket@exampleaccount.dfs.core.windows.net/warehouse/events";
+    let on_google = "gs://example-bucket/warehouse/events";
+    [
+        ("service SAS", Signer::azure(azure(AzureKey::Account(value))), on_azure),
+        ("user delegation SAS", Signer::azure(azure(AzureKey::Delegation(delegation))), on_azure),
+        ("GCS HMAC", Signer::gcs(gcs(hmac)), on_google),
+        ("GCS RSA", Signer::gcs(gcs(rsa)), on_google),
+    ]
+    .into_iter()
+    .map(|(name, signer, location)| {
+        let root = SigningRoot::new(location, signer.unwrap()).unwrap();
+        (name, SignerSet::new(root, vec![]).stream(NOW_MS, 3600).unwrap())
+    })
+    .collect()
+}
+
+/// Times each kind of signature in turn, so that the noise of a machine is that of all, and compares with `SigV4`.
+fn compare_signatures(batch: &FileBatch, out: &mut Vec<u8>) {
+    let mut kinds = other_urls();
+    kinds.insert(0, ("SigV4", urls(false)));
+    let name = |kind: &str| format!("sign, {kind}");
+    let wanted =
+        |word: String| word.starts_with('-') || kinds.iter().any(|(kind, _)| name(kind).contains(&word));
+    if !std::env::args().skip(1).all(wanted) {
+        return;
+    }
+    let mut times = vec![Vec::new(); kinds.len()];
+    for run in 0..RUNS {
+        for ((kind, urls), times) in kinds.iter_mut().zip(&mut times) {
+            // A run of RSA takes half a second.
+            if *kind == "GCS RSA" && run % 100 != 0 {
+                continue;
+            }
+            let start = Instant::now();
+            sign_all(urls, black_box(batch), out);
+            times.push(start.elapsed().as_nanos() as f64 / FILES as f64);
+        }
+    }
+    let medians: Vec<f64> = times
+        .iter_mut()
+        .map(|times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        })
+        .collect();
+    for ((kind, _), median) in kinds.iter().zip(&medians) {
+        println!("{:<44} {median:7.1} ns   ({:.3} of SigV4)", name(kind), median / medians[0]);
+    }
 }
 
 fn batch(with_stats: bool) -> FileBatch {
@@ -118,6 +205,7 @@ fn main() {
         let mut urls = urls(portable);
         time(&format!("sign, {engine}"), || sign_all(&mut urls, black_box(&plain), &mut out));
     }
+    compare_signatures(&plain, &mut out);
     for scheme in [IdScheme::Parquet, IdScheme::Delta] {
         time(&format!("ids, {scheme:?}, widest"), || {
             black_box(FileIds::of(scheme, black_box(&plain.path)));

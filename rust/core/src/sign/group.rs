@@ -43,11 +43,13 @@ struct Url {
 }
 
 impl Group {
-    /// Appends a URL to `out`, whose encoded path `append_path` writes. Its signature may be pending.
+    /// Appends a URL to `out`, whose encoded path `append_path` writes. `decoded` is the path without its encoding, if it
+    /// is at hand. Its signature may be pending.
     pub(super) fn append(
         &mut self,
         template: &UrlTemplate,
         out: &mut Vec<u8>,
+        decoded: Option<&[u8]>,
         append_path: impl FnOnce(&mut Vec<u8>),
     ) {
         out.extend_from_slice(&template.head);
@@ -55,10 +57,10 @@ impl Group {
         append_path(out);
         let path_end = out.len();
         out.extend_from_slice(&template.tail);
-        if template.is_decoded && out[path_at..path_end].contains(&b'%') {
-            self.wait_decoded(template, out, path_at..path_end);
-        } else {
-            self.wait(template, out, path_at..path_end, None);
+        match (template.is_decoded, decoded) {
+            (false, _) => self.wait(template, out, path_at..path_end, None),
+            (true, Some(decoded)) => self.wait(template, out, path_at..path_end, Some(decoded)),
+            (true, None) => self.wait_decoded(template, out, path_at..path_end),
         }
     }
 

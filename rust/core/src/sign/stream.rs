@@ -56,14 +56,14 @@ impl UrlStream {
     /// contain part of a URL: see [`Self::truncate`].
     pub fn append(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
         match DataPath::parse(path) {
-            DataPath::Relative(path) => self.append_below_root(path, out, percent::append_uri),
+            DataPath::Relative(path) => self.append_below_root(path, PathForm::Uri, out),
             location => self.append_absolute(location, out),
         }
     }
 
     /// Appends the URL of the object at `path` under the table's root, not percent-encoded.
     pub fn append_unencoded(&mut self, path: &str, out: &mut Vec<u8>) -> Result<i64> {
-        self.append_below_root(path, out, percent::append_key)
+        self.append_below_root(path, PathForm::Key, out)
     }
 
     /// Writes all pending signatures into `out`, except those of a service.
@@ -108,14 +108,9 @@ impl UrlStream {
         }
     }
 
-    fn append_below_root(
-        &mut self,
-        path: &str,
-        out: &mut Vec<u8>,
-        encode: fn(&[u8], &mut Vec<u8>) -> Oddities,
-    ) -> Result<i64> {
+    fn append_below_root(&mut self, path: &str, form: PathForm, out: &mut Vec<u8>) -> Result<i64> {
         match (self.roots.first(), self.groups.first_mut()) {
-            (Some(root), Some(group)) => append_checked(root, group, path.as_bytes(), out, encode),
+            (Some(root), Some(group)) => append_checked(root, group, path.as_bytes(), form, out),
             _ => Err(Error::ForbiddenPath),
         }
     }
@@ -133,13 +128,34 @@ impl UrlStream {
             .max_by_key(|index| self.roots[*index].location.len())
             .ok_or(Error::ForbiddenPath)?;
         let root = &self.roots[index];
-        append_checked(
-            root,
-            &mut self.groups[index],
-            &self.location[root.location.len()..],
-            out,
-            percent::append_key,
-        )
+        let path = &self.location[root.location.len()..];
+        append_checked(root, &mut self.groups[index], path, PathForm::Key, out)
+    }
+}
+
+/// How a path is written.
+#[derive(Clone, Copy)]
+enum PathForm {
+    /// As in a log.
+    Uri,
+    /// Not encoded.
+    Key,
+}
+
+impl PathForm {
+    fn append(self, path: &[u8], out: &mut Vec<u8>) -> Oddities {
+        match self {
+            Self::Uri => percent::append_uri(path, out),
+            Self::Key => percent::append_key(path, out),
+        }
+    }
+
+    /// Returns the path without its encoding, if that is the same.
+    fn decoded(self, path: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Uri if memchr::memchr(b'%', path).is_some() => None,
+            Self::Uri | Self::Key => Some(path),
+        }
     }
 }
 
@@ -147,8 +163,8 @@ fn append_checked(
     root: &StreamRoot,
     group: &mut Group,
     path: &[u8],
+    form: PathForm,
     out: &mut Vec<u8>,
-    encode: fn(&[u8], &mut Vec<u8>) -> Oddities,
 ) -> Result<i64> {
     let template: &UrlTemplate = root.template.as_ref().map_err(Clone::clone)?;
     if path.is_empty() {
@@ -156,12 +172,17 @@ fn append_checked(
     }
     let (mut is_allowed, mut has_backslash) = (true, false);
     let mut odd = Oddities::default();
-    group.append(template, out, |out| {
+    let decoded = if template.is_decoded { form.decoded(path) } else { None };
+    group.append(template, out, decoded, |out| {
         let path_at = out.len();
-        odd = encode(path, out);
+        odd = form.append(path, out);
         // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
         is_allowed = !percent::has_parent_segment(&out[path_at..]);
-        has_backslash = template.is_decoded && contains_escape(&out[path_at..], *b"%5C");
+        has_backslash = template.is_decoded
+            && match decoded {
+                Some(decoded) => memchr::memchr(b'\\', decoded).is_some(),
+                None => contains_escape(&out[path_at..], *b"%5C"),
+            };
     });
     match odd {
         // Azure reads it as a slash, also before `..`.
