@@ -1,7 +1,7 @@
 """`delta-gateway check -c FILE`: opens every table and fetches the first byte of one signed file of each.
 
-Prints what recipients will find, and exits with 1 when a table cannot be read. Files of local tables are
-looked up as by the files route, because no server runs yet.
+Prints what recipients will find and what the identity of each storage may do, and exits with 1 when a table
+cannot be read. Files of local tables are looked up as by the files route, because no server runs yet.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
 
 from gateway.access.catalog import SharedTable
 from gateway.access.stored_recipients import RecipientReader
+from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
+from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
@@ -34,6 +36,7 @@ from gateway.tables.runtime import read_whole
 from gateway.telemetry.audit import AuditLog
 
 FETCH_TIMEOUT_SECONDS = 30
+MAX_ERROR_BYTES = 64 * 1024
 PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
 SPARK_FEATURES = PYTHON_FEATURES | {
     "typewidening",
@@ -58,6 +61,8 @@ class Finding:
     features: str = ""
     readers: str = ""
     problem: str = ""
+    stage: TableStage | None = None
+    """How far the table was checked, for its storage."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,9 +73,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    findings = list(check(GatewayState.of(config)))
-    rows = [{key: value for key, value in asdict(found).items() if key != "problem"} for found in findings]
+    state = GatewayState.of(config)
+    try:
+        findings = [check_table(state, table) for table in state.catalog.tables()]
+        storages = list(check_storages(state, [found.stage for found in findings if found.stage]))
+    finally:
+        state.tables.close()
+    rows = [_row(found, "problem", "stage") for found in findings]
     sys.stdout.write(text_table(rows) if rows else "No table is shared.\n")
+    if storages:
+        sys.stdout.write(text_table([_row(found, "problem", "advice") for found in storages]))
+    for storage in storages:
+        for line in (storage.problem, *storage.advice):
+            if line:
+                sys.stdout.write(f"{storage.storage}: {line}\n")
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
@@ -131,16 +147,35 @@ def check(state: GatewayState) -> Iterable[Finding]:
         state.tables.close()
 
 
+def _row(found: Finding | StorageFinding, *left_out: str) -> dict[str, object]:
+    """Return a finding as a row."""
+    return {field.name: getattr(found, field.name) for field in fields(found) if field.name not in left_out}
+
+
 def check_table(state: GatewayState, table: SharedTable) -> Finding:
     """Check one table; an error is part of its finding."""
+    kind = table.location.kind
+    reached, count = Stage.NOTHING, 0
+
+    def failed(problem: str) -> Finding:
+        return Finding(table.full_name, problem=problem, stage=stage())
+
+    def stage() -> TableStage:
+        return TableStage(table.location, reached, count, table.full_name)
+
     try:
         snapshot = state.tables.open(table).snapshot()
         files, size = snapshot.totals()
-        fetch_one(state, table, snapshot)
+        reached, count = Stage.READ, files
+        urls = signed_urls(state, table, snapshot)
+        reached = Stage.SIGNED
+        for url in urls:
+            fetch(state, table, url)
+        reached = Stage.FETCHED
     except LogError as error:
-        return Finding(table.full_name, problem=f"{error}: {error.detail}" if error.detail else str(error))
+        return failed(explain_error(kind, error))
     except (GatewayError, NotReadable, OSError) as error:
-        return Finding(table.full_name, problem=str(error))
+        return failed(str(error))
     return Finding(
         table=table.full_name,
         version=snapshot.version,
@@ -148,6 +183,7 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         bytes=size,
         features=", ".join(snapshot.client_reader_features),
         readers=readers(snapshot),
+        stage=stage(),
     )
 
 
@@ -164,8 +200,8 @@ def readers(snapshot: Snapshot) -> str:
     return ", ".join(able) or "none known"
 
 
-def fetch_one(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> None:
-    """Sign one file and fetch its first byte. Raises NotReadable, LogError."""
+def signed_urls(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> list[str]:
+    """Sign one file, if there is any. Raises LogError."""
     opened = state.tables.open(table)
     options = AnswerOptions(
         opened.signers,
@@ -176,23 +212,28 @@ def fetch_one(state: GatewayState, table: SharedTable, snapshot: Snapshot) -> No
     )
     chunks = snapshot.files(options)
     lines = [orjson.loads(line) for line in read_whole(chunks).splitlines()]
-    for line in lines:
-        if "file" in line:
-            url = line["file"]["deltaSingleAction"]["add"]["path"]
-            if table.location.kind == "file":
-                _fetch_local(state.tables, state.config, url)
-            else:
-                _fetch(url)
+    return [line["file"]["deltaSingleAction"]["add"]["path"] for line in lines if "file" in line]
 
 
-def _fetch(url: str) -> None:
+def fetch(state: GatewayState, table: SharedTable, url: str) -> None:
+    """Fetch the first byte of a file by its URL. Raises NotReadable."""
+    if table.location.kind == "file":
+        _fetch_local(state.tables, state.config, url)
+    else:
+        _fetch(url, table.location.kind)
+
+
+def _fetch(url: str, kind: str) -> None:
     request = urllib.request.Request(url, headers={"Range": "bytes=0-0"})  # noqa: S310 - signed here
     try:
         with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_SECONDS) as response:  # noqa: S310
             response.read(1)
     except urllib.error.HTTPError as error:
         with error:
-            raise NotReadable(f"a signed URL answers {error.code}: {_reason(error.code)}") from None
+            body = error.read(MAX_ERROR_BYTES).decode("utf-8", "replace")
+            headers = error.headers
+            reason = explain(kind, error.code, body, headers.get("Date"), headers.get("x-ms-error-code"))
+            raise NotReadable(f"a signed URL answers {reason}") from None
     except OSError as error:
         raise NotReadable(f"a signed URL cannot be reached ({type(error).__name__})") from None
 
@@ -206,8 +247,3 @@ def _fetch_local(tables: Tables, config: Config, url: str) -> None:
         raise NotReadable("a data file is missing, or lies outside of the table's directory")
     with found.open("rb") as file:
         file.read(1)
-
-
-def _reason(status: int) -> str:
-    known = {403: "the credentials may not read the data files", 404: "a data file is missing"}
-    return known.get(status, "look at the storage's own log")

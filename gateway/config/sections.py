@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -313,6 +313,11 @@ class Gateway:
         _check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()
 
+    def storage(self, location: Location) -> StorageEntry | None:
+        """Return the entry with the longest prefix that contains a location."""
+        holding = [entry for entry in self.storages if entry.prefix.contains(location)]
+        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
+
     def _check_tokens(self) -> None:
         """Check that each token has one recipient and one expiry."""
         owners: dict[str, str] = {}
@@ -396,6 +401,14 @@ class Config:
         self._check_ids()
         self._check_grants()
         self._check_policies()
+
+    @property
+    def locations(self) -> Iterator[Location]:
+        """Iterate over the locations that are read: of tables, and other roots of their files."""
+        for share in self.shares:
+            for schema in share.schemas:
+                yield from (table.location for table in schema.tables)
+        yield from self.gateway.allowed_roots
 
     @property
     def readers(self) -> bool:

@@ -9,8 +9,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.config import Config
+    from gateway.config import Config, Location, StorageEntry
 
+AZURE_MODULES = ("azure.identity", "azure.storage.blob")
+GOOGLE_MODULES = ("google.auth", "google.oauth2", "requests")
 TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
@@ -28,6 +30,21 @@ def check_extras(config: Config) -> None:
     """Check that the packages of the configured sections are installed. Raises ExtraMissing."""
     if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
         raise ExtraMissing("gateway.tracing", "tracing")
+    for location in config.locations:
+        _check_identity(location, config.gateway.storage(location))
+
+
+def _check_identity(location: Location, entry: StorageEntry | None) -> None:
+    """Check the packages that request a location's credentials; keys of the configuration need none."""
+    modules: tuple[str, ...]
+    if location.kind == "azure" and (entry is None or entry.account_key is None):
+        modules, extra = AZURE_MODULES, "azure"
+    elif location.kind == "gs" and (entry is None or entry.access_key_id is None):
+        modules, extra = GOOGLE_MODULES, "gcp"
+    else:
+        return
+    if not all(map(_is_installed, modules)):
+        raise ExtraMissing(f"the identity of {location.bucket_url}", extra)
 
 
 def has_demo_extra() -> bool:

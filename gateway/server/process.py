@@ -21,6 +21,7 @@ from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
+from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
@@ -247,4 +248,8 @@ def accepted(path: Path, running: Config) -> Config:
     changed = changed_fixed_keys(running, loaded)
     if changed:
         raise RestartRequired(f"{', '.join(changed)}: a change of this needs a restart")
+    try:
+        check_extras(loaded)
+    except ExtraMissing as reason:
+        raise ConfigError(str(path), "", str(reason)) from None
     return loaded

@@ -90,9 +90,8 @@ class Storages:
         return self._stores[key]
 
     def entry(self, location: Location) -> StorageEntry | None:
-        """Return the entry with the longest prefix that contains a location."""
-        holding = [entry for entry in self._config.gateway.storages if entry.prefix.contains(location)]
-        return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
+        """Return the entry of a location."""
+        return self._config.gateway.storage(location)
 
     def calls(self, location: Location) -> StorageCalls:
         """Return the bounded calls of a location's bucket, or of the mount that holds its directory."""

@@ -9,6 +9,8 @@ from gateway._native import (
     PruneCounts,
     Snapshot,
     Stop,
+    StorageDenied,
+    StorageUnavailable,
     StreamSummary,
     build,
     is_debug_build,
@@ -23,6 +25,8 @@ __all__ = [
     "PruneCounts",
     "Snapshot",
     "Stop",
+    "StorageDenied",
+    "StorageUnavailable",
     "StreamSummary",
     "version_text",
 ]

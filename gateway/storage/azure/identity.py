@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gateway.config import Location, StorageEntry
 
 log = logging.getLogger("gateway.storages")
+NEEDS_EXTRA = "identities of Azure need the extra `azure`: pip install 'delta-sharing-gateway[azure]'"
 SCOPE = "https://storage.azure.com/.default"
 API_VERSION = "2022-11-02"
 SHORTEST_KEY = timedelta(days=1)
@@ -69,10 +70,13 @@ class AzureIdentity:
         identity = entry.identity if entry else "auto"
         if entry and entry.account_key and identity in ("auto", "accountKey"):
             return AzureCredentials(account_key=entry.account_key, source="accountKey of the configuration")
-        from gateway.storage.azure.errors import requested  # noqa: PLC0415
+        try:
+            from gateway.storage.azure.errors import requested  # noqa: PLC0415
 
-        if self._credential is None:
-            self._credential, self._source = self._choose(identity)
+            if self._credential is None:
+                self._credential, self._source = self._choose(identity)
+        except ImportError:
+            raise CredentialsUnavailable(NEEDS_EXTRA, lasting=True) from None
         token = requested(self._source, lambda: self._credential.get_token(SCOPE))
         return AzureCredentials(
             token=Secret(token.token),

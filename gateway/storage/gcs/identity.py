@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gateway.config import StorageEntry
     from gateway.storage.gcs.tokens import Tokens
 
+NEEDS_EXTRA = "identities of Google need the extra `gcp`: pip install 'delta-sharing-gateway[gcp]'"
+
 
 class GcsIdentity:
     """Requests the credentials of an entry. Not thread-safe."""
@@ -73,7 +75,10 @@ class GcsIdentity:
         return usual if usual.exists() else None
 
     def _read(self, file: Path | None) -> Tokens:
-        from gateway.storage.gcs.tokens import of_file, of_metadata_server  # noqa: PLC0415
+        try:
+            from gateway.storage.gcs.tokens import of_file, of_metadata_server  # noqa: PLC0415
+        except ImportError:
+            raise CredentialsUnavailable(NEEDS_EXTRA, lasting=True) from None
 
         try:
             tokens = of_metadata_server() if file is None else of_file(google_credentials(file), str(file))

@@ -13,7 +13,9 @@ import yaml
 from tables.demo import ROWS
 
 from gateway.__main__ import main
-from gateway.server.extras import TRACING_MODULES
+from gateway.config import ConfigError, load
+from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
+from gateway.server.process import accepted
 
 
 @pytest.fixture
@@ -144,6 +146,52 @@ def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
         assert main(["serve", "-c", str(tmp_path / "share.yaml"), "--workers", workers]) == 1
         (line,) = (line for line in capsys.readouterr().err.splitlines() if "extra" in line)
         assert line.endswith("pip install 'delta-sharing-gateway[tracing]'")
+
+
+@pytest.mark.parametrize(
+    ("location", "storage", "missing", "extra"),
+    [
+        ("abfss://data@acct.dfs.core.windows.net/t", "", "azure.identity", "azure"),
+        ("abfss://data@acct.dfs.core.windows.net/t", "", "azure.storage.blob", "azure"),
+        ("gs://bucket/t", "", "google.auth", "gcp"),
+        ("gs://bucket/t", "{prefix: 'gs://bucket/', maxRemoteSignatures: 1}", "google.oauth2", "gcp"),
+        (
+            "abfss://data@acct.dfs.core.windows.net/t",
+            "{prefix: 'abfss://data@acct.dfs.core.windows.net/', accountKey: a2V5}",
+            "azure.identity",
+            None,
+        ),
+        (
+            "gs://bucket/t",
+            "{prefix: 'gs://bucket/', accessKeyId: a, secretAccessKey: b}",
+            "google.auth",
+            None,
+        ),
+    ],
+)
+def test_an_identity_without_its_extra_is_refused_at_start_and_reload(  # noqa: PLR0917 - the cases
+    location: str,
+    storage: str,
+    missing: str,
+    extra: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "share.yaml"
+    text = "version: 1\nshares: [{{name: s, schemas: [{{name: d, tables: [{}]}}]}}]\n"
+    gateway = f"gateway: {{anonymous: true, storages: [{storage}]}}\n"
+    file.write_text(text.format("") + gateway)
+    running = load(file)
+    file.write_text(text.format(f"{{name: t, location: '{location}'}}") + gateway)
+    monkeypatch.setitem(sys.modules, missing.rpartition(".")[0], None)
+    monkeypatch.delitem(sys.modules, missing, raising=False)
+    if extra is None:
+        check_extras(accepted(file, running))
+        return
+    with pytest.raises(ExtraMissing, match=rf"pip install 'delta-sharing-gateway\[{extra}\]'"):
+        check_extras(load(file))
+    with pytest.raises(ConfigError, match=f"needs the extra `{extra}`"):
+        accepted(file, running)
 
 
 def test_explain_shows_the_files_that_each_hint_prunes(

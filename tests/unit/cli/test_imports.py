@@ -10,6 +10,9 @@ from gateway.spark import cli as spark_commands
 
 NEVER = {
     "aiohttp",
+    "azure",
+    "botocore",
+    "google.auth",
     "matplotlib",
     "opentelemetry",
     "msgspec",

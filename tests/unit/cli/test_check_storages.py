@@ -1,0 +1,145 @@
+"""The rows of `check` about storages: identities, what they may do, and advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.aws_identity import ROLE, Sts, running_sts
+from support.google_identity import EMAIL, GoogleIdentity, running
+from support.google_storage import running as running_storage
+from support.versitygw import VersityGw
+
+from gateway.__main__ import main
+from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
+from gateway.config import Location, loads
+from gateway.state import GatewayState
+
+
+def checked(storages: list[dict[str, Any]], *tables: TableStage, **top: Any) -> list[StorageFinding]:
+    text = json.dumps({"version": 1, **top, "gateway": {"anonymous": True, "storages": storages}})
+    state = GatewayState.of(loads(text))
+    try:
+        return list(check_storages(state, tables))
+    finally:
+        state.tables.close()
+
+
+def table(location: str, files: int = 0, stage: Stage = Stage.FETCHED) -> TableStage:
+    return TableStage(Location.parse(location), stage, files, "share.schema.table")
+
+
+@pytest.fixture
+def google() -> Iterator[GoogleIdentity]:
+    with running_storage() as storage, running(GoogleIdentity(storage)) as google:
+        google.storage.objects["bucket"] = {}
+        yield google
+
+
+def test_an_identity_that_reads_and_signs_is_named(google: GoogleIdentity, tmp_path: Path) -> None:
+    file = google.service_account_file(tmp_path)
+    assert google.storage.service is not None
+    entry = {"prefix": "gs://bucket/", "endpoint": google.storage.service.url, "credentialsFile": str(file)}
+    few, many = table("gs://bucket/t", 10_000), table("gs://bucket/t", 600_001)
+    (found,) = checked([entry], few)
+    assert found.identity == f"the service account {EMAIL} of {file}"
+    assert found.ends.endswith("Z")
+    assert (found.list, found.read, found.sign, found.url) == ("yes", "yes", "yes", "yes")
+    assert (found.problem, found.advice) == ("", ())
+    (found,) = checked([entry], many)
+    (advice,) = found.advice
+    assert "signing its 600001 files by the service account's key takes 300 s of CPU" in advice
+    assert "more than requestTimeoutSeconds, 300 s; give an HMAC key" in advice
+    assert checked([entry], many, requestTimeoutSeconds=0)[0].advice == ()
+
+
+def test_files_beyond_the_signatures_by_calls_are_told(google: GoogleIdentity, tmp_path: Path) -> None:
+    file = google.external_account_file(tmp_path, impersonates=True)
+    assert google.storage.service is not None
+    entry = {"prefix": "gs://bucket/", "endpoint": google.storage.service.url, "credentialsFile": str(file)}
+    (found,) = checked([entry | {"maxRemoteSignatures": 5}], table("gs://bucket/t", 6))
+    (advice,) = found.advice
+    assert "its 6 files are more than maxRemoteSignatures, 5; give an HMAC key" in advice
+    file = google.external_account_file(tmp_path, impersonates=False)
+    (found,) = checked([entry], table("gs://bucket/t", 6, Stage.READ))
+    assert (found.list, found.sign, found.url) == ("yes", "no", "no")
+    assert "can read, but not sign; give an HMAC key" in found.problem
+
+
+def test_an_identity_without_credentials_says_which_are_supported(tmp_path: Path) -> None:
+    absent = {"prefix": "gs://bucket/", "impersonate": EMAIL, "credentialsFile": str(tmp_path / "user.json")}
+    (tmp_path / "user.json").write_text('{"type": "authorized_user"}')
+    (found,) = checked([absent], table("gs://bucket/t", 0, Stage.NOTHING))
+    assert (found.identity, found.list) == ("none found", "unknown")
+    assert "has no credentials of the type authorized_user" in found.problem
+
+
+@pytest.fixture
+def sts() -> Iterator[Sts]:
+    with running_sts(Sts("base-key", "base-secret")) as sts:
+        yield sts
+
+
+def test_a_role_of_a_role_is_warned_of_before_it_is_refused(sts: Sts) -> None:
+    entry = {
+        "prefix": "s3://bucket/",
+        "endpoint": "http://127.0.0.1:1",
+        "pathStyle": True,
+        "accessKeyId": "base-key",
+        "secretAccessKey": "base-secret",
+        "roleArn": ROLE,
+        "stsEndpoint": sts.url,
+        "sessionSeconds": 7200,
+        "retrySeconds": 0,
+    }
+    (found,) = checked([entry], table("s3://bucket/t", 0, Stage.NOTHING), preSignedUrlTimeoutSeconds=10_000)
+    assert found.identity == f"the role {ROLE}, assumed by accessKeyId of the configuration"
+    assert found.list == "no"
+    chained, short = found.advice
+    assert chained.startswith(
+        "sessionSeconds is 7200: AWS allows 3600 where the role is assumed by the session"
+    )
+    assert "shorter than preSignedUrlTimeoutSeconds, 10000 s" in short
+
+
+def test_check_prints_the_storages_of_its_tables(
+    versitygw: VersityGw, demo_tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    versitygw.upload(demo_tables / "orders", "check-storages", "orders")
+    entry = {
+        "prefix": "s3://check-storages/",
+        "endpoint": versitygw.endpoint,
+        "pathStyle": True,
+        "region": "us-east-1",
+        "accessKeyId": "tests-access-key",
+        "secretAccessKey": "tests-secret-key",
+    }
+    share = {
+        "name": "s",
+        "schemas": [{"name": "d", "tables": [{"name": "t", "location": "s3://check-storages/orders"}]}],
+    }
+    file = tmp_path / "share.yaml"
+
+    def check(entry: dict[str, Any]) -> tuple[int, str]:
+        gateway = {"anonymous": True, "storages": [entry]}
+        file.write_text(json.dumps({"version": 1, "shares": [share], "gateway": gateway}))
+        code = main(["check", "-c", str(file)])
+        return code, capsys.readouterr().out
+
+    code, printed = check(entry)
+    assert code == 0, printed
+    (row,) = (line for line in printed.splitlines() if "accessKeyId of the configuration" in line)
+    assert [cell.strip() for cell in row.strip("│").split("┆")][2:] == ["never", "yes", "yes", "yes", "yes"]
+    code, printed = check(entry | {"secretAccessKey": "hidden-wrong"})
+    assert code == 1
+    assert "s3://check-storages/: " in printed
+    assert "403 SignatureDoesNotMatch: the secret does not belong to the access key" in printed
+    assert "hidden" not in printed
+    code, printed = check(entry | {"publicEndpoint": "http://127.0.0.1:1"})
+    assert code == 1
+    (row,) = (line for line in printed.splitlines() if "accessKeyId of the configuration" in line)
+    assert [cell.strip() for cell in row.strip("│").split("┆")][2:] == ["never", "yes", "yes", "yes", "no"]
+    assert "a signed URL cannot be reached" in printed

@@ -1,0 +1,71 @@
+"""Errors of object stores in words for the operator."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from gateway import _native
+from gateway.cli.storage_errors import explain, explain_error
+
+
+def body(code: str, rest: str = "") -> str:
+    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>hidden</Message>{rest}</Error>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "code", "words"),
+    [
+        ("s3", 403, "AccessDenied", "403 AccessDenied: the identity has no right; the bucket's owner grants"),
+        ("s3", 301, "PermanentRedirect", "the bucket is in the region eu-west-9; the operator sets `region`"),
+        ("s3", 403, "RequestTimeTooSkewed", "the operator sets the clock"),
+        ("s3", 400, "ExpiredToken", "the credentials have ended"),
+        ("s3", 403, "SignatureDoesNotMatch", "the operator replaces the secret"),
+        ("s3", 403, "Unheard", "403 Unheard: the identity may not read the data files, or a network rule"),
+        ("azure", 403, "AuthorizationFailure", "a network rule of the account excludes the caller"),
+        ("azure", 403, "AuthorizationPermissionMismatch", "grants Storage Blob Data Reader"),
+        ("azure", 403, "KeyBasedAuthenticationNotPermitted", "removes accountKey and gives an identity"),
+        ("gs", 400, "UserProjectMissing", "the operator sets `userProject`"),
+        ("gs", 403, "AccessDenied", "roles/storage.objectViewer"),
+        ("gs", 503, "Unheard", "try again later"),
+    ],
+)
+def test_a_code_says_what_it_means_and_who_mends_it(kind: str, status: int, code: str, words: str) -> None:
+    explained = explain(kind, status, body(code, "<Region>eu-west-9</Region><StringToSign>hidden"))
+    assert words in explained
+    assert "hidden" not in explained
+
+
+def test_the_code_of_azure_is_in_a_header_where_there_is_no_body() -> None:
+    assert "ContainerNotFound: there is no such container" in explain(
+        "azure", 404, "", code="ContainerNotFound"
+    )
+    assert explain("azure", 404, "", code="<script>") == "404: a data file is missing"
+
+
+@pytest.mark.parametrize(("minutes", "side"), [(20, "behind"), (-20, "ahead of")])
+def test_a_clock_that_differs_is_the_first_suspect_of_a_refusal(minutes: int, side: str) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(minutes=minutes))
+    explained = explain("azure", 403, body("AuthenticationFailed"), date)
+    assert (
+        explained
+        == f"403 AuthenticationFailed: the clock of this machine is 20 minutes {side} that of the store"
+    )
+    assert "clock of this machine is" not in explain("azure", 404, body("BlobNotFound"), date)
+    assert "20 minutes" not in explain("azure", 403, body("AuthenticationFailed"), "no date")
+
+
+def test_the_detail_of_an_error_shows_no_answer() -> None:
+    error = _native.StorageDenied("the storage denies access")
+    error.detail = f"Server returned non-2xx status code: 403 Forbidden: {body('SignatureDoesNotMatch')}"
+    explained = explain_error("s3", error)
+    assert explained.startswith(
+        "the storage denies access: the store answers 403 SignatureDoesNotMatch: the secret does not belong"
+    )
+    assert "hidden" not in explained
+    error.detail = f"something else {body('')}"
+    assert explain_error("s3", error) == "the storage denies access: something else"
+    error.detail = "Permission denied (os error 13)"
+    assert explain_error("file", error) == "the storage denies access: Permission denied (os error 13)"
