@@ -56,6 +56,7 @@ def open_database(
         create=create,
         read_only=read_only,
         known_shares=lambda: [share.name for share in config.shares],
+        known_issuers=lambda: [issuer.issuer for issuer in config.gateway.oidc.issuers],
         taken_names=lambda: configured_names(config),
         before_change=before,
         on_change=after,

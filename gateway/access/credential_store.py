@@ -163,12 +163,14 @@ class CredentialStore:
     def _table(self, config: Config, stored: StoredRecipients) -> CredentialTable:
         taken = configured_names(config)
         credentials = [*configured_credentials(config)]
-        for recipient, own in stored:
-            if recipient.name.lower() not in taken:
-                credentials += own
+        policies = [*configured_policies(config)]
+        for own in stored:
+            if own.recipient.name.lower() not in taken:
+                credentials += own.credentials
+                policies += ((policy, own.recipient) for policy in own.policies)
         self._report_expiries(credentials)
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(credentials, anonymous=anonymous, policies=configured_policies(config))
+        return CredentialTable(credentials, anonymous=anonymous, policies=policies)
 
     def _report_expiries(self, credentials: Iterable[Credential]) -> None:
         expiries: dict[str, float] = {}

@@ -6,6 +6,7 @@ In: the claims of a token whose issuer, signature and times are verified. Out: i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,12 @@ class FederationPolicy:
     def accepts(self, claims: Mapping[str, Any]) -> bool:
         """Return whether the further claims have their values."""
         return all(value in _values(claims, name) for name, value in self.claims)
+
+
+def stored_policy(issuer: str, claim: str, subject: str, audiences: str, claims: str) -> FederationPolicy:
+    """Return a policy of its columns."""
+    further = tuple(sorted(json.loads(claims).items()))
+    return FederationPolicy(issuer, claim, subject, frozenset(json.loads(audiences)), further)
 
 
 class PolicyTable:

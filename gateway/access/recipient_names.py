@@ -1,18 +1,22 @@
-"""Valid names of recipients and shares, and valid comments and networks."""
+"""Valid names of recipients and shares, and valid comments, networks and policies."""
 
 from __future__ import annotations
 
 import re
 
+from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_records import RecipientError
 from gateway.config.networks import Network, parse_network
 
 MAX_NAME_LENGTH = 255
+MAX_POLICY_TEXT_LENGTH = 1024
+POLICY_TEXT = f"UTF-8 text of 1 to {MAX_POLICY_TEXT_LENGTH} characters without control characters"
 
 _NO_TEXT = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
 """Control characters, and surrogates, which represent command-line bytes that are not UTF-8."""
 _NAME = re.compile(rf"[^{_NO_TEXT} /]+")
 _SHARE = re.compile(rf"[^{_NO_TEXT}/]+")
+_POLICY = re.compile(r"[a-z0-9-]{1,255}")
 _COMMENT = re.compile(rf"[^{_NO_TEXT}]*")
 
 
@@ -22,6 +26,25 @@ def check_name(name: str, what: str = "recipient name") -> str:
         message = f"{what}: 1 to {MAX_NAME_LENGTH} characters without blanks, '/' and control characters"
         raise RecipientError(message)
     return name
+
+
+def check_policy(name: str, policy: FederationPolicy) -> None:
+    """Check a federation policy and its name. Raises RecipientError."""
+    if not _POLICY.fullmatch(name):
+        raise RecipientError("policy name: 1 to 255 small letters, digits and '-'")
+    texts = {
+        "issuer": [policy.issuer],
+        "subject claim": [policy.subject_claim],
+        "subject": [policy.subject],
+        "audience": [*policy.audiences],
+        "claim": [text for claim in policy.claims for text in claim],
+    }
+    for what, values in texts.items():
+        for value in values:
+            if not 0 < len(value) <= MAX_POLICY_TEXT_LENGTH or not _COMMENT.fullmatch(value):
+                raise RecipientError(f"{what}: {POLICY_TEXT}")
+    if not policy.audiences:
+        raise RecipientError("a policy needs an audience: a token for another service must not be accepted")
 
 
 def check_share(share: str) -> str:

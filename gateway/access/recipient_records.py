@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gateway.access.federation import FederationPolicy
 from gateway.protocol.profile import Profile, profile
 
 if TYPE_CHECKING:
@@ -16,14 +17,14 @@ class RecipientError(ValueError):
     """Base of errors of the recipients' database, whose text may be shown to the operator.
 
     RecipientError
-    ├── RecipientNotFound
+    ├── RecipientNotFound    also: no such policy
     ├── RecipientExists
     └── DatabaseMissing
     """
 
 
 class RecipientNotFound(RecipientError):
-    """Raised when no recipient has the name."""
+    """Raised when no recipient has the name, or the recipient has no such policy."""
 
 
 class RecipientExists(RecipientError):
@@ -51,6 +52,15 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """A stored federation policy, by its name."""
+
+    name: str
+    policy: FederationPolicy
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecipientRecord:
     """A stored recipient. `shares` are case-folded and may be `*`; no `networks` allow any address."""
 
@@ -60,6 +70,7 @@ class RecipientRecord:
     tokens: tuple[TokenRecord, ...]
     shares: tuple[str, ...]
     networks: tuple[str, ...]
+    policies: tuple[PolicyRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

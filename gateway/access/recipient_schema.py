@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_SECONDS = 5.0
 """Maximum time that a change waits for the lock of another program."""
 
@@ -36,6 +36,14 @@ CREATE TABLE history (
     detail TEXT NOT NULL);
 CREATE INDEX history_of ON history(recipient);
 """
+_POLICIES = """
+CREATE TABLE policies (
+    recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name), name TEXT NOT NULL,
+    issuer TEXT NOT NULL, subject_claim TEXT NOT NULL, subject TEXT NOT NULL, audiences TEXT NOT NULL,
+    claims TEXT NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (recipient, name)) WITHOUT ROWID
+"""
+_STEPS = (_SCHEMA, _POLICIES)
+"""The statements that lead from each version of the schema to the next one."""
 
 
 def open_file(path: Path, *, create: bool, read_only: bool) -> sqlite3.Connection:
@@ -72,12 +80,22 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def check_schema(connection: sqlite3.Connection) -> None:
-    """Check that the file has the schema of this version. Raises RecipientError."""
+    """Check that the file has a schema that can be read. Raises RecipientError."""
+    check_newer(connection)
+    if _version(connection) == 0:
+        raise RecipientError("the recipients' database is empty: it has no tables")
+
+
+def check_newer(connection: sqlite3.Connection) -> None:
+    """Check that no newer gateway has changed the schema. Raises RecipientError."""
     version = _version(connection)
     if version > SCHEMA_VERSION:
         raise RecipientError(f"the recipients' database has version {version}, of a newer gateway")
-    if version == 0:
-        raise RecipientError("the recipients' database is empty: it has no tables")
+
+
+def has_policies(connection: sqlite3.Connection) -> bool:
+    """Return whether the schema has policies: that of an earlier gateway has none until it is changed."""
+    return _version(connection) > 1
 
 
 @contextmanager
@@ -112,11 +130,11 @@ def _migrate(connection: sqlite3.Connection) -> None:
     if _version(connection) == SCHEMA_VERSION:
         return
     with transaction(connection, "BEGIN IMMEDIATE"):
-        if _version(connection) == 0:
-            for statement in _SCHEMA.split(";"):
+        for step in _STEPS[_version(connection) :]:
+            for statement in step.split(";"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        check_schema(connection)
+        check_newer(connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _version(connection: sqlite3.Connection) -> int:

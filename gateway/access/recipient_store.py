@@ -16,10 +16,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gateway.access.authentication import token_hash
-from gateway.access.recipient_names import check_comment, check_name, check_network, check_share
+from gateway.access.federation import FederationPolicy, stored_policy
+from gateway.access.recipient_names import (
+    check_comment,
+    check_name,
+    check_network,
+    check_policy,
+    check_share,
+)
 from gateway.access.recipient_records import (
     Change,
     IssuedToken,
+    PolicyRecord,
     Purged,
     RecipientError,
     RecipientExists,
@@ -27,7 +35,7 @@ from gateway.access.recipient_records import (
     RecipientRecord,
     TokenRecord,
 )
-from gateway.access.recipient_schema import open_file, transaction
+from gateway.access.recipient_schema import has_policies, open_file, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,19 +74,22 @@ class RecipientDatabase:
         read_only: bool = False,
         taken_names: Callable[[], frozenset[str]] = frozenset,
         known_shares: Callable[[], Iterable[str]] | None = None,
+        known_issuers: Callable[[], Iterable[str]] | None = None,
         before_change: Callable[[Change], None] = lambda _change: None,
         on_change: Callable[[Change], None] = lambda _change: None,
     ) -> None:
         """Open the file. Raises as `recipient_schema.open_file`.
 
         `taken_names`: lower-case names of recipients in the configuration file. `known_shares`: the shares
-        that can be granted; None: any. `before_change` is called with each change before it is committed,
-        and may raise to refuse it; `on_change` is called afterwards.
+        that can be granted; `known_issuers`: the issuers that policies can name; None: any. `before_change`
+        is called with each change before it is committed, and may raise to refuse it; `on_change` is called
+        afterwards.
         """
         self._now_ms = now_ms
         self._actor = actor
         self._taken_names = taken_names
         self._known_shares = known_shares
+        self._known_issuers = known_issuers
         self._before_change = before_change
         self._on_change = on_change
         self._connection = open_file(path, create=create, read_only=read_only)
@@ -126,21 +137,108 @@ class RecipientDatabase:
         token just before the commit; if it raises, nothing is changed. `committed` is called right after the
         commit, before anything else that may fail.
         """
+        self._check_new(name, comment)
+        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
+            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
+            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            issued = self._issue(name, expires_in_seconds, detail)
+            return issued
+
+    def add_federated(
+        self,
+        name: str,
+        policies: Mapping[str, FederationPolicy],
+        *,
+        shares: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        comment: str = "",
+        allow_absent: bool = False,
+        deliver: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = _nothing,
+    ) -> RecipientRecord:
+        """Add a recipient that uses tokens of an identity provider, and none of this server.
+
+        `allow_absent`: also for issuers that the configuration has later. `deliver` and `committed` as for
+        `add`.
+        """
+        self._check_new(name, comment)
+        with self._change("createRecipient", name, deliver, committed) as detail:
+            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
+            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            for policy_name, policy in policies.items():
+                self._insert_policy(name, policy_name, policy, allow_absent=allow_absent)
+            detail["policies"] = " ".join(policies)
+            return self._one(name)
+
+    def add_policy(
+        self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
+    ) -> RecipientRecord:
+        """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
+        with self._change("createFederationPolicy", name) as detail:
+            record = self._one(name)
+            self._insert_policy(record.name, policy_name, policy, allow_absent=allow_absent)
+            detail |= {"policy": policy_name, "issuer": policy.issuer}
+            return self._one(name)
+
+    def remove_policy(self, name: str, policy_name: str) -> RecipientRecord:
+        """Remove a federation policy of a recipient. Raises RecipientNotFound."""
+        with self._change("deleteFederationPolicy", name) as detail:
+            record = self._one(name)
+            if all(policy.name != policy_name for policy in record.policies):
+                raise RecipientNotFound(f"recipient {record.name!r} has no policy {policy_name!r}")
+            self._connection.execute(
+                "DELETE FROM policies WHERE recipient = ? AND name = ?", (record.name, policy_name)
+            )
+            detail["policy"] = policy_name
+            return self._one(name)
+
+    def _check_new(self, name: str, comment: str) -> None:
         check_name(name)
         check_comment(comment)
         if name.lower() in self._taken_names():
             raise RecipientExists(f"recipient {name!r} is in the configuration file")
-        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
-            if self._read(name):
-                raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
-            self._connection.execute(
-                "INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms())
+
+    def _insert(
+        self,
+        name: str,
+        shares: Sequence[str],
+        networks: Sequence[str],
+        comment: str,
+        *,
+        allow_absent: bool,
+    ) -> None:
+        if self._read(name):
+            raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
+        self._connection.execute("INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms()))
+        self._insert_grants(name, shares, allow_absent=allow_absent)
+        self._insert_networks(name, networks)
+
+    def _insert_policy(
+        self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool
+    ) -> None:
+        check_policy(policy_name, policy)
+        known = None if self._known_issuers is None or allow_absent else {*self._known_issuers()}
+        if known is not None and policy.issuer not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise RecipientError(
+                f"issuer {policy.issuer!r} is not in gateway.oidc.issuers, which are: {there} (compared byte "
+                "for byte); for an issuer that is configured later: --allow-absent (API: allowAbsent)"
             )
-            self._insert_grants(name, shares, allow_absent=allow_absent)
-            self._insert_networks(name, networks)
-            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
-            issued = self._issue(name, expires_in_seconds, detail)
-            return issued
+        if any(known_policy.name == policy_name for known_policy in self._one(name).policies):
+            raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
+        self._connection.execute(
+            "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                name,
+                policy_name,
+                policy.issuer,
+                policy.subject_claim,
+                policy.subject,
+                json.dumps(sorted(policy.audiences)),
+                json.dumps(dict(policy.claims)),
+                self._now_ms(),
+            ),
+        )
 
     def rotate(
         self,
@@ -204,7 +302,7 @@ class RecipientDatabase:
         """Delete a recipient with its tokens, grants and networks, and return it. Its history stays."""
         with self._change("deleteRecipient", name) as detail:
             record = self._one(name)
-            for table in ("tokens", "grants", "networks"):
+            for table in ("tokens", "grants", "networks", "policies"):
                 self._connection.execute(f"DELETE FROM {table} WHERE recipient = ?", (record.name,))  # noqa: S608
             self._connection.execute("DELETE FROM recipients WHERE name = ?", (record.name,))
             detail |= {"tokens": str(len(record.tokens)), "shares": _listed(record.shares)}
@@ -294,9 +392,28 @@ class RecipientDatabase:
                 "SELECT recipient, network FROM networks WHERE ?1 IS NULL OR recipient = ?1 ORDER BY network"
             )
         )
+        policies = _grouped(
+            (
+                recipient,
+                PolicyRecord(
+                    policy_name, stored_policy(issuer, claim, subject, audiences, claims), created_ms
+                ),
+            )
+            for recipient, policy_name, issuer, claim, subject, audiences, claims, created_ms in (
+                rows("SELECT * FROM policies WHERE ?1 IS NULL OR recipient = ?1 ORDER BY name")
+                if has_policies(self._connection)
+                else ()
+            )
+        )
         return tuple(
             RecipientRecord(
-                who, comment, created_ms, tokens.get(who, ()), shares.get(who, ()), networks.get(who, ())
+                who,
+                comment,
+                created_ms,
+                tokens.get(who, ()),
+                shares.get(who, ()),
+                networks.get(who, ()),
+                policies.get(who, ()),
             )
             for who, comment, created_ms in rows(
                 "SELECT name, comment, created_ms FROM recipients WHERE ?1 IS NULL OR name = ?1 ORDER BY name"

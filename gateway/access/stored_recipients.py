@@ -18,7 +18,8 @@ import orjson
 
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
-from gateway.access.recipient_schema import check_schema, connect
+from gateway.access.federation import FederationPolicy, stored_policy
+from gateway.access.recipient_schema import check_schema, connect, has_policies
 from gateway.config.networks import parse_networks
 
 if TYPE_CHECKING:
@@ -40,10 +41,25 @@ SELECT json_array(
     (SELECT json_group_array(json_array(recipient, share)) FROM (
         SELECT * FROM grants WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, share)),
     (SELECT json_group_array(json_array(recipient, network)) FROM (
-        SELECT * FROM networks WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, network)))
+        SELECT * FROM networks WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, network)),
+    {policies})
 """
+_POLICIES = """
+    (SELECT json_group_array(json_array(recipient, issuer, subject_claim, subject, audiences, claims)) FROM (
+        SELECT * FROM policies WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, name))
+"""
+_NO_POLICIES = "json('[]')"
 _FIRST, _AFTER_ALL = "", b""
 """Bounds before and after all names: SQLite sorts every blob after every text."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecipient:
+    """A recipient with its policies and tokens, also expired ones: each request compares the time."""
+
+    recipient: Recipient
+    credentials: tuple[Credential, ...]
+    policies: tuple[FederationPolicy, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +68,7 @@ class NameRange:
 
     last: str | None
     digest: bytes
-    recipients: tuple[tuple[Recipient, tuple[Credential, ...]], ...]
-    """Expired tokens are included: each request compares the time."""
+    recipients: tuple[StoredRecipient, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ class StoredRecipients:
 
     ranges: tuple[NameRange, ...] = ()
 
-    def __iter__(self) -> Iterator[tuple[Recipient, tuple[Credential, ...]]]:
+    def __iter__(self) -> Iterator[StoredRecipient]:
         for part in self.ranges:
             yield from part.recipients
 
@@ -130,10 +145,11 @@ class RecipientReader:
             NameRange(last, b"", ())
             for last in (*(name for (name,) in connection.execute(_BOUNDS, (RANGE_RECIPIENTS,))), None)
         ]
+        query = _RANGE.format(policies=_POLICIES if has_policies(connection) else _NO_POLICIES)
         after = _FIRST
         for previous in known:
             last = _AFTER_ALL if previous.last is None else previous.last
-            (text,) = connection.execute(_RANGE, (after, last)).fetchone()
+            (text,) = connection.execute(query, (after, last)).fetchone()
             digest = hashlib.sha256(text.encode()).digest()
             if digest == previous.digest:
                 yield previous
@@ -144,7 +160,8 @@ class RecipientReader:
 
 def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
     """Parse the text of a range into one range, or several where recipients were added."""
-    names, tokens, grants, networks = orjson.loads(text)
+    names, tokens, grants, networks, policies = orjson.loads(text)
+    policies_of = _by_name(policies)
     shares_of, networks_of, tokens_of = _by_name(grants), _by_name(networks), _by_name(tokens)
     found = []
     for name in names:
@@ -156,7 +173,8 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
             Credential(bytes.fromhex(sha256), recipient, expires_ms)
             for sha256, expires_ms in tokens_of.get(key, ())
         )
-        found.append((recipient, credentials))
+        own = tuple(stored_policy(*policy) for policy in policies_of.get(key, ()))
+        found.append(StoredRecipient(recipient, credentials, own))
     if len(found) <= 2 * RANGE_RECIPIENTS:
         yield NameRange(last, digest, tuple(found))
         return
@@ -164,7 +182,7 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
     for begin in range(0, len(found), RANGE_RECIPIENTS):
         part = found[begin : begin + RANGE_RECIPIENTS]
         is_last = begin + RANGE_RECIPIENTS >= len(found)
-        yield NameRange(last if is_last else part[-1][0].name, b"", tuple(part))
+        yield NameRange(last if is_last else part[-1].recipient.name, b"", tuple(part))
 
 
 def _by_name(rows: Sequence[Sequence[Any]]) -> dict[bytes, list[Sequence[Any]]]:

@@ -40,6 +40,11 @@ class Call:
         """Return the share's name in the path."""
         return self.request.match_info["share"]
 
+    @property
+    def policy(self) -> str:
+        """Return the policy's name in the path."""
+        return self.request.match_info["policy"]
+
     async def with_database(
         self, work: Callable[[RecipientDatabase], T], *, create: bool = False, read_only: bool = False
     ) -> T:

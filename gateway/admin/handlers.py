@@ -11,16 +11,25 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.access import recipient_records
-from gateway.access.recipient_records import DatabaseMissing, IssuedToken, profile_of
+from gateway.access import federation, recipient_records
+from gateway.access.recipient_records import (
+    DatabaseMissing,
+    IssuedToken,
+    PolicyRecord,
+    RecipientNotFound,
+    profile_of,
+)
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.call import Call
 from gateway.admin.messages import (
     Addition,
     Change,
+    FederationPolicies,
+    FederationPolicy,
     GrantOptions,
     Issued,
     NetworkList,
+    OidcPolicy,
     Purge,
     Purged,
     Recipient,
@@ -29,10 +38,12 @@ from gateway.admin.messages import (
     Reloaded,
     ReloadedWorker,
     Rotation,
+    StoredFederationPolicy,
     Token,
 )
 from gateway.admin.openapi import DOCUMENT
 from gateway.errors import InvalidParameter
+from gateway.protocol.profile import oauth_profile
 from gateway.telemetry.metrics import CONTENT_TYPE
 from gateway.web.error_response import JSON_CONTENT_TYPE
 
@@ -86,12 +97,15 @@ async def show_recipient(call: Call) -> RecipientHistory:
         found.tokens,
         found.shares,
         found.networks,
+        found.federation_policies,
         tuple(Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes),
     )
 
 
 async def add_recipient(call: Call, body: Addition) -> Issued:
     """Add a recipient, and return the profile of its first token."""
+    if body.federation_policies:
+        return await _add_federated(call, body)
     issued = await call.with_database(
         lambda database: database.add(
             body.name,
@@ -104,6 +118,55 @@ async def add_recipient(call: Call, body: Addition) -> Issued:
         create=True,
     )
     return _issued(call, issued)
+
+
+async def _add_federated(call: Call, body: Addition) -> Issued:
+    if body.expires_in_seconds is not None:
+        raise InvalidParameter("expiresInSeconds is for tokens of this server, not for federationPolicies")
+    policies = {one.name: _policy(one) for one in body.federation_policies}
+    if len(policies) < len(body.federation_policies):
+        raise InvalidParameter("federationPolicies have the same name")
+    record = await call.with_database(
+        lambda database: database.add_federated(
+            body.name,
+            policies,
+            shares=body.shares,
+            networks=body.networks,
+            comment=body.comment,
+            allow_absent=body.allow_absent,
+        ),
+        create=True,
+    )
+    endpoint = call.administration.endpoint()
+    return Issued(record.name, oauth_profile(endpoint, token_endpoint=None, client_id=None, scope=None))
+
+
+async def list_policies(call: Call) -> FederationPolicies:
+    """List the federation policies of a recipient."""
+    record = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    return FederationPolicies(tuple(map(_stored_policy, record.policies)))
+
+
+async def add_policy(call: Call, body: FederationPolicy, query: GrantOptions) -> StoredFederationPolicy:
+    """Add a federation policy to a recipient."""
+    record = await call.with_database(
+        lambda database: database.add_policy(
+            call.name, body.name, _policy(body), allow_absent=query.allow_absent
+        )
+    )
+    return _policy_named(record, body.name)
+
+
+async def show_policy(call: Call) -> StoredFederationPolicy:
+    """Return a federation policy."""
+    record = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    return _policy_named(record, call.policy)
+
+
+async def remove_policy(call: Call) -> FederationPolicies:
+    """Remove a federation policy, and return the others."""
+    record = await call.with_database(lambda database: database.remove_policy(call.name, call.policy))
+    return FederationPolicies(tuple(map(_stored_policy, record.policies)))
 
 
 async def rotate_token(call: Call, body: Rotation) -> Issued:
@@ -167,4 +230,39 @@ def _issued(call: Call, issued: IssuedToken) -> Issued:
 
 def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
     tokens = tuple(Token(token.created_ms, token.expires_ms) for token in record.tokens)
-    return Recipient(record.name, record.comment, record.created_ms, tokens, record.shares, record.networks)
+    return Recipient(
+        record.name,
+        record.comment,
+        record.created_ms,
+        tokens,
+        record.shares,
+        record.networks,
+        tuple(map(_stored_policy, record.policies)),
+    )
+
+
+def _policy(described: FederationPolicy) -> federation.FederationPolicy:
+    policy = described.oidc_policy
+    return federation.FederationPolicy(
+        policy.issuer,
+        policy.subject_claim,
+        policy.subject,
+        frozenset(policy.audiences),
+        tuple(sorted(policy.claims.items())),
+    )
+
+
+def _stored_policy(record: PolicyRecord) -> StoredFederationPolicy:
+    policy = record.policy
+    audiences = tuple(sorted(policy.audiences))
+    described = OidcPolicy(
+        policy.issuer, policy.subject, audiences, policy.subject_claim, dict(policy.claims)
+    )
+    return StoredFederationPolicy(record.name, described, record.created_ms)
+
+
+def _policy_named(record: recipient_records.RecipientRecord, name: str) -> StoredFederationPolicy:
+    for stored in record.policies:
+        if stored.name == name:
+            return _stored_policy(stored)
+    raise RecipientNotFound(f"recipient {record.name!r} has no policy {name!r}")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.access.recipient_names import MAX_NAME_LENGTH
+from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
 from gateway.access.recipient_store import MAX_LIFE_SECONDS
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
@@ -23,6 +23,8 @@ Network = Annotated[str, Meta(description="an address or a network, IPv4 or IPv6
 Networks = Annotated[tuple[Network, ...], Meta(max_length=MAX_LIST_LENGTH)]
 Life = Annotated[int, Meta(ge=1, le=MAX_LIFE_SECONDS)]
 Age = Annotated[int, Meta(ge=0, le=MAX_LIFE_SECONDS)]
+PolicyText = Annotated[str, Meta(min_length=1, max_length=MAX_POLICY_TEXT_LENGTH)]
+PolicyName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,255}$")]
 TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
 Refusal = Annotated[str | None, Meta(description="reason why the configuration was refused")]
 AllowAbsent = Annotated[bool, Meta(description="accept shares that are not in the configuration yet")]
@@ -45,6 +47,42 @@ class Addition(Request, frozen=True):
     networks: Networks = ()
     expires_in_seconds: Life | None = None
     allow_absent: AllowAbsent = False
+    federation_policies: Annotated[
+        tuple[FederationPolicy, ...],
+        Meta(
+            max_length=MAX_LIST_LENGTH,
+            description="with policies the recipient uses tokens of an identity provider, and gets none here",
+        ),
+    ] = ()
+
+
+class OidcPolicy(Struct, frozen=True):
+    """Which tokens of an identity provider are the recipient's. The fields have the names of Databricks."""
+
+    issuer: PolicyText
+    subject: PolicyText
+    audiences: Annotated[tuple[PolicyText, ...], Meta(min_length=1, max_length=MAX_LIST_LENGTH)]
+    subject_claim: PolicyText = "sub"
+    claims: dict[PolicyText, PolicyText] = {}
+
+
+class FederationPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """A federation policy of a recipient."""
+
+    name: PolicyName
+    oidc_policy: OidcPolicy
+
+
+class StoredFederationPolicy(FederationPolicy, frozen=True):
+    """A federation policy with the time at which it was added."""
+
+    create_time: TimeMs
+
+
+class FederationPolicies(Answer, frozen=True):
+    """The federation policies of a recipient."""
+
+    policies: tuple[StoredFederationPolicy, ...]
 
 
 class Rotation(Request, frozen=True):
@@ -89,6 +127,7 @@ class Recipient(Answer, frozen=True):
     tokens: tuple[Token, ...]
     shares: tuple[str, ...]
     networks: tuple[str, ...]
+    federation_policies: tuple[StoredFederationPolicy, ...]
 
 
 class Change(Answer, frozen=True):
@@ -113,7 +152,10 @@ class Recipients(Answer, frozen=True):
 
 
 class Issued(Answer, frozen=True):
-    """A new token, as a profile that is shown once."""
+    """A new token, as a profile that is shown once.
+
+    The profile of a recipient with federation policies is one to complete.
+    """
 
     recipient: str
     profile: Profile

@@ -29,8 +29,10 @@ from gateway.access.recipient_records import (
 )
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli.durations import life, seconds
+from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
+from gateway.protocol.profile import oauth_profile
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 
@@ -108,6 +110,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="24h",
         help="remaining lifetime of the old tokens; default 0s",
     )
+    identity = add.add_argument_group("a recipient of an identity provider, without a token of this server")
+    identity.add_argument(
+        "--oidc",
+        action="store_true",
+        help="accept tokens of an identity provider by the policy below; the profile is one to complete",
+    )
+    add_policy_arguments(identity)
+    identity.add_argument(
+        "--token-endpoint", metavar="URL", help="the provider's token endpoint, for the profile"
+    )
+    identity.add_argument("--client-id", metavar="ID", help="the recipient's client, for the profile")
+    identity.add_argument("--scope", metavar="TEXT", help="the scope of its token requests, for the profile")
     for parser_of_token in (add, rotate):
         parser_of_token.add_argument(
             "--expires", type=life, metavar="90d", help="lifetime of the new token; default: no end"
@@ -148,9 +162,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=[],
         help="accept the recipient from every network",
     )
-    for parser_of_shares in (add, grant):
+    policy = operation(
+        "policy",
+        "add, list or remove the policies that accept tokens of an identity provider",
+        "add acme -c share.yaml --issuer https://idp.example --subject s --audience a",
+        named=False,
+    )
+    policy.add_argument(
+        "change", choices=("add", "list", "remove"), metavar="add|list|remove", help="the change"
+    )
+    policy.add_argument("name", metavar="NAME", help="the recipient")
+    add_policy_arguments(policy)
+    for parser_of_shares in (add, grant, policy):
         parser_of_shares.add_argument(
-            "--allow-absent", action="store_true", help="grant shares that are not in the configuration yet"
+            "--allow-absent",
+            action="store_true",
+            help="accept shares and issuers that are not in the configuration yet",
         )
     operation(
         "delete", "delete a recipient with its tokens and grants; its history stays", "acme -c share.yaml"
@@ -184,7 +211,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run one operation; returns 0, or 1 with the reason on the standard error."""
     config = load(arguments.config, needs_readers=False)
-    audit = None if arguments.operation in READING else open_audit(config)
+    audit = None if _is_reading(arguments) else open_audit(config)
     try:
         return _run(arguments, config, audit)
     except (RecipientError, OSError) as error:
@@ -200,6 +227,10 @@ def run(arguments: argparse.Namespace) -> int:
             audit.close()
 
 
+def _is_reading(arguments: argparse.Namespace) -> bool:
+    return arguments.operation in READING or (arguments.operation == "policy" and arguments.change == "list")
+
+
 def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
     try:
         opened = open_database(
@@ -208,7 +239,7 @@ def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) 
             now_ms=epoch_ms,
             audit=audit,
             create=arguments.operation == "add",
-            read_only=arguments.operation in READING,
+            read_only=_is_reading(arguments),
         )
     except DatabaseMissing as missing:
         if arguments.operation != "list":
@@ -223,17 +254,17 @@ def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) 
 def _user() -> str:
     """Return the name of the process's user; environment variables could name any user."""
     try:
-        return _printable(pwd.getpwuid(os.getuid()).pw_name)
+        return printable(pwd.getpwuid(os.getuid()).pw_name)
     except KeyError:
         return str(os.getuid())
 
 
-def _printable(text: str) -> str:
-    """Return the text with escapes for control characters and invalid UTF-8."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
-
-
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.oidc:
+        _add_federated(database, config, arguments)
+        return
+    if arguments.issuer or arguments.subject or arguments.audiences:
+        raise RecipientError("add: a policy is for a recipient with --oidc")
     with _profile_target(arguments) as file:
         database.add(
             arguments.name,
@@ -247,6 +278,49 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         )
     _warn_of_host(config, arguments)
     _report_file(arguments)
+
+
+def _add_federated(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.expires is not None:
+        raise RecipientError(
+            "add: --expires is for tokens of this server; the provider's tokens have their own end"
+        )
+    profile = oauth_profile(
+        config.endpoint_url,
+        token_endpoint=arguments.token_endpoint,
+        client_id=arguments.client_id,
+        scope=arguments.scope,
+    )
+    with _profile_target(arguments) as file:
+        database.add_federated(
+            arguments.name,
+            {arguments.policy: policy_of(arguments)},
+            shares=arguments.shares,
+            networks=arguments.networks,
+            comment=arguments.comment,
+            allow_absent=arguments.allow_absent,
+            deliver=lambda: file.write(profile),
+            committed=file.keep,
+        )
+    _warn_of_host(config, arguments)
+    if arguments.profile is not None:
+        place = printable(str(arguments.profile))
+        sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
+
+
+def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.change == "add":
+        record = database.add_policy(
+            arguments.name, arguments.policy, policy_of(arguments), allow_absent=arguments.allow_absent
+        )
+    elif arguments.change == "remove":
+        record = database.remove_policy(arguments.name, arguments.policy)
+    else:
+        record = database.show(arguments.name)
+    if not record.policies:
+        sys.stdout.write(f"{record.name} has no policy\n")
+    for stored in record.policies:
+        sys.stdout.write(f"{record.name}: {policy_text(stored)}\n")
 
 
 def _rotate(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
@@ -306,7 +380,7 @@ def _history(database: RecipientDatabase, _config: Config, arguments: argparse.N
         raise RecipientError(f"the history has no change of a recipient {arguments.name!r}")
     for change in changes:
         # A change of no single recipient has no name.
-        name = f"{_printable(change.recipient)} " if change.recipient else ""
+        name = f"{printable(change.recipient)} " if change.recipient else ""
         sys.stdout.write(f"{_time(change.at_ms)} {name}{_described(change)}\n")
 
 
@@ -327,6 +401,7 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
     "grant": _grant,
     "delete": _delete,
     "purge": _purge,
+    "policy": _policy,
     "show": _show,
     "list": _list,
     "history": _history,
@@ -352,7 +427,7 @@ def _warn_of_host(config: Config, arguments: argparse.Namespace) -> None:
 
 def _report_file(arguments: argparse.Namespace) -> None:
     if arguments.profile is not None:
-        place = _printable(str(arguments.profile))
+        place = printable(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}; it is not kept anywhere else\n")
 
 
@@ -365,9 +440,12 @@ def _print(record: RecipientRecord) -> None:
     ]
     shares = ", ".join(record.shares) or "none"
     networks = ", ".join(record.networks) or "anywhere"
-    comment = f"; comment: {_printable(record.comment)}" if record.comment else ""
+    comment = f"; comment: {printable(record.comment)}" if record.comment else ""
     tokens = "; ".join(lives) or "none alive"
-    sys.stdout.write(f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{comment}\n")
+    policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
+    sys.stdout.write(
+        f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{policies}{comment}\n"
+    )
 
 
 def _time(at_ms: int) -> str:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 PROFILE_VERSION = 1
+OAUTH_PROFILE_VERSION = 2
 
 
 class Profile(TypedDict):
-    """A profile file. It holds the plain token, which is stored nowhere else."""
+    """A profile file. It holds the plain token, which is stored nowhere else.
+
+    With a `type` it is for a client that gets its tokens from an identity provider, and holds none.
+    """
 
     shareCredentialsVersion: int
     endpoint: str
-    bearerToken: str
+    bearerToken: NotRequired[str]
     expirationTime: NotRequired[str]
+    type: NotRequired[Literal["oauth_client_credentials"]]
+    tokenEndpoint: NotRequired[str]
+    clientId: NotRequired[str]
+    clientSecret: NotRequired[str]
+    scope: NotRequired[str]
 
 
 def profile(endpoint: str, token: str, expiration_time: str | None = None) -> Profile:
@@ -22,6 +31,26 @@ def profile(endpoint: str, token: str, expiration_time: str | None = None) -> Pr
     values = Profile(shareCredentialsVersion=PROFILE_VERSION, endpoint=endpoint, bearerToken=token)
     if expiration_time is not None:
         values["expirationTime"] = expiration_time
+    return values
+
+
+def oauth_profile(
+    endpoint: str, *, token_endpoint: str | None, client_id: str | None, scope: str | None
+) -> Profile:
+    """Return a profile for the recipient to complete: it has no secret, and placeholders in angle brackets.
+
+    Clients refuse a profile of this type with an empty field.
+    """
+    values = Profile(
+        shareCredentialsVersion=OAUTH_PROFILE_VERSION,
+        type="oauth_client_credentials",
+        endpoint=endpoint,
+        tokenEndpoint=token_endpoint or "<the token endpoint of your identity provider>",
+        clientId=client_id or "<the id of your client>",
+        clientSecret="<the secret of your client>",
+    )
+    if scope is not None:
+        values["scope"] = scope
     return values
 
 

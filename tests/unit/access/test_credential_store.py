@@ -15,6 +15,7 @@ from support.waiting import until
 
 from gateway.access.authentication import token_hash
 from gateway.access.credential_store import POLL_SECONDS, CredentialStore
+from gateway.access.federation import FederationPolicy, TokenRefused
 from gateway.access.recipient_records import RecipientError
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import RecipientReader
@@ -191,6 +192,41 @@ async def test_a_rotation_among_many_recipients_stalls_no_loop_and_is_seen_soon(
     assert min(seconds for _, seconds in taken) < 0.4
 
 
+def policy(subject="a"):
+    return FederationPolicy("https://idp.example.com", "sub", subject, frozenset({"b", "c"}), (("tid", "t"),))
+
+
+async def test_policies_of_the_database_are_followed(database, clock, tmp_path):
+    database.add_federated("alice", {"default": policy()}, shares=["sales"])
+    store = FollowedStore(tmp_path / "state" / "recipients.db", clock)
+    claims = {"iss": "https://idp.example.com", "sub": "a", "aud": "c", "tid": "t"}
+    assert store.tables[-1].policies.recipient(claims).name == "alice"
+    async with store.watching():
+        database.add_policy("alice", "second", policy("other"))
+        database.remove_policy("alice", "default")
+        await until(lambda: len(store.tables) > 1)
+    with pytest.raises(TokenRefused):
+        store.tables[-1].policies.recipient(claims)
+    assert store.tables[-1].policies.recipient(claims | {"sub": "other"}).shares == {"sales"}
+
+
+def test_a_database_of_an_earlier_gateway_is_read_and_gets_policies_with_its_first_change(clock, tmp_path):
+    path = tmp_path / "recipients.db"
+    RecipientDatabase(path, now_ms=clock).add("alice")
+    with closing(sqlite3.connect(path, isolation_level=None)) as by_hand:
+        by_hand.execute("DROP TABLE policies")
+        by_hand.execute("PRAGMA user_version = 1")
+    reader = RecipientReader(path)
+    assert [stored.recipient.name for stored in reader.read()] == ["alice"]
+    with closing(RecipientDatabase(path, now_ms=clock, read_only=True)) as unchanged:
+        assert unchanged.show("alice").policies == ()
+    with closing(RecipientDatabase(path, now_ms=clock)) as database:
+        database.add_policy("alice", "default", policy())
+    [stored] = reader.read()
+    assert stored.policies == (policy(),)
+    reader.close()
+
+
 def rotated(path, clock, name):
     with closing(RecipientDatabase(path, now_ms=clock)) as database:
         return database.rotate(name)
@@ -200,7 +236,9 @@ def rotated(path, clock, name):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["add", "rotate", "revoke", "grant", "take", "allow", "by hand"]),
+            st.sampled_from(
+                ["add", "rotate", "revoke", "grant", "take", "allow", "policy", "no policy", "by hand"]
+            ),
             st.integers(0, 11),
         ),
         max_size=25,
@@ -226,19 +264,30 @@ def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, s
                 database.revoke(name, shares=["sales"])
             elif step == "allow":
                 database.allow(name, [f"192.0.2.{number}"])
+            elif step == "policy":
+                database.add_policy(name, f"p{number % 3}", policy(subject=str(number)))
+            elif step == "no policy":
+                database.remove_policy(name, f"p{number % 3}")
             else:
                 database._connection.execute("DELETE FROM tokens WHERE recipient = ?", (name,))
         before = reader.read()
         assert reader.read() is before
         assert {
-            (who.name, who.shares, who.networks, frozenset((c.sha256.hex(), c.expires_ms) for c in tokens))
-            for who, tokens in before
+            (
+                stored.recipient.name,
+                stored.recipient.shares,
+                stored.recipient.networks,
+                frozenset((token.sha256.hex(), token.expires_ms) for token in stored.credentials),
+                stored.policies,
+            )
+            for stored in before
         } == {
             (
                 record.name,
                 frozenset(record.shares),
                 parse_networks(record.networks),
                 frozenset((token.sha256, token.expires_ms) for token in record.tokens),
+                tuple(known.policy for known in record.policies),
             )
             for record in database.list()
         }
@@ -252,7 +301,7 @@ def test_ranges_are_split_as_they_grow(clock, tmp_path, monkeypatch):
     database, reader = RecipientDatabase(path, now_ms=clock), RecipientReader(path)
     for number in range(40):
         database.add(f"r{number * 7919 % 40:02}")
-        names = [recipient.name for recipient, _ in reader.read()]
+        names = [stored.recipient.name for stored in reader.read()]
         assert names == [record.name for record in database.list()]
         assert max(len(part.recipients) for part in reader.read().ranges) <= 6
     assert len(reader.read().ranges) > 6

@@ -168,8 +168,8 @@ def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, 
     assert database.show("alice").shares == ("logs", "strasse", "\u00e4rzte")
     record = database.revoke("alice", shares=["\u00e4rzte", "\u00c4rzte", "Stra\u00dfe"])
     assert record.shares == ("logs",)
-    [(recipient, _)] = RecipientReader(path).read()
-    assert recipient.shares == {"logs"}
+    [stored] = RecipientReader(path).read()
+    assert stored.recipient.shares == {"logs"}
     with pytest.raises(RecipientError, match="not granted"):
         database.revoke("alice", shares=["\u00c4RZTE"])
 
@@ -363,7 +363,7 @@ def test_polling_detects_changes_of_other_processes_and_not_reads(database, tmp_
     )
     subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "state" / "recipients.db")], check=True)
     after = reader.read()
-    assert [recipient.name for recipient, _ in after] == ["bob"]
+    assert [stored.recipient.name for stored in after] == ["bob"]
     assert reader.read() is after
     reader.close()
 

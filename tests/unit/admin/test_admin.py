@@ -40,6 +40,7 @@ def open_database(tmp_path, recorded):
             create=create,
             read_only=read_only,
             known_shares=lambda: ["sales", "logs", "a share", *(f"share{number}" for number in range(30))],
+            known_issuers=lambda: ["https://idp.example.com"],
             taken_names=lambda: frozenset({"from-yaml"}),
             on_change=recorded.append,
         )
@@ -103,6 +104,58 @@ async def test_a_reload_answers_with_the_result_of_each_worker(client):
             {"worker": 1, "processId": 18, "reloaded": False, "refused": "the port cannot change"},
         ],
     }
+
+
+POLICY = {
+    "name": "reporting",
+    "oidc_policy": {
+        "issuer": "https://idp.example.com",
+        "subject": "acme",
+        "audiences": ["sharing"],
+        "subject_claim": "azp",
+        "claims": {"tid": "t1"},
+    },
+}
+
+
+async def test_a_recipient_of_an_identity_provider_and_its_policies(client):
+    body = {"name": "alice", "shares": ["sales"], "federationPolicies": [POLICY]}
+    issued = await answer(await client.post("/recipients", json=body), 201)
+    assert issued["profile"]["type"] == "oauth_client_credentials"
+    assert "bearerToken" not in issued["profile"]
+    shown = await answer(await client.get("/recipients/alice"))
+    assert (shown["tokens"], shown["federationPolicies"]) == ([], [POLICY | {"create_time": NOW_MS}])
+    policies = "/recipients/ALICE/federation-policies"
+    second = POLICY | {"name": "second"}
+    assert await answer(await client.post(policies, json=second), 201) == second | {"create_time": NOW_MS}
+    listed = await answer(await client.get(policies))
+    assert [one["name"] for one in listed["policies"]] == ["reporting", "second"]
+    assert (await answer(await client.get(f"{policies}/second")))["oidc_policy"] == POLICY["oidc_policy"]
+    left = await answer(await client.delete(f"{policies}/reporting"))
+    assert [one["name"] for one in left["policies"]] == ["second"]
+    assert (await client.delete(f"{policies}/reporting")).status == 404
+    assert (await client.get(f"{policies}/reporting")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({"name": "Reporting"}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"audiences": []}}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"subject": ""}}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"issuer": "https://idp.example.com/"}}, 400),
+        ({"oidc_policy": POLICY["oidc_policy"] | {"subject": "a\nb"}}, 400),
+        ({"oidc": {}}, 400),
+        ({"name": "taken"}, 409),
+    ],
+)
+async def test_a_policy_that_is_refused_changes_nothing(client, changes, status):
+    await client.post("/recipients", json={"name": "alice"})
+    policies = "/recipients/alice/federation-policies"
+    await client.post(policies, json=POLICY | {"name": "taken"})
+    before = await answer(await client.get(policies))
+    assert (await client.post(policies, json=POLICY | changes)).status == status
+    assert await answer(await client.get(policies)) == before
 
 
 async def test_a_recipient_from_its_profile_to_its_end(client, open_database, recorded):

@@ -482,3 +482,70 @@ def test_recipients_are_deleted_and_tokens_and_history_purged_and_all_of_it_is_a
         ("deleteRecipient", "acme"),
         ("purgeRecipients", None),
     ]
+
+
+OIDC = """
+version: 1
+shares: [{name: sales}]
+gateway:
+  publicUrl: https://share.example.com
+  oidc: {issuers: [{issuer: "https://idp.example.com"}]}
+"""
+POLICY = ["--issuer", "https://idp.example.com", "--subject", "acme-app", "--audience", "sharing"]
+
+
+def test_a_recipient_of_an_identity_provider_gets_a_profile_to_complete(run, config, tmp_path):
+    config.write_text(OIDC)
+    profile = tmp_path / "acme.share"
+    code, out, err = run(
+        *(
+            "add",
+            "acme",
+            "--share",
+            "sales",
+            "--oidc",
+            *POLICY,
+            "--subject-claim",
+            "azp",
+            "--claim",
+            "tid=t1",
+        ),
+        *("--token-endpoint", "https://idp.example.com/token", "--scope", "sharing", "--profile", profile),
+    )
+    assert (code, err) == (0, "")
+    assert "who completes it" in out
+    written = json.loads(profile.read_text())
+    assert written["shareCredentialsVersion"] == 2
+    assert (written["type"], written["scope"]) == ("oauth_client_credentials", "sharing")
+    assert written["endpoint"] == "https://share.example.com/delta-sharing"
+    assert written["tokenEndpoint"] == "https://idp.example.com/token"
+    assert written["clientId"]
+    assert written["clientSecret"].startswith("<")
+    text = "policy default: issuer https://idp.example.com, azp acme-app, audiences sharing, tid t1"
+    assert f"tokens: none alive; {text}" in run("list")[1]
+    assert run("policy", "add", "acme", *POLICY, "--policy", "second")[0] == 0
+    assert run("policy", "list", "acme")[1].count("acme: policy ") == 2
+    assert "second" in run("policy", "remove", "acme")[1]
+    assert run("policy", "remove", "acme", "--policy", "second")[1] == "acme has no policy\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["policy", "add", "acme"], "a policy needs --issuer, --subject, --audience"),
+        (["policy", "add", "acme", *POLICY, "--issuer", "https://other"], "is not in gateway.oidc.issuers"),
+        (["policy", "add", "acme", *POLICY, "--policy", "A"], "small letters, digits"),
+        (["policy", "add", "nobody", *POLICY], "no recipient 'nobody'"),
+        (["policy", "remove", "acme"], "has no policy 'default'"),
+        (["add", "new", "--oidc"], "a policy needs"),
+        (["add", "new", *POLICY], "a policy is for a recipient with --oidc"),
+        (["add", "new", "--oidc", *POLICY, "--expires", "1d"], "--expires is for tokens of this server"),
+    ],
+)
+def test_a_policy_that_is_refused_is_explained_and_changes_nothing(run, config, arguments, message):
+    config.write_text(OIDC)
+    run("add", "acme")
+    before = run("list")
+    code, _, err = run(*arguments)
+    assert (code, run("list")) == (1, before)
+    assert message in err

@@ -1,0 +1,79 @@
+"""The arguments of federation policies on the command line, and their text.
+
+In: parsed arguments, or a stored policy. Out: a `FederationPolicy`, or its text.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from gateway.access.federation import FederationPolicy
+from gateway.access.recipient_records import PolicyRecord, RecipientError
+
+
+def add_policy_arguments(parser: argparse._ActionsContainer) -> None:
+    """Declare the arguments of a policy."""
+    parser.add_argument("--policy", default="default", metavar="NAME", help="the policy; default: default")
+    parser.add_argument("--issuer", metavar="URL", help="the issuer, exactly as in gateway.oidc.issuers")
+    parser.add_argument(
+        "--subject-claim", default="sub", metavar="CLAIM", help="sub, oid, azp, groups or another"
+    )
+    parser.add_argument("--subject", metavar="TEXT", help="the value of that claim")
+    parser.add_argument(
+        "--audience",
+        dest="audiences",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="an accepted audience; may be repeated",
+    )
+    parser.add_argument(
+        "--claim",
+        dest="claims",
+        action="append",
+        default=[],
+        type=_claim,
+        metavar="NAME=TEXT",
+        help="a further claim that the token must have; may be repeated",
+    )
+
+
+def policy_of(arguments: argparse.Namespace) -> FederationPolicy:
+    """Return the policy of the arguments. Raises RecipientError for missing ones."""
+    required = {
+        "--issuer": arguments.issuer,
+        "--subject": arguments.subject,
+        "--audience": arguments.audiences,
+    }
+    missing = [option for option, value in required.items() if not value]
+    if missing:
+        raise RecipientError(f"a policy needs {', '.join(missing)}")
+    return FederationPolicy(
+        arguments.issuer,
+        arguments.subject_claim,
+        arguments.subject,
+        frozenset(arguments.audiences),
+        tuple(sorted(dict(arguments.claims).items())),
+    )
+
+
+def policy_text(stored: PolicyRecord) -> str:
+    """Return a stored policy as a text for people."""
+    policy = stored.policy
+    claims = "".join(f", {name} {value}" for name, value in policy.claims)
+    return printable(
+        f"policy {stored.name}: issuer {policy.issuer}, {policy.subject_claim} {policy.subject}, "
+        f"audiences {' '.join(sorted(policy.audiences))}{claims}"
+    )
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes for control characters and invalid UTF-8."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def _claim(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=TEXT")
+    return name, value
