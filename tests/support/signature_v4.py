@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -146,19 +146,13 @@ def _verify_rsa(signed: Signed, text: str, public_keys: Mapping[str, rsa.RSAPubl
 
 
 def _of_query(request: Request, now: datetime) -> Signed:
-    parameters = [pair.partition("=")[::2] for pair in request.raw_query.split("&") if pair]
-    values = {unquote(name): unquote(value) for name, value in parameters}
+    parameters = _parameters(request)
+    values = dict(parameters)
     algorithm = values.get("X-Amz-Algorithm") or values.get("X-Goog-Algorithm")
     dialect = next((known for known in (AWS, GOOGLE_HMAC, GOOGLE_RSA) if known.algorithm == algorithm), None)
     if dialect is None:
         raise SignatureRefused("AccessDenied")
     prefix = dialect.parameters
-    # Names and values are encoded once more by one rule: what the request has is not trusted.
-    encoded = sorted(
-        (quote(unquote(name), safe=UNRESERVED), quote(unquote(value, errors="strict"), safe=UNRESERVED))
-        for name, value in parameters
-        if name != f"{prefix}Signature"
-    )
     try:
         signed = Signed(
             dialect,
@@ -166,7 +160,7 @@ def _of_query(request: Request, now: datetime) -> Signed:
             values[f"{prefix}Date"],
             values[f"{prefix}SignedHeaders"],
             values[f"{prefix}Signature"],
-            "&".join(f"{name}={value}" for name, value in encoded),
+            _canonical_query(parameters, without=f"{prefix}Signature"),
             "UNSIGNED-PAYLOAD",
         )
         lifetime = timedelta(seconds=int(values[f"{prefix}Expires"]))
@@ -188,17 +182,26 @@ def _of_header(request: Request) -> Signed:
     found = _HEADER.fullmatch(request.headers["authorization"])
     if found is None or found[1] != AWS.algorithm:
         raise SignatureRefused("AccessDenied")
-    pairs = [pair.partition("=")[::2] for pair in request.raw_query.split("&") if pair]
-    encoded = sorted(
-        (quote(unquote(name), safe=UNRESERVED), quote(unquote(value), safe=UNRESERVED))
-        for name, value in pairs
-    )
     return Signed(
         AWS,
         found[2],
         request.headers.get("x-amz-date", ""),
         found[3],
         found[4],
-        "&".join(f"{name}={value}" for name, value in encoded),
+        _canonical_query(_parameters(request)),
         request.headers.get("x-amz-content-sha256") or hashlib.sha256(request.body).hexdigest(),
     )
+
+
+def _parameters(request: Request) -> list[tuple[str, str]]:
+    return parse_qsl(request.raw_query, keep_blank_values=True, errors="strict")
+
+
+def _canonical_query(parameters: list[tuple[str, str]], without: str = "") -> str:
+    # Names and values are encoded once more by one rule: the encoding of the request is not trusted.
+    encoded = sorted(
+        (quote(name, safe=UNRESERVED), quote(value, safe=UNRESERVED))
+        for name, value in parameters
+        if name != without
+    )
+    return "&".join(f"{name}={value}" for name, value in encoded)
