@@ -18,6 +18,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep the tables in this directory; default: a temporary one",
     )
     parser.add_argument("--port", type=int, default=0, metavar="N", help="the port; default: a free one")
+    parser.add_argument(
+        "--store",
+        choices=("local", "s3", "azure"),
+        default="local",
+        help="where the tables are: a directory, or an S3 server (versitygw, minio) or an Azure Blob server "
+        "(azurite-blob) that is started from PATH; default: local",
+    )
+    parser.add_argument(
+        "--store-endpoint",
+        metavar="URL",
+        help="use the S3 server, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or Azurite that runs here",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,4 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         serve_file(path)
         return 0
 
-    return demo.run(serve, directory=arguments.directory, port=arguments.port, once=arguments.once)
+    return demo.run(
+        serve,
+        directory=arguments.directory,
+        port=arguments.port,
+        once=arguments.once,
+        store=arguments.store,
+        store_endpoint=arguments.store_endpoint,
+    )

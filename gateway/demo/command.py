@@ -19,16 +19,16 @@ from pathlib import Path
 import yaml
 
 from gateway.access.authentication import token_hash
+from gateway.demo.processes import HOST, free_port, is_listening
 from gateway.demo.reader import read_profile
+from gateway.demo.stores import LOCAL, StoredTables, stored
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
 from gateway.protocol.profile import profile, profile_text
 from gateway.protocol.snippets import snippets
 from gateway.server.cache_directory import directory_problem
 from gateway.server.extras import has_demo_extra
 
-HOST = "127.0.0.1"
 PREFIX = "/delta-sharing"
-START_SECONDS = 60.0
 
 Serve = Callable[[Path], int]
 """Runs the gateway with a configuration file until it is stopped, and returns its exit code."""
@@ -49,18 +49,30 @@ class Demo:
         return f"http://{HOST}:{self.port}{PREFIX}"
 
 
-def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
+def run(
+    serve: Serve,
+    *,
+    directory: Path | None,
+    port: int,
+    once: bool,
+    store: str = LOCAL,
+    store_endpoint: str | None = None,
+) -> int:
     """Run the demo. Returns an exit code.
 
     `directory` is kept and used again, without one a temporary is; `port` 0 means a free one. With `once` the
-    gateway runs for as long as its own shares are read and printed.
+    gateway runs for as long as its own shares are read and printed. `store` is one of `STORES`;
+    `store_endpoint` is the URL of one that runs already.
     """
     check_port(port)
     with ExitStack() as stack:
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="delta-gateway-demo-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(temporary))
-        demo = prepare(directory, port)
+        directory = directory.resolve()
+        lay_out_missing(directory)
+        tables = stack.enter_context(stored(store, directory, TABLES, store_endpoint))
+        demo = prepare(directory, port, tables)
         if once:
             return read_once(demo)
         sys.stdout.write(introduction(demo))
@@ -68,23 +80,27 @@ def run(serve: Serve, *, directory: Path | None, port: int, once: bool) -> int:
         return serve(demo.configuration)
 
 
-def prepare(directory: Path, port: int) -> Demo:
-    """Write the missing files: tables, configuration, and a profile with a new token."""
-    directory = directory.resolve()
+def lay_out_missing(directory: Path) -> None:
+    """Write the tables, unless the directory has them."""
     if not any((directory / table).exists() for table in TABLES):
         lay_out(directory, now_seconds=time.time())
+
+
+def prepare(directory: Path, port: int, tables: StoredTables) -> Demo:
+    """Write the configuration, and a profile with a new token."""
     token = secrets.token_urlsafe(32)
     demo = Demo(port or free_port(), directory / "gateway.yaml", directory / "demo.share", token)
     demo.configuration.touch(mode=0o600)
-    demo.configuration.write_text(configuration(demo, directory), encoding="utf-8")
+    demo.configuration.write_text(configuration(demo, tables), encoding="utf-8")
     demo.profile.touch(mode=0o600)
     demo.profile.write_text(profile_text(profile(demo.endpoint, token)), encoding="utf-8")
     return demo
 
 
-def configuration(demo: Demo, directory: Path) -> str:
+def configuration(demo: Demo, tables: StoredTables) -> str:
     """Return a configuration with one recipient and a share of the three tables."""
-    tables = [{"name": table, "location": str(directory / table), "historyShared": True} for table in TABLES]
+    entries = [{"name": table, "location": tables.location(table), "historyShared": True} for table in TABLES]
+    storages = {"storages": [dict(entry) for entry in tables.storages]} if tables.storages else {}
     recipient = {
         "name": "demo",
         "tokens": [{"sha256": token_hash(demo.token).hex()}],
@@ -97,8 +113,8 @@ def configuration(demo: Demo, directory: Path) -> str:
             "host": HOST,
             "port": demo.port,
             "endpoint": PREFIX,
-            "shares": [{"name": SHARE, "schemas": [{"name": SCHEMA, "tables": tables}]}],
-            "gateway": {"recipients": [recipient], "tokenKeys": keys, **_cache()},
+            "shares": [{"name": SHARE, "schemas": [{"name": SCHEMA, "tables": entries}]}],
+            "gateway": {"recipients": [recipient], "tokenKeys": keys, **storages, **_cache()},
         },
         sort_keys=False,
     )
@@ -177,17 +193,6 @@ def running(demo: Demo) -> Iterator[None]:
             process.send_signal(signal.SIGTERM)
 
 
-def is_listening(port: int, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the gateway accepts connections; False if it ended or took too long."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                return True
-        time.sleep(0.05)
-    return False
-
-
 def check_port(port: int) -> None:
     """Raises OSError for a port where the gateway cannot listen, before another program gets the token."""
     with socket.socket() as listener:
@@ -197,11 +202,3 @@ def check_port(port: int) -> None:
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or "accepted: 0 to 65535"
             raise OSError(f"cannot listen on {HOST} port {port}: {reason}; --port names another") from None
-
-
-def free_port() -> int:
-    """Return a port that is free at this moment."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        number: int = listener.getsockname()[1]
-    return number

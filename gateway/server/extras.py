@@ -52,6 +52,12 @@ def has_demo_extra() -> bool:
     return _is_installed("polars")
 
 
+def check_azure_extra(user: str) -> None:
+    """Check that the libraries of Azure are installed. Raises ExtraMissing."""
+    if not _is_installed("azure.storage.blob"):
+        raise ExtraMissing(user, "azure")
+
+
 def check_completion_extra() -> None:
     """Check that the package that writes completions is installed. Raises ExtraMissing."""
     if not _is_installed("shtab"):
