@@ -1010,7 +1010,7 @@ def made_tables(python: Path | None = None) -> Path:
 
 
 SPARK_PIPELINE = "tests/integration/spark"
-STORES = "tests/integration"
+STORES = "tests/integration/stores"
 SPARK_NEEDS = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -103,13 +104,14 @@ class GoogleIdentity:
         """Answers one call of any of the services."""
         if self.failures:
             return self.failures.pop(0)
-        if request.path == "/token":
+        path = unquote(request.path)
+        if path == "/token":
             return self._assertion(request)
-        if request.path == "/v1/token":
+        if path == "/v1/token":
             return self._exchange(request)
-        if request.path.endswith(f"/serviceAccounts/{self.email}:generateAccessToken"):
+        if path == f"/v1/projects/-/serviceAccounts/{self.email}:generateAccessToken":
             return self._impersonation(request)
-        if request.path.endswith(f"/serviceAccounts/{self.email}:signBlob"):
+        if path == f"/v1/projects/-/serviceAccounts/{self.email}:signBlob":
             return self._signature(request)
         return self._metadata(request)
 
