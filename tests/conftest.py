@@ -39,7 +39,7 @@ ALONE = (
     "unit/protocol/test_linear_time.py",
 )
 # Their tests are of the part `stores`: programs that a toolchain of its own installs.
-EMULATORS = {"azurite", "azurite_over_tls", "minio"}
+EMULATORS = {"azurite", "azurite_over_tls", "minio", "openid_provider"}
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
 SERVERS = ("unit/server/",)
 
@@ -47,7 +47,8 @@ SERVERS = ("unit/server/",)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line(
-        "markers", "stores: needs Azurite or MinIO (set for every test with a fixture of one)"
+        "markers",
+        "stores: needs Azurite, MinIO or an OpenID provider (set for every test with a fixture of one)",
     )
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")

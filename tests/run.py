@@ -58,8 +58,9 @@ GO_PROGRAMS = {
     "minio": ("github.com/minio/minio", "v0.0.0-20260212201848-7aac2a2c5b7c"),
 }
 DEPLOYMENT_PROGRAMS = ("helm", "promtool", "actionlint")
-# Its packages are those of this directory's package-lock.json, with their hashes.
+# Programs of npm. Their packages are those of each directory's package-lock.json, with their hashes.
 AZURITE = ROOT / "tests/support/azurite"
+OPENID_PROVIDER = ROOT / "tests/support/openid_provider"
 JAVA = range(17, 22)
 ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -448,6 +449,7 @@ def coverage(arguments: list[str]) -> None:
         go_program("minio")
     if which("npm"):
         azurite()
+        openid_provider()
     for need in (client_environment, build_kernel_program, made_tables, install_gateway):
         need()
     variables = {"COVERAGE_FILE": str(directory / "python")}
@@ -596,10 +598,10 @@ def alone(pytest_arguments: list[str]) -> None:
 
 
 def stores(pytest_arguments: list[str]) -> None:
-    """The tests on Azurite and on MinIO, which verify SAS and session tokens."""
+    """The tests on Azurite, MinIO and an OpenID provider, which verify or issue SAS, session and access tokens."""
     need_tool("go", "https://go.dev/dl")
     need_tool("npm", "Node.js")
-    needs = (azurite, partial(go_program, "minio"), versitygw, client_environment)
+    needs = (azurite, openid_provider, partial(go_program, "minio"), versitygw, client_environment)
     pytest("stores", pytest_arguments or [STORES], needs=needs)
 
 
@@ -869,8 +871,21 @@ def versitygw() -> Path:
 @one_at_a_time
 def azurite() -> Path:
     """The Azure Blob server of the tests: it verifies Shared Key, both kinds of SAS and their times."""
-    directory = CACHE / "azurite"
-    files = [AZURITE / name for name in ("package.json", "package-lock.json")]
+    npm_packages(AZURITE)
+    return azurite_program()
+
+
+@one_at_a_time
+def openid_provider() -> Path:
+    """The OpenID provider of the tests, which issues and signs access tokens."""
+    npm_packages(OPENID_PROVIDER)
+    return openid_provider_program()
+
+
+def npm_packages(source: Path) -> None:
+    """Installs the packages of a directory, and copies its programs beside them."""
+    directory = CACHE / source.name
+    files = sorted(source.iterdir())
     key = digest([path.read_text() for path in files])
     if not fresh(directory, key):
         need_tool("npm", "Node.js")
@@ -881,12 +896,16 @@ def azurite() -> Path:
         options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         run("npm", "ci", *options, directory=directory)
         remember(directory, key)
-    return azurite_program()
 
 
 def azurite_program() -> Path:
     """Where the program is that `node` runs, once it was installed."""
     return CACHE / "azurite/node_modules/azurite/dist/src/blob/main.js"
+
+
+def openid_provider_program() -> Path:
+    """Where the program is that `node` runs, once its packages were installed."""
+    return CACHE / "openid_provider/server.mjs"
 
 
 def go_program_path(name: str) -> Path:

@@ -1,0 +1,135 @@
+"""The official Python client gets its tokens from an OpenID provider, and reads tables with them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jwt
+import pytest
+import run
+import yaml
+from support.gateway_process import share
+from support.identity_provider import private_key
+from support.official_client import ClientError, OfficialClient
+from support.processes import free_port, server_process, wait_for_port
+from tables.demo import ROWS
+
+from gateway.__main__ import main
+
+AUDIENCE = "https://sharing.example.com"
+CLIENT, SECRET = "acme-reporting", "the secret of acme"
+TABLE = "demo.default.cities"
+
+
+@dataclass(frozen=True)
+class OpenIdProvider:
+    """A running provider with one client."""
+
+    port: int
+    secret: str = field(default=SECRET, repr=False)
+
+    @property
+    def issuer(self) -> str:
+        """The issuer's URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def openid_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenIdProvider]:
+    program = run.openid_provider_program()
+    if not program.exists():
+        pytest.skip("the OpenID provider is not installed: the part `stores` of tests/run.py does it")
+    directory = tmp_path_factory.mktemp("openid-provider")
+    described = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(private_key("RS256", "provider")))
+    del described["key_ops"]
+    keys = directory / "keys.json"
+    keys.write_text(json.dumps({"keys": [{**described, "kid": "provider", "use": "sig", "alg": "RS256"}]}))
+    port = free_port()
+    command = ["node", program, str(port), keys, CLIENT, SECRET, AUDIENCE]
+    with (directory / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            wait_for_port(port, process)
+            yield OpenIdProvider(port)
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def profiles(
+    openid_provider: OpenIdProvider, demo_tables: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """A directory with the profiles of a running gateway, made as a provider of data makes them."""
+    directory = tmp_path_factory.mktemp("federation")
+    config, port = directory / "share.yaml", free_port()
+    issuer = {"issuer": openid_provider.issuer, "allowPrivateAddresses": True}
+    top = {
+        "version": 1,
+        "host": "127.0.0.1",
+        "port": port,
+        "shares": [share("demo", {name: str(demo_tables / name) for name in ROWS})],
+        "gateway": {"oidc": {"issuers": [issuer]}, "drainDelaySeconds": 0},
+    }
+    config.write_text(yaml.safe_dump(top))
+    for name, subject, audience in (
+        ("acme", CLIENT, AUDIENCE),
+        ("another-subject", "another", AUDIENCE),
+        ("another-audience", f"{CLIENT}-2", "https://other.example.com"),
+    ):
+        added = main(
+            ["recipient", "add", name, "-c", str(config), "--share", "demo", "--oidc"]
+            + ["--issuer", openid_provider.issuer, "--subject", subject, "--audience", audience]
+            + ["--token-endpoint", f"{openid_provider.issuer}/token", "--client-id", CLIENT]
+            + ["--scope", "sharing", "--profile", str(directory / f"{name}.share")]
+        )
+        assert added == 0
+    complete(directory / "acme.share", SECRET)
+    with server_process(config, directory / "log") as process:
+        wait_for_port(port, process)
+        yield directory
+        log = (directory / "log").read_text()
+        assert "Traceback" not in log
+        assert SECRET not in log
+
+
+def complete(profile: Path, secret: str) -> Path:
+    """Replace the placeholder of the client's secret, as a recipient does."""
+    content = json.loads(profile.read_text())
+    profile.write_text(json.dumps(content | {"clientSecret": secret}))
+    return profile
+
+
+def test_the_official_client_reads_by_tokens_of_its_identity_provider(
+    official_client: OfficialClient, openid_provider: OpenIdProvider, profiles: Path
+) -> None:
+    assert openid_provider.secret
+    profile = profiles / "acme.share"
+    assert TABLE in official_client.call("shares", profile)
+    rows = official_client.rows(profile, TABLE, ["city"])
+    assert rows == sorted((row[0],) for row in ROWS["cities"])
+
+
+def test_a_wrong_secret_gets_no_token(
+    official_client: OfficialClient, openid_provider: OpenIdProvider, profiles: Path, tmp_path: Path
+) -> None:
+    assert openid_provider.secret
+    profile = tmp_path / "wrong.share"
+    profile.write_text((profiles / "acme.share").read_text())
+    with pytest.raises(ClientError):
+        official_client.call("shares", complete(profile, "another secret"))
+
+
+def test_a_policy_that_is_removed_ends_the_access(
+    official_client: OfficialClient, openid_provider: OpenIdProvider, profiles: Path
+) -> None:
+    profile, config = profiles / "acme.share", str(profiles / "share.yaml")
+    policy = ["--issuer", openid_provider.issuer, "--audience", AUDIENCE, "--subject", CLIENT]
+    assert main(["recipient", "policy", "remove", "acme", "-c", config]) == 0
+    with pytest.raises(ClientError, match="401"):
+        while True:
+            # The test's time limit ends a policy that stays in force.
+            official_client.call("shares", profile)
+    assert main(["recipient", "policy", "add", "acme", "-c", config, *policy]) == 0
