@@ -79,7 +79,8 @@ impl Signer {
     pub fn sign(&self, key: &str, now_ms: i64, lifetime_seconds: i64) -> Result<(String, i64)> {
         let template = self.template("", now_ms, lifetime_seconds)?;
         let (mut group, mut url) = (Group::default(), Vec::new());
-        group.append(&template, &mut url, Some(key.as_bytes()), |out| {
+        let decoded = template.is_decoded.then_some(key.as_bytes());
+        group.append(&template, &mut url, decoded, |out| {
             percent::append_key(key.as_bytes(), out);
         });
         group.sign(&template, &mut url);

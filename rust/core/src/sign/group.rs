@@ -11,7 +11,6 @@ use super::remote::{Pending, Requests};
 use super::template::{DIGEST_DIGITS, DIGEST_TEXT_BLOCKS, Form, PathMessage, UrlTemplate};
 use crate::Result;
 use crate::hash::{Block, GROUP, SharedSuffix, hex, outer_block};
-use crate::percent;
 
 /// Number of path lengths with a group of their own. A table with more lengths has few files of each.
 const LENGTHS: usize = 8;
@@ -22,8 +21,6 @@ pub(super) struct Group {
     of_one_length: Vec<Waiting>,
     others: Waiting,
     steps: Steps,
-    /// Buffer for a path without its percent-encoding.
-    decoded: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -43,8 +40,8 @@ struct Url {
 }
 
 impl Group {
-    /// Appends a URL to `out`, whose encoded path `append_path` writes. `decoded` is the path without its encoding, if it
-    /// is at hand. Its signature may be pending.
+    /// Appends a URL to `out`, whose encoded path `append_path` writes. Its signature may be pending. `decoded` is the path without
+    /// its encoding, if that is in the text of the template.
     pub(super) fn append(
         &mut self,
         template: &UrlTemplate,
@@ -57,21 +54,7 @@ impl Group {
         append_path(out);
         let path_end = out.len();
         out.extend_from_slice(&template.tail);
-        match (template.is_decoded, decoded) {
-            (false, _) => self.wait(template, out, path_at..path_end, None),
-            (true, Some(decoded)) => self.wait(template, out, path_at..path_end, Some(decoded)),
-            (true, None) => self.wait_decoded(template, out, path_at..path_end),
-        }
-    }
-
-    /// Lets a URL wait whose text has the path without its percent-encoding.
-    #[cold]
-    fn wait_decoded(&mut self, template: &UrlTemplate, out: &mut [u8], path: Range<usize>) {
-        let mut decoded = std::mem::take(&mut self.decoded);
-        decoded.clear();
-        percent::append_decoded(&out[path.clone()], &mut decoded);
-        self.wait(template, out, path, Some(&decoded));
-        self.decoded = decoded;
+        self.wait(template, out, path_at..path_end, decoded);
     }
 
     /// Lets the URL at the end of `out` wait for its signature. Its text has the path in `out`, or `decoded`.

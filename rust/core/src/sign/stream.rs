@@ -36,6 +36,8 @@ pub struct UrlStream {
     groups: Vec<Group>,
     /// Buffer for a canonical absolute path.
     location: Vec<u8>,
+    /// Buffer for a path without its encoding.
+    decoded: Vec<u8>,
 }
 
 impl UrlStream {
@@ -46,7 +48,7 @@ impl UrlStream {
 
     fn with_requests(roots: Arc<[StreamRoot]>, requests: Option<Arc<Requests>>) -> Self {
         let groups = roots.iter().map(|_| Group::default()).collect();
-        Self { roots, requests, groups, location: Vec::new() }
+        Self { roots, requests, groups, location: Vec::new(), decoded: Vec::new() }
     }
 
     /// Appends the URL of the file with the log path `path` (a URI, relative or absolute), and returns its
@@ -110,7 +112,9 @@ impl UrlStream {
 
     fn append_below_root(&mut self, path: &str, form: PathForm, out: &mut Vec<u8>) -> Result<i64> {
         match (self.roots.first(), self.groups.first_mut()) {
-            (Some(root), Some(group)) => append_checked(root, group, path.as_bytes(), form, out),
+            (Some(root), Some(group)) => {
+                append_checked(root, group, path.as_bytes(), form, &mut self.decoded, out)
+            }
             _ => Err(Error::ForbiddenPath),
         }
     }
@@ -129,7 +133,7 @@ impl UrlStream {
             .ok_or(Error::ForbiddenPath)?;
         let root = &self.roots[index];
         let path = &self.location[root.location.len()..];
-        append_checked(root, &mut self.groups[index], path, PathForm::Key, out)
+        append_checked(root, &mut self.groups[index], path, PathForm::Key, &mut self.decoded, out)
     }
 }
 
@@ -150,11 +154,15 @@ impl PathForm {
         }
     }
 
-    /// Returns the path without its encoding, if that is the same.
-    fn decoded(self, path: &[u8]) -> Option<&[u8]> {
+    /// Returns the path without its encoding, in `buffer` if that is another one.
+    fn decode<'a>(self, path: &'a [u8], buffer: &'a mut Vec<u8>) -> &'a [u8] {
         match self {
-            Self::Uri if memchr::memchr(b'%', path).is_some() => None,
-            Self::Uri | Self::Key => Some(path),
+            Self::Uri if memchr::memchr(b'%', path).is_some() => {
+                buffer.clear();
+                percent::append_decoded(path, buffer);
+                buffer
+            }
+            Self::Uri | Self::Key => path,
         }
     }
 }
@@ -164,38 +172,32 @@ fn append_checked(
     group: &mut Group,
     path: &[u8],
     form: PathForm,
+    buffer: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<i64> {
     let template: &UrlTemplate = root.template.as_ref().map_err(Clone::clone)?;
     if path.is_empty() {
         return Err(Error::InvalidPath("names no file"));
     }
-    let (mut is_allowed, mut has_backslash) = (true, false);
+    let mut is_allowed = true;
     let mut odd = Oddities::default();
-    let decoded = if template.is_decoded { form.decoded(path) } else { None };
+    let decoded = template.is_decoded.then(|| form.decode(path, buffer));
     group.append(template, out, decoded, |out| {
         let path_at = out.len();
         odd = form.append(path, out);
         // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
         is_allowed = !percent::has_parent_segment(&out[path_at..]);
-        has_backslash = template.is_decoded
-            && match decoded {
-                Some(decoded) => memchr::memchr(b'\\', decoded).is_some(),
-                None => contains_escape(&out[path_at..], *b"%5C"),
-            };
     });
     match odd {
         // Azure reads it as a slash, also before `..`.
-        _ if has_backslash => Err(Error::InvalidPath("holds a backslash, which no blob of Azure can")),
+        _ if decoded.is_some_and(|decoded| memchr::memchr(b'\\', decoded).is_some()) => {
+            Err(Error::InvalidPath("holds a backslash, which no blob of Azure can"))
+        }
         _ if !is_allowed => Err(Error::ForbiddenPath),
         Oddities { nul: true, .. } => Err(Error::InvalidPath("holds NUL")),
         Oddities { high_escape: true, .. } if !percent::decodes_to_utf8(path) => Err(NOT_UTF8),
         Oddities { .. } => Ok(template.expires_ms),
     }
-}
-
-fn contains_escape(path: &[u8], escape: [u8; 3]) -> bool {
-    memchr::memchr_iter(b'%', path).any(|at| path[at..].starts_with(&escape))
 }
 
 const NOT_UTF8: Error = Error::InvalidPath("is not UTF-8");
