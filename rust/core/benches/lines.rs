@@ -80,10 +80,10 @@ fn other_urls() -> Vec<(&'static str, UrlStream)> {
 }
 
 /// Times each kind of signature in turn, so that the noise of a machine is that of all, and compares with `SigV4`.
-fn compare_signatures(batch: &FileBatch, out: &mut Vec<u8>) {
+fn compare_signatures(paths: &str, batch: &FileBatch, out: &mut Vec<u8>) {
     let mut kinds = other_urls();
     kinds.insert(0, ("SigV4", urls(false)));
-    let name = |kind: &str| format!("sign, {kind}");
+    let name = |kind: &str| format!("sign, {kind}{paths}");
     let wanted =
         |word: String| word.starts_with('-') || kinds.iter().any(|(kind, _)| name(kind).contains(&word));
     if !std::env::args().skip(1).all(wanted) {
@@ -156,6 +156,14 @@ fn batch(with_stats: bool) -> FileBatch {
     }
 }
 
+/// Files with paths as Delta writes partitions by a timestamp.
+fn with_escapes() -> FileBatch {
+    let path = |index: usize| {
+        format!("time=2024-02-29%2010%253A{:02}%253A00/part-{index:05}-61d16c75.c000.parquet", index % 60)
+    };
+    FileBatch { path: StringViewArray::from_iter_values((0..FILES).map(path)), ..batch(false) }
+}
+
 /// Times what is named by all words of the command line.
 fn time(name: &str, mut run: impl FnMut()) {
     let wanted = |word: String| word.starts_with('-') || name.contains(&word);
@@ -205,7 +213,8 @@ fn main() {
         let mut urls = urls(portable);
         time(&format!("sign, {engine}"), || sign_all(&mut urls, black_box(&plain), &mut out));
     }
-    compare_signatures(&plain, &mut out);
+    compare_signatures("", &plain, &mut out);
+    compare_signatures(", escaped paths", &with_escapes(), &mut out);
     for scheme in [IdScheme::Parquet, IdScheme::Delta] {
         time(&format!("ids, {scheme:?}, widest"), || {
             black_box(FileIds::of(scheme, black_box(&plain.path)));

@@ -46,6 +46,26 @@ pub(crate) fn append_uri(path: &[u8], out: &mut Vec<u8>) -> Oddities {
     found
 }
 
+/// As [`append_uri`], and appends the decoded bytes to `decoded`.
+pub(crate) fn append_uri_and_decoded(path: &[u8], out: &mut Vec<u8>, decoded: &mut Vec<u8>) -> Oddities {
+    let mut found = Oddities::default();
+    let mut rest = path;
+    while let Some((byte, after)) = append_plain_run_to_both(rest, out, decoded) {
+        let (byte, after) = if byte == b'%' {
+            let (byte, after) = decode_escape(after);
+            found.high_escape |= !byte.is_ascii();
+            (byte, after)
+        } else {
+            (byte, after)
+        };
+        found.nul |= byte == 0;
+        append_byte(byte, out);
+        decoded.push(byte);
+        rest = after;
+    }
+    found
+}
+
 /// Appends the URL form of an object's key, which is not encoded.
 pub(crate) fn append_key(key: &[u8], out: &mut Vec<u8>) -> Oddities {
     let mut found = Oddities::default();
@@ -115,6 +135,31 @@ fn append_plain_run<'text>(mut text: &'text [u8], out: &mut Vec<u8>) -> Option<(
     text[run..].split_first().map(|(byte, after)| (*byte, after))
 }
 
+/// As [`append_plain_run`], to two outputs.
+fn append_plain_run_to_both<'text>(
+    mut text: &'text [u8],
+    out: &mut Vec<u8>,
+    other: &mut Vec<u8>,
+) -> Option<(u8, &'text [u8])> {
+    while let Some((block, rest)) = text.split_first_chunk() {
+        let run = plain_run(block);
+        for out in [&mut *out, &mut *other] {
+            out.extend_from_slice(block);
+            if run < block.len() {
+                out.truncate(out.len() - block.len() + run);
+            }
+        }
+        if run < block.len() {
+            return text[run..].split_first().map(|(byte, after)| (*byte, after));
+        }
+        text = rest;
+    }
+    let run = plain_bytes(text);
+    out.extend_from_slice(&text[..run]);
+    other.extend_from_slice(&text[..run]);
+    text[run..].split_first().map(|(byte, after)| (*byte, after))
+}
+
 /// Returns the number of leading literal bytes of a block.
 fn plain_run(block: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -161,6 +206,20 @@ mod tests {
         let mut out = Vec::new();
         append_uri(path.as_bytes(), &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn both_forms_of_a_path_are_those_of_each_alone(
+            path in prop::collection::vec(prop_oneof![Just(b'%'), b'0'..b'g', any::<u8>()], 0..80),
+        ) {
+            let (mut out, mut decoded) = (b"a".to_vec(), b"b".to_vec());
+            let found = append_uri_and_decoded(&path, &mut out, &mut decoded);
+            let (mut out_alone, mut decoded_alone) = (b"a".to_vec(), b"b".to_vec());
+            prop_assert_eq!(found, append_uri(&path, &mut out_alone));
+            append_decoded(&path, &mut decoded_alone);
+            prop_assert_eq!((out, decoded), (out_alone, decoded_alone));
+        }
     }
 
     #[test]

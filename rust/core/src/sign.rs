@@ -79,9 +79,9 @@ impl Signer {
     pub fn sign(&self, key: &str, now_ms: i64, lifetime_seconds: i64) -> Result<(String, i64)> {
         let template = self.template("", now_ms, lifetime_seconds)?;
         let (mut group, mut url) = (Group::default(), Vec::new());
-        let decoded = template.is_decoded.then_some(key.as_bytes());
-        group.append(&template, &mut url, decoded, |out| {
+        group.append(&template, &mut url, |out| {
             percent::append_key(key.as_bytes(), out);
+            template.is_decoded.then_some(key.as_bytes())
         });
         group.sign(&template, &mut url);
         group.sign_by_service(&template, &Requests::default(), &mut url)?;

@@ -40,18 +40,17 @@ struct Url {
 }
 
 impl Group {
-    /// Appends a URL to `out`, whose encoded path `append_path` writes. Its signature may be pending. `decoded` is the path without
-    /// its encoding, if that is in the text of the template.
-    pub(super) fn append(
+    /// Appends a URL to `out`, whose encoded path `append_path` writes. Its signature may be pending. `append_path` returns the
+    /// path without its encoding, if that is in the text of the template.
+    pub(super) fn append<'path>(
         &mut self,
         template: &UrlTemplate,
         out: &mut Vec<u8>,
-        decoded: Option<&[u8]>,
-        append_path: impl FnOnce(&mut Vec<u8>),
+        append_path: impl FnOnce(&mut Vec<u8>) -> Option<&'path [u8]>,
     ) {
         out.extend_from_slice(&template.head);
         let path_at = out.len();
-        append_path(out);
+        let decoded = append_path(out);
         let path_end = out.len();
         out.extend_from_slice(&template.tail);
         self.wait(template, out, path_at..path_end, decoded);

@@ -154,15 +154,19 @@ impl PathForm {
         }
     }
 
-    /// Returns the path without its encoding, in `buffer` if that is another one.
-    fn decode<'a>(self, path: &'a [u8], buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    /// Appends the path and returns it without its encoding, in `buffer` if that is another one.
+    fn append_and_decode<'a>(
+        self,
+        path: &'a [u8],
+        buffer: &'a mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> (Oddities, &'a [u8]) {
         match self {
             Self::Uri if memchr::memchr(b'%', path).is_some() => {
                 buffer.clear();
-                percent::append_decoded(path, buffer);
-                buffer
+                (percent::append_uri_and_decoded(path, out, buffer), buffer)
             }
-            Self::Uri | Self::Key => path,
+            Self::Uri | Self::Key => (self.append(path, out), path),
         }
     }
 }
@@ -179,20 +183,26 @@ fn append_checked(
     if path.is_empty() {
         return Err(Error::InvalidPath("names no file"));
     }
-    let mut is_allowed = true;
+    let (mut is_allowed, mut has_backslash) = (true, false);
     let mut odd = Oddities::default();
-    let decoded = template.is_decoded.then(|| form.decode(path, buffer));
-    group.append(template, out, decoded, |out| {
+    group.append(template, out, |out| {
         let path_at = out.len();
-        odd = form.append(path, out);
+        let decoded = if template.is_decoded {
+            let (found, decoded) = form.append_and_decode(path, buffer, out);
+            odd = found;
+            has_backslash = memchr::memchr(b'\\', decoded).is_some();
+            Some(decoded)
+        } else {
+            odd = form.append(path, out);
+            None
+        };
         // In the encoded form, because a log may spell a dot or a slash of the key as an escape.
         is_allowed = !percent::has_parent_segment(&out[path_at..]);
+        decoded
     });
     match odd {
         // Azure reads it as a slash, also before `..`.
-        _ if decoded.is_some_and(|decoded| memchr::memchr(b'\\', decoded).is_some()) => {
-            Err(Error::InvalidPath("holds a backslash, which no blob of Azure can"))
-        }
+        _ if has_backslash => Err(Error::InvalidPath("holds a backslash, which no blob of Azure can")),
         _ if !is_allowed => Err(Error::ForbiddenPath),
         Oddities { nul: true, .. } => Err(Error::InvalidPath("holds NUL")),
         Oddities { high_escape: true, .. } if !percent::decodes_to_utf8(path) => Err(NOT_UTF8),
