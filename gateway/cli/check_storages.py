@@ -100,6 +100,8 @@ def _storage(state: GatewayState, tables: list[TableStage]) -> StorageFinding:
         may_sign, problem = "no", problem or explain_error(location.kind, error)
     is_read = best >= Stage.READ
     has_files = any(table.files for table in tables)
+    if is_read and has_files and best < Stage.SIGNED:
+        may_sign = "no"
     return StorageFinding(
         entry.prefix.url if entry else f"{location.bucket_url}/",
         credentials.source if credentials else "",

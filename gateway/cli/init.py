@@ -25,6 +25,7 @@ from gateway.cli.check import Finding, check
 from gateway.cli.first_share import NamedTable, S3Address
 from gateway.cli.serve import serve_file
 from gateway.cli.share_files import KEY_BYTES, InitError, ShareFiles
+from gateway.cli.storage_errors import explain_error
 from gateway.config import Location, loads
 from gateway.protocol.snippets import snippets
 from gateway.state import GatewayState
@@ -80,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "location",
         nargs="?",
         metavar="LOCATION",
-        help=f"a Delta table, or a directory or s3:// prefix with tables up to {MAX_DEPTH} levels below",
+        help=f"a Delta table, or a directory, bucket or container with tables up to {MAX_DEPTH} levels below",
     )
     parser.add_argument("--share", metavar="NAME", help="the share; default: the name of the directory")
     parser.add_argument("--recipient", metavar="NAME", help="the first recipient")
@@ -238,8 +239,8 @@ def search(location: Location, server: Server) -> Search:
         store.renew()
         found = find_tables(store.native, location)
     except (CredentialsUnavailable, LogError) as error:
-        # The detail of a store is often an XML document.
-        reason = " ".join(": ".join(filter(None, (str(error), getattr(error, "detail", None)))).split())
+        text = explain_error(location.kind, error) if isinstance(error, LogError) else str(error)
+        reason = " ".join(text.split())
         raise InitError(f"{location.url} cannot be read: {reason}") from None
     finally:
         state.tables.close()

@@ -16,7 +16,7 @@ from gateway.tables.native import LogError, StorageDenied, StorageUnavailable
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
-_STATUS = re.compile(r"\b([345][0-9]{2}) [A-Z][a-z]+")
+_STATUS = re.compile(r"\b([345][0-9]{2})(?: [A-Z][a-z]+|:)")
 SKEW_SECONDS = 300
 
 _CLOCK = "the clock of this machine differs from that of the store; the operator sets the clock"
@@ -87,6 +87,10 @@ GOOGLE: Mapping[str, str] = {
     ),
     "UserProjectMissing": "the bucket's requester pays; the operator sets `userProject`",
 }
+_SIGN_BLOB = (
+    "the project's owner enables the API iamcredentials.googleapis.com and grants "
+    "roles/iam.serviceAccountTokenCreator on the service account to the identity that signs for it"
+)
 CODES: Mapping[str, Mapping[str, str]] = {"s3": S3, "azure": AZURE, "gs": GOOGLE}
 
 
@@ -113,6 +117,9 @@ def explain_error(kind: str, error: LogError) -> str:
     detail = error.detail or ""
     is_answer = kind != "file" and isinstance(error, (StorageDenied, StorageUnavailable))
     status = _STATUS.search(detail) if is_answer else None
+    if detail.startswith("signBlob of IAM"):
+        name = f"answers {status[1]}" if status else "signs no URL"
+        return f"{error}: the IAM service {name}: {_SIGN_BLOB}"
     if is_answer and (status or _CODE.search(detail)):
         return f"{error}: the store answers {explain(kind, int(status[1]) if status else None, detail)}"
     # The rest of an answer is not shown.

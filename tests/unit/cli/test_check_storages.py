@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.aws_identity import ROLE, Sts, running_sts
-from support.google_identity import EMAIL, GoogleIdentity, running
+from support.google_identity import EMAIL, GoogleIdentity, iam_error, running
 from support.google_storage import running as running_storage
 from support.versitygw import VersityGw
 
@@ -67,6 +67,44 @@ def test_files_beyond_the_signatures_by_calls_are_told(google: GoogleIdentity, t
     (found,) = checked([entry], table("gs://bucket/t", 6, Stage.READ))
     assert (found.list, found.sign, found.url) == ("yes", "no", "no")
     assert "can read, but not sign; give an HMAC key" in found.problem
+
+
+@pytest.mark.parametrize("identity", ["hmac", "rsa", "iam"])
+def test_check_opens_a_url_of_each_key_of_google(  # noqa: PLR0917 - fixtures
+    google: GoogleIdentity,
+    demo_tables: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    identity: str,
+) -> None:
+    table = demo_tables / "cities"
+    for file in filter(Path.is_file, table.rglob("*")):
+        google.storage.put("bucket", f"t/{file.relative_to(table).as_posix()}", file.read_bytes())
+    google.storage.secrets["GOOG1E"] = "hmac-secret"
+    keys = {
+        "hmac": {"accessKeyId": "GOOG1E", "secretAccessKey": "hmac-secret"},
+        "rsa": {"credentialsFile": str(google.service_account_file(tmp_path))},
+        "iam": {"credentialsFile": str(google.external_account_file(tmp_path, impersonates=True))},
+    }[identity]
+    assert google.storage.service is not None
+    entry = {"prefix": "gs://bucket/", "endpoint": google.storage.service.url, **keys}
+    share = {"name": "s", "schemas": [{"name": "d", "tables": [{"name": "t", "location": "gs://bucket/t"}]}]}
+    file = tmp_path / "share.yaml"
+    gateway = {"anonymous": True, "storages": [entry]}
+    file.write_text(json.dumps({"version": 1, "shares": [share], "gateway": gateway}))
+    assert main(["check", "-c", str(file)]) == 0
+    printed = capsys.readouterr().out
+    (row,) = (line for line in printed.splitlines() if "gs://bucket/ ┆" in line)
+    assert [cell.strip() for cell in row.strip("│").split("┆")][3:] == ["yes"] * 4
+    if identity == "iam":
+        monkeypatch.setattr(google, "_signature", lambda _: iam_error(403, "hidden"))
+        assert main(["check", "-c", str(file)]) == 1
+        printed = capsys.readouterr().out
+        (row,) = (line for line in printed.splitlines() if "gs://bucket/ ┆" in line)
+        assert [cell.strip() for cell in row.strip("│").split("┆")][3:] == ["yes", "yes", "no", "no"]
+        assert "the IAM service answers 403: the project's owner enables the API" in printed
+        assert "hidden" not in printed
 
 
 def test_an_identity_without_credentials_says_which_are_supported(tmp_path: Path) -> None:
