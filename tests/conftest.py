@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
     config.addinivalue_line(
         "markers",
-        "stores: needs Azurite, MinIO or an OpenID provider (set for every test with a fixture of one)",
+        "stores: needs Azurite, MinIO or an OpenID provider (set for tests with such a fixture)",
     )
     config.addinivalue_line("markers", "clone: needs a clone of the project (set for all of tests/clone)")
     config.addinivalue_line("markers", "deploy: needs the tools of deployments (set for all of tests/deploy)")

@@ -598,7 +598,7 @@ def alone(pytest_arguments: list[str]) -> None:
 
 
 def stores(pytest_arguments: list[str]) -> None:
-    """The tests on Azurite, MinIO and an OpenID provider, which verify or issue SAS, session and access tokens."""
+    """The tests on Azurite and MinIO, which verify SAS and session tokens, and with an OpenID provider."""
     need_tool("go", "https://go.dev/dl")
     need_tool("npm", "Node.js")
     needs = (azurite, openid_provider, partial(go_program, "minio"), versitygw, client_environment)

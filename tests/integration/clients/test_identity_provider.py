@@ -79,13 +79,11 @@ def profiles(
         ("another-subject", "another", AUDIENCE),
         ("another-audience", f"{CLIENT}-2", "https://other.example.com"),
     ):
-        added = main(
-            ["recipient", "add", name, "-c", str(config), "--share", "demo", "--oidc"]
-            + ["--issuer", openid_provider.issuer, "--subject", subject, "--audience", audience]
-            + ["--token-endpoint", f"{openid_provider.issuer}/token", "--client-id", CLIENT]
-            + ["--scope", "sharing", "--profile", str(directory / f"{name}.share")]
-        )
-        assert added == 0
+        policy = ["--issuer", openid_provider.issuer, "--subject", subject, "--audience", audience]
+        client = ["--token-endpoint", f"{openid_provider.issuer}/token", "--client-id", CLIENT]
+        files = ["-c", str(config), "--profile", str(directory / f"{name}.share")]
+        options = ["--share", "demo", "--scope", "sharing", "--oidc", *policy, *client, *files]
+        assert main(["recipient", "add", name, *options]) == 0
     complete(directory / "acme.share", SECRET)
     with server_process(config, directory / "log") as process:
         wait_for_port(port, process)
@@ -128,8 +126,12 @@ def test_a_policy_that_is_removed_ends_the_access(
     profile, config = profiles / "acme.share", str(profiles / "share.yaml")
     policy = ["--issuer", openid_provider.issuer, "--audience", AUDIENCE, "--subject", CLIENT]
     assert main(["recipient", "policy", "remove", "acme", "-c", config]) == 0
-    with pytest.raises(ClientError, match="401"):
+
+    def read_for_ever() -> None:
+        # The test's time limit ends a policy that stays in force.
         while True:
-            # The test's time limit ends a policy that stays in force.
             official_client.call("shares", profile)
+
+    with pytest.raises(ClientError, match="401"):
+        read_for_ever()
     assert main(["recipient", "policy", "add", "acme", "-c", config, *policy]) == 0
