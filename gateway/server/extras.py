@@ -54,7 +54,7 @@ def has_demo_extra() -> bool:
 
 def check_azure_extra(user: str) -> None:
     """Check that the libraries of Azure are installed. Raises ExtraMissing."""
-    if not _is_installed("azure.storage.blob"):
+    if not all(map(_is_installed, AZURE_MODULES)):
         raise ExtraMissing(user, "azure")
 
 
