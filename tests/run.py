@@ -602,7 +602,8 @@ def stores(pytest_arguments: list[str]) -> None:
     need_tool("go", "https://go.dev/dl")
     need_tool("npm", "Node.js")
     needs = (azurite, openid_provider, partial(go_program, "minio"), versitygw, client_environment)
-    pytest("stores", pytest_arguments or [STORES], needs=needs)
+    # The tests of one file share its tables.
+    pytest("stores", pytest_arguments or ["-n", "2", "--dist", "loadfile", STORES], needs=needs)
 
 
 def spark(pytest_arguments: list[str]) -> None:
