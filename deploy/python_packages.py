@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 PYTHON = "3.11"
+# Of botocore's descriptions of services, which are most of its size: those that give credentials.
+AWS_SERVICES = {"signin", "sso", "sso-oidc", "sts"}
 # Of glibc in Debian 12 and newer.
 MANYLINUX = (
     "manylinux_2_34",
@@ -64,7 +66,9 @@ def _unpack(wheel: Path, target: Path) -> None:
 
 
 def _installed_name(name: PurePosixPath) -> PurePosixPath | None:
-    """Return where a file of a wheel belongs; None for scripts and headers."""
+    """Return where a file of a wheel belongs; None for scripts, headers and services that are not used."""
+    if name.parts[:2] == ("botocore", "data") and len(name.parts) > 3:
+        return name if name.parts[2] in AWS_SERVICES else None
     if not name.parts[0].endswith(".data"):
         return name
     return PurePosixPath(*name.parts[2:]) if name.parts[1] in {"purelib", "platlib"} else None

@@ -104,6 +104,19 @@ print("done")
     assert subprocess.run(python, check=True, capture_output=True, text=True).stdout == "done\n"
 
 
+def test_the_image_has_the_services_of_aws_that_give_credentials_and_no_others(rootfs):
+    program = """
+import botocore.session
+session = botocore.session.Session()
+for service in ("signin", "sso", "sso-oidc", "sts"):
+    session.create_client(service, region_name="eu-west-1", aws_access_key_id="a", aws_secret_access_key="b")
+print(*session.get_available_services())
+"""
+    python = ["chroot", rootfs, "/usr/bin/python3.11", "-c", program]
+    made = subprocess.run(python, check=True, capture_output=True, text=True)
+    assert made.stdout.split() == ["signin", "sso", "sso-oidc", "sts"]
+
+
 def test_the_image_lists_its_debian_packages_where_scanners_look(rootfs):
     listed = {path.name: path.read_text() for path in (rootfs / "var/lib/dpkg/status.d").iterdir()}
     assert {"libc6", "libssl3", "python3.11-minimal"} <= set(listed)

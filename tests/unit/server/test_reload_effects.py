@@ -80,6 +80,14 @@ async def table_of_metadata(live: Live) -> Any:
     return json.loads(lines[1])["metaData"]["id"]
 
 
+def share_field(name: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        answer = await live.answer("GET", f"{PREFIX}/shares", headers=bearer())
+        return (await answer.json())["items"][0].get(name)
+
+    return seen
+
+
 async def share_id(live: Live) -> Any:
     return (await (await live.answer("GET", f"{PREFIX}/shares/s")).json())["share"]["id"]
 
@@ -219,6 +227,9 @@ RECIPIENT = "gateway.limits.recipient"
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
+    "shares[].displayName": Row("one", "two", share_field("displayName"), ("one", "two")),
+    "shares[].comment": Row("one", "two", share_field("comment"), ("one", "two")),
+    "shares[].properties": Row({"a": "1"}, {"a": "2"}, share_field("properties"), ({"a": "1"}, {"a": "2"})),
     "shares[].schemas[].name": Row("d", "renamed", names_of("/shares/s/schemas"), ("d", "renamed")),
     "shares[].schemas[].tables[].name": Row(
         "t", "renamed", names_of("/shares/s/all-tables"), ("t", "renamed")
@@ -469,6 +480,7 @@ RESTART: Mapping[str, tuple[Any, Any]] = {
     "host": ("127.0.0.1", "localhost"),
     "port": (8080, 8081),
     "endpoint": ("/delta-sharing", "/shared"),
+    "gateway.endpointAliases": (["/one"], ["/two"]),
     "ssl.selfSigned": (None, True),
     "ssl.certificateFile": ("a.pem", "b.pem"),
     "ssl.certificateKeyFile": ("a.key", "b.key"),

@@ -15,7 +15,8 @@ from gateway.config import Location, Secret, loads
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
 from gateway.storage.refreshing_credentials import FILE_SECONDS
-from gateway.storage.registry import Storages, renew
+from gateway.storage.registry import Storages, name_of, renew
+from gateway.storage.stores import s3_endpoint
 from gateway.tables.open_table import OpenTable
 
 
@@ -177,3 +178,82 @@ async def test_a_kept_snapshot_is_returned_without_a_read(demo_tables) -> None:
         await is_refused(lambda opened: opened.native)
     finally:
         tables.close()
+
+
+CONTAINERS = "abfss://one@acct.dfs.core.windows.net", "abfss://two@acct.dfs.core.windows.net"
+
+
+def storages(*entries: str) -> Storages:
+    text = f"version: 1\ngateway: {{anonymous: true, storages: [{', '.join(entries)}]}}"
+    return Storages(loads(text), url_key=b"k" * 32, environment={"AWS_REGION": "eu-west-1"})
+
+
+def test_buckets_and_containers_share_the_credentials_of_their_identity() -> None:
+    def keys(of: Storages, location: str) -> object:
+        return of.store(Location.parse(location)).keys
+
+    key = "accountKey: a2V5"
+    shared = storages(*(f"{{prefix: '{container}', {key}}}" for container in CONTAINERS))
+    assert keys(shared, CONTAINERS[0]) is keys(shared, CONTAINERS[1])
+    assert keys(shared, CONTAINERS[0]) is not keys(shared, CONTAINERS[0].replace("acct", "other"))
+    apart = storages(
+        f"{{prefix: '{CONTAINERS[0]}', {key}}}", f"{{prefix: '{CONTAINERS[1]}', accountKey: b3RoZXI=}}"
+    )
+    assert keys(apart, CONTAINERS[0]) is not keys(apart, CONTAINERS[1])
+    none = storages("{prefix: 's3://role', roleArn: 'arn:aws:iam::123456789012:role/reader'}")
+    assert keys(none, "s3://one/t") is keys(none, "s3://two/t")
+    assert keys(none, "s3://one/t") is not keys(none, "s3://role/t")
+    assert keys(none, "gs://one/t") is not keys(none, "s3://one/t")
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("s3a://bucket/t", "s3://bucket"),
+        ("gs://bucket/t", "gs://bucket"),
+        (f"{CONTAINERS[0]}/t", "https://acct.blob.core.windows.net"),
+        ("wasbs://two@acct.blob.core.windows.net/t", "https://acct.blob.core.windows.net"),
+    ],
+)
+def test_locations_that_fail_together_have_one_name(location: str, name: str) -> None:
+    assert name_of(Location.parse(location)) == name
+
+
+@pytest.mark.parametrize(
+    ("keys", "host"),
+    [
+        ("region: eu-west-1", None),
+        ("dualStack: true", "https://s3.dualstack.eu-west-1.amazonaws.com"),
+        ("fips: true, region: us-east-2", "https://s3-fips.us-east-2.amazonaws.com"),
+        ("fips: true, dualStack: true", "https://s3-fips.dualstack.eu-west-1.amazonaws.com"),
+        ("region: cn-north-1", "https://s3.cn-north-1.amazonaws.com.cn"),
+        ("endpoint: 'https://acct.r2.cloudflarestorage.com'", "https://acct.r2.cloudflarestorage.com"),
+    ],
+)
+def test_a_bucket_of_aws_is_reached_and_signed_at_the_host_of_its_entry(keys: str, host: str | None) -> None:
+    held = storages(
+        f"{{prefix: 's3://bucket', accessKeyId: a, secretAccessKey: b, requesterPays: true, {keys}}}"
+    )
+    location = Location.parse("s3://bucket/t")
+    entry = held.entry(location)
+    assert entry is not None
+    region = entry.region or "eu-west-1"
+    assert s3_endpoint(region, entry) == host
+    url, _ = held.store(location).signer(location, "id").sign("t/a", now_ms=0, lifetime_seconds=60)
+    expected = (host or f"https://s3.{region}.amazonaws.com").replace("https://", "https://bucket.")
+    assert url.startswith(f"{expected}/t/a?")
+    assert "x-amz-request-payer=requester" in url
+
+
+def test_a_url_of_azure_and_google_is_signed_at_the_public_endpoint() -> None:
+    held = storages(
+        f"{{prefix: '{CONTAINERS[0]}', accountKey: a2V5, publicEndpoint: 'https://files.example.com'}}",
+        "{prefix: 'gs://bucket', accessKeyId: a, secretAccessKey: b, publicEndpoint: 'https://files.example.com'}",
+    )
+    for text, start in (
+        (f"{CONTAINERS[0]}/t", "https://files.example.com/one/t/a?"),
+        ("gs://bucket/t", "https://files.example.com/bucket/t/a?"),
+    ):
+        location = Location.parse(text)
+        url, _ = held.store(location).signer(location, "id").sign("t/a", now_ms=0, lifetime_seconds=60)
+        assert url.startswith(start)
