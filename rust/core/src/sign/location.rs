@@ -1,12 +1,13 @@
 //! The canonical form of an absolute location in a log or in the configuration.
 //!
-//! `s3a:` and `s3n:` become `s3:`; the forms of Azure become `az:account/container/key`; [`DataPath`] recognises local
-//! files. A form of Azure without an account has that of the table's own root.
+//! `s3a:` and `s3n:` become `s3:`; the forms of Azure become `az:account.core.windows.net/container/key`, with the domain
+//! of a cloud, because each has accounts of its own; [`DataPath`] recognises local files. A form of Azure without an account
+//! has that of the table's own root.
 
 use crate::log_path::DataPath;
 
 /// Appends the canonical form of a location, with its path written by `append_path`. `account` is that of locations of
-/// Azure that name none.
+/// Azure that name none, with its domain: `account.core.windows.net`.
 pub(super) fn append_canonical(
     location: DataPath<'_>,
     account: Option<&str>,
@@ -21,9 +22,11 @@ pub(super) fn append_canonical(
         }
         DataPath::Uri { scheme, authority, key } => {
             if let Some(place) = AzurePlace::of(scheme, authority, account) {
-                out.extend_from_slice(b"az:");
-                out.extend(place.account.bytes().map(|byte| byte.to_ascii_lowercase()));
-                out.push(b'/');
+                out.extend_from_slice(AZURE);
+                for (part, end) in [(place.account, b'.'), (place.domain, b'/')] {
+                    out.extend(part.bytes().map(|byte| byte.to_ascii_lowercase()));
+                    out.push(end);
+                }
                 if let Some(container) = place.container {
                     out.extend_from_slice(container.as_bytes());
                     out.push(b'/');
@@ -44,9 +47,20 @@ pub(super) fn append_canonical(
     }
 }
 
+/// Returns the account, with its domain, of a canonical location of Azure.
+pub(super) fn account_of(canonical: &[u8]) -> Option<&str> {
+    let host = canonical.strip_prefix(AZURE)?.split(|byte| *byte == b'/').next()?;
+    std::str::from_utf8(host).ok().filter(|host| !host.is_empty())
+}
+
+/// Begins canonical locations of Azure.
+const AZURE: &[u8] = b"az:";
+
 /// The account and the container in the authority of a location.
 struct AzurePlace<'a> {
     account: &'a str,
+    /// `core.windows.net`
+    domain: &'a str,
     /// `None` if it is the first segment of the path.
     container: Option<&'a str>,
 }
@@ -60,8 +74,8 @@ impl<'a> AzurePlace<'a> {
             let Some((container, host)) = authority.split_once('@') else {
                 // A container has no dot, a host without a container has some.
                 let is_container = !authority.is_empty() && !authority.contains('.');
-                let place = |account| Self { account, container: Some(authority) };
-                return own_account.filter(|_| is_container).map(place);
+                let (account, domain) = own_account.filter(|_| is_container)?.split_once('.')?;
+                return Some(Self { account, domain, container: Some(authority) });
             };
             (Some(container), host)
         } else if is_one_of(&["https"]) {
@@ -74,7 +88,7 @@ impl<'a> AzurePlace<'a> {
         let is_storage = ["blob", "dfs"].iter().any(|name| service.eq_ignore_ascii_case(name))
             && domain.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("core."));
         let is_plain = container.is_none_or(|container| !container.is_empty()) && !account.is_empty();
-        (is_storage && is_plain).then_some(Self { account, container })
+        (is_storage && is_plain).then_some(Self { account, domain, container })
     }
 }
 
@@ -95,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_of_azure_that_name_an_account_are_one() {
+    fn all_forms_of_azure_that_name_an_account_are_one_in_each_cloud() {
         for location in [
             "abfss://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
             "abfs://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
@@ -103,10 +117,15 @@ mod tests {
             "wasb://data@ACCT.blob.core.windows.net/t/p=1/a.parquet",
             "https://acct.blob.core.windows.net/data/t/p=1/a.parquet",
             "az://data@acct.dfs.core.windows.net/t/p=1/a.parquet",
-            "ABFSS://data@acct.DFS.CORE.usgovcloudapi.net/t/p=1/a.parquet",
-            "HTTPS://acct.dfs.core.chinacloudapi.cn/data/t/p=1/a.parquet",
+            "ABFSS://data@acct.DFS.CORE.Windows.net/t/p=1/a.parquet",
         ] {
-            assert_eq!(canonical(location), "az:acct/data/t/p=1/a.parquet", "{location}");
+            assert_eq!(canonical(location), "az:acct.core.windows.net/data/t/p=1/a.parquet", "{location}");
+        }
+        for location in [
+            "abfss://data@acct.dfs.core.chinacloudapi.cn/t",
+            "HTTPS://acct.blob.core.chinacloudapi.cn/data/t",
+        ] {
+            assert_eq!(canonical(location), "az:acct.core.chinacloudapi.cn/data/t", "{location}");
         }
     }
 
@@ -114,13 +133,17 @@ mod tests {
     fn a_form_of_azure_without_an_account_has_that_of_the_root() {
         for location in ["az://data/t", "abfss://data/t", "ABFS://data/t", "wasbs://data/t", "azure://data/t"]
         {
-            assert_eq!(canonical_of(Some("acct"), location), "az:acct/data/t", "{location}");
+            let found = canonical_of(Some("acct.core.windows.net"), location);
+            assert_eq!(found, "az:acct.core.windows.net/data/t", "{location}");
+            assert_eq!(account_of(found.as_bytes()), Some("acct.core.windows.net"));
         }
         for location in ["az://acct.dfs.core.windows.net/t", "abfss:///t", "https://data/t", "gs://data/t"] {
-            assert_eq!(canonical_of(Some("acct"), location), location);
+            assert_eq!(canonical_of(Some("acct.core.windows.net"), location), location);
+            assert_eq!(account_of(location.as_bytes()), None);
         }
         let named = "wasbs://data@other.blob.core.windows.net/t";
-        assert_eq!(canonical_of(Some("acct"), named), "az:other/data/t");
+        let found = canonical_of(Some("acct.core.chinacloudapi.cn"), named);
+        assert_eq!(found, "az:other.core.windows.net/data/t");
     }
 
     #[test]

@@ -6,13 +6,16 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use super::location::append_canonical;
+use super::location::{account_of, append_canonical};
 use super::stream::{StreamRoot, UrlStream};
 use super::{AzureOptions, Signer};
 use super::{Error, Result, Scheme};
 use crate::lock::lock;
 use crate::log_path::DataPath;
 use crate::percent;
+
+/// The domain of accounts of Azure where a location names none.
+const PUBLIC_CLOUD: &str = "core.windows.net";
 
 /// A location and the signer of the keys below it.
 #[derive(Debug, Clone)]
@@ -28,10 +31,11 @@ impl SigningRoot {
     /// `/directory`, not percent-encoded.
     ///
     /// A signer of a bucket must belong to that of the location; keys are `prefix/...`. A location of Azure without an
-    /// account has that of the signer. Keys of a local signer are relative to the location.
+    /// account has that of the signer in the public cloud. Keys of a local signer are relative to the location.
     pub fn new(location: &str, signer: Signer) -> Result<Self> {
         let mut canonical = Vec::with_capacity(location.len() + 1);
-        append_canonical(DataPath::parse(location), signer.account(), &mut canonical, |path, out| {
+        let account = signer.account().map(|account| format!("{account}.{PUBLIC_CLOUD}"));
+        append_canonical(DataPath::parse(location), account.as_deref(), &mut canonical, |path, out| {
             out.extend_from_slice(path);
         });
         if canonical.last() != Some(&b'/') {
@@ -49,7 +53,11 @@ impl SigningRoot {
             Scheme::Gcs(gcs) => key_prefix(&canonical, &format!("gs://{}/", gcs.options().bucket))?,
             Scheme::Azure(azure) => {
                 let AzureOptions { account, container, .. } = azure.options();
-                key_prefix(&canonical, &format!("az:{account}/{container}/"))?
+                let host = account_of(&canonical).unwrap_or_default();
+                if host.split('.').next() != Some(account) {
+                    return Err(of_another_bucket());
+                }
+                key_prefix(&canonical, &format!("az:{host}/{container}/"))?
             }
         };
         Ok(Self { location: canonical, key_prefix, signer })
@@ -61,8 +69,12 @@ fn key_prefix(location: &[u8], bucket: &str) -> Result<String> {
     let prefix = location.strip_prefix(bucket.as_bytes());
     match prefix.map(|prefix| String::from_utf8(prefix.to_vec())) {
         Some(Ok(prefix)) => Ok(prefix),
-        _ => Err(Error::InvalidArgument("a storage location is not in the bucket of its signer".to_owned())),
+        _ => Err(of_another_bucket()),
     }
+}
+
+fn of_another_bucket() -> Error {
+    Error::InvalidArgument("a storage location is not in the bucket of its signer".to_owned())
 }
 
 /// The table's root and the other locations that absolute paths may point to.
@@ -121,7 +133,7 @@ impl SignerSet {
             .iter()
             .map(|root| StreamRoot {
                 location: root.location.clone(),
-                account: root.signer.account().map(Box::from),
+                account: account_of(&root.location).map(Box::from),
                 template: template(root),
             })
             .collect();

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// A location prepared for a stream.
 pub(super) struct StreamRoot {
     pub(super) location: Vec<u8>,
-    /// The account of a location of Azure.
+    /// The account of a location of Azure, with its domain.
     pub(super) account: Option<Box<str>>,
     pub(super) template: Result<UrlTemplate>,
 }

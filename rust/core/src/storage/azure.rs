@@ -84,3 +84,34 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
         ordered_listings: true,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Storage;
+    use crate::storage::remote::head_of_a_read;
+
+    fn open(endpoint: &str) -> Storage {
+        let endpoint = Some(format!("{endpoint}/account1"));
+        let storage =
+            Storage::azure(&AzureOptions { endpoint, ..AzureOptions::new("account1", "data-1") }).unwrap();
+        storage.replace_account_key("aHVzaA==").unwrap();
+        storage.replace_bearer_token("second").unwrap();
+        storage
+    }
+
+    #[test]
+    fn a_read_names_the_blob_by_its_bytes_and_has_the_last_credentials() {
+        for (key, encoded) in [
+            ("t/p=a%20b/1", "t/p=a%2520b/1"),
+            ("a b+\u{e9}?#%41", "a%20b+%C3%A9%3F%23%2541"),
+            ("q!'()*@$&,;:~", "q!'()*@$&,;:~"),
+        ] {
+            let (content, head) = head_of_a_read(key, open);
+            assert_eq!(content.unwrap(), "file");
+            assert!(head.starts_with(&format!("GET /account1/data-1/{encoded} HTTP/1.1\r\n")), "{head}");
+            let head = head.to_ascii_lowercase();
+            assert!(head.contains("\r\nauthorization: bearer second\r\n"), "{head}");
+        }
+    }
+}

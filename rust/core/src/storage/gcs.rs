@@ -102,35 +102,20 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
     use super::*;
     use crate::storage::Storage;
+    use crate::storage::remote::head_of_a_read;
 
-    /// Answers one request for an object, and returns the request's head in lower case.
-    fn head_of_a_read(key: &str) -> (Result<bytes::Bytes>, String) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = Some(format!("http://{}", listener.local_addr().unwrap()));
-        let server = std::thread::spawn(move || {
-            let (mut connection, _) = listener.accept().unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                connection.read_exact(&mut byte).unwrap();
-                head.extend(byte);
-            }
-            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"tag\"\r\n\
-                          Last-Modified: Fri, 24 May 2013 00:00:00 GMT\r\n\r\nfile";
-            connection.write_all(answer.as_bytes()).unwrap();
-            String::from_utf8(head).unwrap()
-        });
-        let options =
-            GcsOptions { endpoint, user_project: Some("payer-1".into()), ..GcsOptions::new("bu_cket.x") };
+    fn open(endpoint: &str) -> Storage {
+        let options = GcsOptions {
+            endpoint: Some(endpoint.to_owned()),
+            user_project: Some("payer-1".into()),
+            ..GcsOptions::new("bu_cket.x")
+        };
         let storage = Storage::gcs(&options).unwrap();
         storage.replace_bearer_token("first").unwrap();
         storage.replace_bearer_token("second").unwrap();
-        (storage.read(key), server.join().unwrap())
+        storage
     }
 
     #[test]
@@ -140,7 +125,7 @@ mod tests {
             ("a b+\u{e9}?#%41", "a%20b%2B%C3%A9%3F%23%2541"),
             ("q!'()*@$&,;:~", "q%21%27%28%29%2A%40%24%26%2C%3B%3A%7E"),
         ] {
-            let (content, head) = head_of_a_read(key);
+            let (content, head) = head_of_a_read(key, open);
             assert_eq!(content.unwrap(), "file");
             assert!(head.starts_with(&format!("GET /bu%5Fcket%2Ex/{encoded} HTTP/1.1\r\n")), "{head}");
             let head = head.to_ascii_lowercase();

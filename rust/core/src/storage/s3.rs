@@ -195,3 +195,38 @@ fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result
     }
     Ok(endpoint.replacen("://", &format!("://{}.", options.bucket), 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Storage;
+    use crate::storage::remote::head_of_a_read;
+
+    fn options(endpoint: &str, requester_pays: bool) -> S3Options {
+        S3Options {
+            endpoint: Some(endpoint.to_owned()),
+            path_style: true,
+            requester_pays,
+            credentials: Some(S3Credentials {
+                access_key_id: "id".into(),
+                secret_access_key: "secret".into(),
+                session_token: None,
+            }),
+            ..S3Options::new("bucket", "us-east-1")
+        }
+    }
+
+    #[test]
+    fn a_requester_that_pays_says_so_in_each_request_and_sends_none_without_the_runtime() {
+        for requester_pays in [false, true] {
+            let open = |endpoint: &str| Storage::s3(&options(endpoint, requester_pays)).unwrap();
+            let (content, head) = head_of_a_read("key", open);
+            assert_eq!(content.unwrap(), "file");
+            let head = head.to_ascii_lowercase();
+            assert_eq!(head.contains("\r\nx-amz-request-payer: requester\r\n"), requester_pays, "{head}");
+            assert_eq!(head.contains(";x-amz-request-payer"), requester_pays, "{head}");
+        }
+        let remote = super::open(&options("http://127.0.0.1:1", true)).unwrap();
+        assert!(remote.send_properties(&["a".into(), "b".into()]).is_none());
+    }
+}

@@ -263,6 +263,7 @@ fn all_spellings_of_a_blob_are_one_and_clones_lie_in_other_containers() {
         "az://data/x/p",
         "abfss://other/clones/p",
         "abfss://data@third.dfs.core.windows.net/t%201/p",
+        "abfss://data@acct.dfs.core.chinacloudapi.cn/t%201/p",
         "abfss://data@acct.dfs.example.com/t%201/p",
         "az://data/t%201/../p",
         "s3://data/t%201/p",
@@ -287,7 +288,9 @@ fn a_location_of_another_container_than_its_signers_is_refused() {
     for location in ["gs://other/x", "s3://bu_cket/x"] {
         assert!(SigningRoot::new(location, gcs("bu_cket")).is_err(), "{location}");
     }
-    assert!(SigningRoot::new("az://data/x", azure("acct", "data")).is_ok());
+    for location in ["az://data/x", "abfss://data@acct.dfs.core.chinacloudapi.cn/x"] {
+        assert!(SigningRoot::new(location, azure("acct", "data")).is_ok(), "{location}");
+    }
 }
 
 /// Keys as Delta's writers make them and as nobody would. Azure stores no backslash.
