@@ -16,6 +16,7 @@ import orjson
 from gateway.access.catalog import SharedTable
 from gateway.cli import sizing
 from gateway.cli.sizing import Load, Need, TableSize
+from gateway.cli.storage_errors import explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
@@ -109,7 +110,7 @@ def measure(state: GatewayState, problems: list[str]) -> Iterator[TableSize]:
             try:
                 yield measure_table(state, table)
             except LogError as error:
-                reason = " ".join(": ".join(filter(None, (str(error), error.detail))).split())
+                reason = " ".join(explain_error(table.location.kind, error).split())
                 problems.append(f"{table.full_name} cannot be read: {reason}")
             except (GatewayError, OSError) as error:
                 problems.append(f"{table.full_name} cannot be read: {error}")

@@ -43,6 +43,11 @@ class RefreshingCredentials(Generic[C_co]):
         """Return whether `get` returns at once."""
         return self._current is not None and self._now_seconds() < self._renew_at_seconds
 
+    @property
+    def is_missing(self) -> bool:
+        """Return whether credentials were requested and there were none so far."""
+        return self._current is None and self._refused is not None
+
     def get(self) -> C_co:
         """Return valid credentials. Blocks while they are renewed. Raises LogError."""
         if not self.is_valid:

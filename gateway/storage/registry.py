@@ -122,7 +122,11 @@ class Storages:
     def due(self) -> list[Store]:
         """Return the stores whose credentials are due for renewal, before a request needs them."""
         keyed = [(store, store.keys) for store in self._stores.values()]
-        return [store for store, keys in keyed if keys and keys.current is not None and not keys.is_valid]
+        return [
+            store
+            for store, keys in keyed
+            if keys and (keys.current is not None or keys.is_missing) and not keys.is_valid
+        ]
 
     def close(self) -> None:
         """Stop the threads; running calls end by themselves."""

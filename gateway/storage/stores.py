@@ -206,6 +206,24 @@ class GcsStore:
         )
 
 
+def signer_without_credentials(location: Location) -> _native.Signer:
+    """Return a signer that raises StorageDenied when a URL is needed."""
+    name = "none"
+    if location.kind == "azure":
+        return _native.Signer.azure(
+            location.account, location.bucket, account_key="AA==", credentials_expire_ms=0
+        )
+    if location.kind == "gs":
+        return _native.Signer.gcs(location.bucket, access_id=name, secret=name, credentials_expire_ms=0)
+    return _native.Signer.s3(
+        location.bucket,
+        region=name,
+        access_key_id=name,
+        secret_access_key=name,
+        credentials_expire_ms=0,
+    )
+
+
 def s3_endpoint(region: str, entry: StorageEntry | None) -> str | None:
     """Return the URL of S3: of the entry, or of AWS where its usual host is not meant; None for that host."""
     if entry is not None and entry.endpoint is not None:

@@ -14,6 +14,7 @@ from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Location, Secret, loads
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
+from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import FILE_SECONDS
 from gateway.storage.registry import Storages, name_of, renew
 from gateway.storage.stores import s3_endpoint
@@ -257,3 +258,32 @@ def test_a_url_of_azure_and_google_is_signed_at_the_public_endpoint() -> None:
         location = Location.parse(text)
         url, _ = held.store(location).signer(location, "id").sign("t/a", now_ms=0, lifetime_seconds=60)
         assert url.startswith(start)
+
+
+def test_another_root_without_credentials_fails_its_own_files_alone(tmp_path: Path) -> None:
+    user, key = tmp_path / "user.json", "accessKeyId: a, secretAccessKey: b"
+    user.write_text('{"type": "authorized_user"}')
+    gateway = f"""
+    anonymous: true
+    allowedRoots: ['gs://bucket/kept']
+    storages: [{{prefix: 's3://bucket', {key}}}, {{prefix: 'gs://bucket', credentialsFile: {user}}}]
+    """
+    tables = "[{name: s, schemas: [{name: d, tables: [{name: t, location: 's3://bucket/t'}]}]}]"
+    state = sharing_of(f"shares: {tables}\ngateway: {gateway}")
+    (table,) = state.catalog.tables()
+    signers = state.tables.open(table).url_signers
+    made = signers.signers()
+    assert signers.is_valid
+    assert signers.signers() is made
+    store = state.tables.storages.store(Location.parse("gs://bucket/kept"))
+    assert store in state.tables.storages.due(), "its credentials are requested in the background"
+    assert store.keys is not None
+    # Once it has some, the signers are made again.
+    store.keys._request = lambda: GcsCredentials(access_id=Secret("a"), secret=Secret("b"))
+    store.keys._refused = None
+    store.native = _native.Storage.s3("bucket", region="auto")
+    renew([store])
+    assert not signers.is_valid
+    assert signers.signers() is not made
+    assert signers.is_valid
+    state.tables.close()
