@@ -274,6 +274,8 @@ def _storage(native: Any, location: str) -> tuple[Any, str]:
     if "://" not in location:
         return native.Storage.local(), location
     parts = urlsplit(location)
+    if parts.scheme not in ("s3", "s3a"):
+        raise ValueError(f"logs of {parts.scheme}:// are not listed by this command, only those of s3://")
     region = os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION", "us-east-1"))
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
     storage = native.Storage.s3(

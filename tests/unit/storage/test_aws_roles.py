@@ -11,6 +11,8 @@ from urllib.parse import parse_qs
 
 import orjson
 import pytest
+from support.aws_identity import InstanceMetadata, running_instance
+from support.http_service import Response, serving
 
 from gateway.config import Secret
 from gateway.storage.aws.credentials import S3Credentials
@@ -133,6 +135,39 @@ def test_the_error_of_a_refused_role_names_the_service_and_not_its_answer(
     with pytest.raises(CredentialsUnavailable, match=reason) as refused:
         role.assume()
     assert "lent" not in str(refused.value)
+
+
+def test_the_instance_gives_its_keys_without_a_proxy_and_with_their_true_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    # botocore claims a later end for keys that are about to end.
+    metadata = InstanceMetadata(seconds=60)
+    with running_instance(metadata) as service:
+        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1")
+        assert role is not None
+        found = role.assume()
+    assert found.expires == metadata.sessions[0].ends
+    assert found.source == "the role reader of the instance"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Response(404), "the instance has no role|gives no session"),
+        (Response(200, b"not JSON"), "the instance has no role|did not answer"),
+        (Response(500, b"hidden"), "cannot be reached, or gives no session|answers 500"),
+    ],
+)
+def test_an_odd_instance_service_gives_no_keys_and_no_text(answer: Response, reason: str) -> None:
+    with serving(lambda _: answer) as service:
+        role = role_of({"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.url}, "us-east-1")
+        assert role is not None
+        with pytest.raises(CredentialsUnavailable, match=reason) as refused:
+            role.assume()
+    assert "hidden" not in str(refused.value)
 
 
 def test_the_instance_service_is_not_called_where_it_is_disabled() -> None:
