@@ -108,9 +108,10 @@ def test_a_signature_of_the_accounts_key_is_that_of_azures_library(
     assert expires_ms == NOW_MS + lifetime_seconds * 1000
     text = string_to_sign(key, expires_ms, endpoint)
     query = check(url, key, endpoint, text, ACCOUNT_KEY)
-    values = text.split("\n")
+    # A key may contain line breaks.
+    values = text.replace(f"/blob/{ACCOUNT}/{CONTAINER}/{key}", "", 1).split("\n")
     assert {value for value in query.values() if value != query["sig"]} == {
-        value for value in values if value and not value.startswith("/blob/")
+        value for value in values if value
     }
 
 

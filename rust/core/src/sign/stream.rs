@@ -183,14 +183,14 @@ fn append_checked(
     if path.is_empty() {
         return Err(Error::InvalidPath("names no file"));
     }
-    let (mut is_allowed, mut has_backslash) = (true, false);
+    let (mut is_allowed, mut is_ambiguous) = (true, false);
     let mut odd = Oddities::default();
     group.append(template, out, |out| {
         let path_at = out.len();
         let decoded = if template.is_decoded {
             let (found, decoded) = form.append_and_decode(path, buffer, out);
             odd = found;
-            has_backslash = memchr::memchr(b'\\', decoded).is_some();
+            is_ambiguous = memchr::memchr2(b'\\', b'\n', decoded).is_some();
             Some(decoded)
         } else {
             odd = form.append(path, out);
@@ -201,8 +201,10 @@ fn append_checked(
         decoded
     });
     match odd {
-        // Azure reads it as a slash, also before `..`.
-        _ if has_backslash => Err(Error::InvalidPath("holds a backslash, which no blob of Azure can")),
+        // Azure reads a backslash as a slash, also before `..`; lines separate the fields that it signs.
+        _ if is_ambiguous => {
+            Err(Error::InvalidPath("holds a backslash or a line break, which are not signed for Azure"))
+        }
         _ if !is_allowed => Err(Error::ForbiddenPath),
         Oddities { nul: true, .. } => Err(Error::InvalidPath("holds NUL")),
         Oddities { high_escape: true, .. } if !percent::decodes_to_utf8(path) => Err(NOT_UTF8),
