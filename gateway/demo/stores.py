@@ -70,6 +70,8 @@ def stored(
 ) -> Iterator[StoredTables]:
     """Provide the tables of a directory in a store until the block ends. Raises OSError."""
     if store == LOCAL:
+        if endpoint is not None:
+            raise OSError("--store-endpoint needs --store s3 or --store azure")
         yield StoredTables(str(directory))
         return
     if store == AZURE:

@@ -74,3 +74,9 @@ def test_a_server_that_runs_needs_its_keys(tmp_path: Path) -> None:
     ended = demo("--store", "s3", "--store-endpoint", "http://127.0.0.1:9", AWS_ACCESS_KEY_ID="a")
     assert ended.returncode == 1
     assert "needs the variable AWS_SECRET_ACCESS_KEY" in ended.stderr
+
+
+def test_a_server_that_runs_needs_the_kind_of_store() -> None:
+    ended = demo("--store-endpoint", "http://127.0.0.1:9")
+    assert ended.returncode == 1
+    assert ended.stderr == "delta-gateway: --store-endpoint needs --store s3 or --store azure\n"
