@@ -77,7 +77,12 @@ class AzureIdentity:
                 self._credential, self._source = self._choose(identity)
         except ImportError:
             raise CredentialsUnavailable(NEEDS_EXTRA, lasting=True) from None
-        token = requested(self._source, lambda: self._credential.get_token(SCOPE))
+        try:
+            token = requested(self._source, lambda: self._credential.get_token(SCOPE))
+        except CredentialsUnavailable:
+            # The machine may have another identity by the next request, such as one that was starting.
+            self._credential = None
+            raise
         return AzureCredentials(
             token=Secret(token.token),
             delegation_key=self._delegation_key(),

@@ -20,6 +20,7 @@ from google.auth import (
     impersonated_credentials,
     pluggable,
 )
+from google.auth.compute_engine import _metadata
 from google.auth.transport.requests import Request
 from google.oauth2 import credentials as user_credentials
 from google.oauth2 import service_account
@@ -27,6 +28,13 @@ from google.oauth2 import service_account
 from gateway.storage.credentials import CredentialsUnavailable
 
 TIMEOUT_SECONDS = 10.0
+PING_SECONDS = 2
+PINGS = 2
+SUPPORTED = (
+    "gateway.storages with an HMAC key (accessKeyId and secretAccessKey) or credentialsFile; the file that "
+    "GOOGLE_APPLICATION_CREDENTIALS names; the file of `gcloud auth application-default login`; the metadata "
+    "server of a machine, a cluster or Cloud Run"
+)
 READ_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
 PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """Reads, and signs by the service account's key of Google."""
@@ -139,7 +147,13 @@ def _end(credentials: Any) -> float:
 
 
 def of_metadata_server() -> Tokens:
-    """Return the identity of the machine's metadata server."""
+    """Return the identity of the machine's metadata server. Raises CredentialsUnavailable without one."""
+    # Its absence is noticed early: a request for a token would be repeated for half a minute.
+    if not _metadata.ping(_BoundedRequest(proxies=False), timeout=PING_SECONDS, retry_count=PINGS):
+        raise CredentialsUnavailable(
+            f"no credentials were found, and there is no metadata server; supported: {SUPPORTED}",
+            lasting=True,
+        )
     return Tokens(
         compute_engine.Credentials(scopes=[PLATFORM_SCOPE]),
         "the service account of the metadata server",

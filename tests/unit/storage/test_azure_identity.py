@@ -175,7 +175,14 @@ def test_the_sign_on_of_the_cli_is_the_last_resort(
     found = identity(azure).request()
     assert found.token == Secret("cli-token")
     assert found.source == "the sign-on of the CLI `az`"
+    late = identity(azure)
     az.unlink()
+    with pytest.raises(CredentialsUnavailable):
+        late.request()
+    with serving(azure.identities.answer) as machine:
+        monkeypatch.setattr("azure.identity._credentials.imds.IMDS_AUTHORITY", machine.url)
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", machine.url)
+        assert late.request().source == "the managed identity of the machine", "it may start later"
     with pytest.raises(CredentialsUnavailable, match="the sign-on of the CLI `az` is not there") as refused:
         identity(azure, identity="cli").request()
     assert refused.value.lasting

@@ -100,6 +100,18 @@ def test_the_metadata_server_gives_tokens_that_sign_by_a_call(
     assert found.source == "the service account of the metadata server"
 
 
+def test_a_machine_without_any_identity_says_which_are_supported(
+    google: GoogleIdentity, on_a_machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")
+    reader = identity(on_a_machine)
+    with pytest.raises(CredentialsUnavailable, match="supported: gateway.storages with an HMAC") as refused:
+        reader.request()
+    assert refused.value.lasting
+    monkeypatch.setenv("GCE_METADATA_IP", google.environment()["GCE_METADATA_IP"])
+    assert reader.request().email == EMAIL, "the server may start later"
+
+
 def test_an_impersonated_account_signs_with_the_token_of_its_source(
     google: GoogleIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
