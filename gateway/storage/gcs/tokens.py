@@ -86,7 +86,7 @@ class Tokens:
     credentials: Any
     source: str
     email: str | None = None
-    private_key: str | None = None
+    private_key: str | None = field(default=None, repr=False)
     signer: Any = None
     iam_endpoint: str | None = None
     proxies: bool = True

@@ -243,3 +243,10 @@ def test_throttled_tokens_and_an_absent_service_are_not_lasting(azure: Azure) ->
 def test_an_identity_that_lacks_its_keys_names_them(azure: Azure) -> None:
     with pytest.raises(CredentialsUnavailable, match="AZURE_FEDERATED_TOKEN_FILE"):
         identity(azure, identity="workloadIdentity").request()
+
+
+def test_no_credentials_are_printed(azure: Azure) -> None:
+    found = identity(azure, **client(azure)).request()
+    printed = repr(found) + repr(identity(azure, accountKey="a2V5").request())
+    assert "a2V5" not in printed
+    assert azure.identities.granted[-1] not in printed

@@ -207,3 +207,12 @@ def test_a_malformed_key_is_refused_without_its_text(google: GoogleIdentity, tmp
         identity(credentialsFile=file).request()
     assert refused.value.lasting
     assert HIDDEN not in str(refused.value)
+
+
+def test_no_credentials_are_printed(google: GoogleIdentity, tmp_path: Path) -> None:
+    reader = identity(credentialsFile=google.service_account_file(tmp_path))
+    found = reader.request()
+    assert found.token is not None
+    printed = repr(found) + repr(reader._tokens)
+    assert "PRIVATE KEY" not in printed
+    assert found.token.reveal() not in printed
