@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
-from support.azure_identity import CLIENT, TENANT, THROTTLED, Identities, running
+from support.azure_identity import CLIENT, TENANT, THROTTLED, Identities, entra_error, running
 from support.azurite_server import Azurite
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.http_service import Response
@@ -278,16 +278,21 @@ def test_tokens_are_renewed_before_they_end(lake: Azurite, identities: Identitie
 
 
 REFUSALS = {
-    "a wrong secret": ({"clientSecret": "another"}, "AADSTS7000215"),
-    "another client": ({"clientId": "00000000-0000-0000-0000-000000000000"}, "AADSTS700016"),
+    "a wrong secret": ({"clientSecret": "another"}, 7000215),
+    "another client": ({"clientId": "00000000-0000-0000-0000-000000000000"}, 700016),
+    "another directory": ({"tenantId": "00000000-0000-0000-0000-000000000000"}, 90002),
+    "a wrong clock": ({}, 700024),
+    "an ended secret": ({}, 7000222),
 }
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 def test_a_refused_identity_fails_its_own_tables_alone(
-    lake: Azurite, identities: Identities, demo_tables: Path, tmp_path: Path, refusal: tuple[Any, str]
+    lake: Azurite, identities: Identities, demo_tables: Path, tmp_path: Path, refusal: tuple[Any, int]
 ) -> None:
-    change, code = refusal
+    change, number = refusal
+    if not change:
+        identities.failures += [entra_error("invalid_client", number, 401)] * 20
     entry = secret(identities) | change
     shared = [
         share("demo", {"odd": location(lake, "odd")}),
@@ -299,7 +304,7 @@ def test_a_refused_identity_fails_its_own_tables_alone(
         assert (answer.status, answer.json["errorCode"]) == (403, "PERMISSION_DENIED")
         assert "AADSTS" not in answer.json["message"]
         assert gateway.query("local.default.cities").status == 200
-        log = gateway.logged(code)
+        log = gateway.logged(f"AADSTS{number}")
         assert entry["clientSecret"] not in log
 
 

@@ -182,6 +182,7 @@ REFUSALS = {
     "clock": ({"clock_offset": timedelta(minutes=20)}, {}, "SignatureDoesNotMatch"),
     "the role's longest session": ({"longest_seconds": 3600}, {"sessionSeconds": 7200}, "sessionSeconds"),
     "policies": ({"failures": [(400, "PackedPolicyTooLarge", "107%")] * 9}, {}, "PackedPolicyTooLarge"),
+    "ended keys": ({"failures": [(403, "ExpiredToken", "expired")] * 9}, {}, "ExpiredToken"),
     "a disabled region": ({"failures": [(403, "RegionDisabledException", "")] * 9}, {}, "RegionDisabled"),
 }
 
