@@ -102,8 +102,7 @@ def wheel() -> None:
 
 def requirements() -> None:
     """Write the dependencies of a server with their hashes: `pip install --require-hashes -r`."""
-    path = DIST / "requirements.txt"
-    run.run(*run.export_command(), "--no-dev", "--no-annotate", "--no-header", "--output-file", path)
+    run.run(*run.export_command(), *run.SERVER_PACKAGES, "--output-file", DIST / "requirements.txt")
 
 
 def sdist() -> None:

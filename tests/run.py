@@ -765,6 +765,10 @@ def constraints() -> Path:
     return path
 
 
+SERVER_PACKAGES = ("--no-dev", "--extra", "azure", "--extra", "gcp", "--no-annotate", "--no-header")
+"""Selects the dependencies of a server that reads tables on any cloud."""
+
+
 def export_command() -> list[str | Path]:
     """Writes packages of uv.lock as pip's requirements; asks no index."""
     options = [

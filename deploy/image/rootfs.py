@@ -6,8 +6,8 @@ The image and the tests run the same directory. It has no shell, no package mana
 user may write. Packages of Debian are listed in /var/lib/dpkg/status.d, where scanners look for them.
 SOURCE_DATE_EPOCH is the time of all files.
 
-Needs Debian 12 with apt-get and dpkg-deb, and CAP_SYS_CHROOT: modules are compiled by the interpreter that
-runs them. Only the standard library and pip are used here.
+Needs Debian 12 with apt-get, dpkg-deb and strip, and CAP_SYS_CHROOT: modules are compiled by the interpreter
+that runs them. Only the standard library and pip are used here.
 """
 
 from __future__ import annotations
@@ -131,9 +131,16 @@ def assemble(root: Path, wheel: Path, requirements: Path) -> None:
         extract_packages(root, Path(scratch))
     remove_unused(root)
     install_packages(wheel, requirements, root / SITE_PACKAGES, machine=platform.machine())
+    strip_modules(root)
     write_files(root)
     compile_modules(root)
     set_times(root, int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
+
+
+def strip_modules(root: Path) -> None:
+    """Remove debugging symbols of native modules, which some wheels contain."""
+    modules = sorted((root / SITE_PACKAGES).rglob("*.so"))
+    subprocess.run(["strip", "--strip-debug", "--enable-deterministic-archives", *modules], check=True)
 
 
 def check_release() -> None:

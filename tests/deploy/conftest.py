@@ -13,7 +13,7 @@ from support.artefacts import made, needs_debian
 def requirements() -> Path:
     """The locked dependencies of a server, with their hashes."""
     path = run.CACHE / "requirements.txt"
-    run.run(*run.export_command(), "--no-dev", "--no-annotate", "--output-file", path)
+    run.run(*run.export_command(), *run.SERVER_PACKAGES, "--output-file", path)
     return path
 
 

@@ -29,6 +29,19 @@ MANY = {
     "storages": [
         {"prefix": "s3://a/", "existingSecret": "store", "region": "eu-central-1", "sessionToken": True},
         {"prefix": "s3://b/", "region": "eu-central-1"},
+        {
+            "prefix": "abfss://data@acct.dfs.core.windows.net/",
+            "existingSecret": "azure",
+            "credential": "accountKey",
+        },
+        {
+            "prefix": "abfss://other@acct2.dfs.core.windows.net/",
+            "existingSecret": "client",
+            "credential": "clientSecret",
+            "tenantId": "t1",
+            "clientId": "c1",
+        },
+        {"prefix": "gs://bucket/", "existingSecret": "google", "credential": "credentialsFile"},
     ],
     "tls": {"existingSecret": "certificate"},
     "admin": {"existingSecret": "admin", "metricsExistingSecret": "metrics"},
@@ -200,9 +213,9 @@ def test_custom_resources_follow_their_schemas():
 @pytest.mark.parametrize("name", VALUES)
 def test_the_gateway_accepts_the_configuration_without_a_warning(name, tmp_path, caplog):
     text, environment = configuration(rendered(VALUES[name]))
-    for secret in ("token-keys/0", "token-keys/1", *(f"storages/0/{key}" for key in STORAGE_KEYS)):
+    for secret, content in SECRETS.items():
         (tmp_path / secret).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / secret).write_text("a secret of at least 16 bytes")
+        (tmp_path / secret).write_text(content)
     with caplog.at_level(logging.WARNING):
         config = loads(text, environment={**environment, "CREDENTIALS_DIRECTORY": str(tmp_path)})
     expected = ["tokenKeys is missing"] if name == "default" else []
@@ -211,17 +224,25 @@ def test_the_gateway_accepts_the_configuration_without_a_warning(name, tmp_path,
     assert config.port == 8080
     if name == "many":
         assert [key.id for key in config.gateway.token_keys] == ["new", "old"]
-        assert [storage.session_token is not None for storage in config.gateway.storages] == [
-            True,
-            False,
-            False,
-        ]
+        storages = config.gateway.storages
+        assert [storage.session_token is not None for storage in storages] == [True, *[False] * 5]
+        assert storages[2].account_key is not None
+        assert storages[3].client_secret is not None
+        assert storages[4].credentials_file == tmp_path / "storages/4/credentials.json"
         assert config.gateway.drain_seconds == 40
         assert config.ssl is not None
         assert config.gateway.admin.ssl is not None
 
 
-STORAGE_KEYS = ("access-key-id", "secret-access-key", "session-token")
+SECRETS = {
+    **dict.fromkeys(["token-keys/0", "token-keys/1"], "a secret of at least 16 bytes"),
+    **{f"storages/0/{key}": "text" for key in ("access-key-id", "secret-access-key", "session-token")},
+    "storages/2/account-key": "a2V5IG9mIGFuIGFjY291bnQ=",
+    "storages/3/client-secret": "text",
+    "storages/4/credentials.json": json.dumps(
+        {"type": "external_account", "audience": "a", "subject_token_type": "t", "token_url": "https://a"}
+    ),
+}
 
 
 def test_every_secret_file_of_the_configuration_is_mounted():
@@ -321,7 +342,7 @@ def test_the_names_of_services_are_short_enough():
         ),
         *(
             ({"config": {"gateway": {"storages": [{"prefix": "s3://a/", key: "text"}]}}}, f"storages/0/{key}")
-            for key in ("accessKeyId", "secretAccessKey", "sessionToken")
+            for key in ("accessKeyId", "secretAccessKey", "sessionToken", "accountKey", "clientSecret")
         ),
     ],
 )

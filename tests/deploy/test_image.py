@@ -117,6 +117,11 @@ print(*session.get_available_services())
     assert made.stdout.split() == ["signin", "sso", "sso-oidc", "sts"]
 
 
+def test_the_image_has_the_identities_of_azure_and_google(rootfs):
+    program = "import azure.identity, azure.storage.blob, google.auth.transport.requests"
+    subprocess.run(["chroot", rootfs, "/usr/bin/python3.11", "-c", program], check=True)
+
+
 def test_the_image_lists_its_debian_packages_where_scanners_look(rootfs):
     listed = {path.name: path.read_text() for path in (rootfs / "var/lib/dpkg/status.d").iterdir()}
     assert {"libc6", "libssl3", "python3.11-minimal"} <= set(listed)

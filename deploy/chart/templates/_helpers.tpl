@@ -71,12 +71,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $keys }}{{ $_ := set $config.gateway "tokenKeys" $keys }}{{ end }}
 {{- $storages := list }}
 {{- range $index, $storage := .Values.storages }}
-{{- $entry := omit $storage "existingSecret" "sessionToken" }}
+{{- $entry := omit $storage "existingSecret" "credential" "sessionToken" }}
 {{- if $storage.existingSecret }}
 {{- $directory := printf "${CREDENTIALS_DIRECTORY}/storages/%d" $index }}
+{{- $credential := $storage.credential | default "accessKey" }}
+{{- if eq $credential "accessKey" }}
 {{- $_ := set $entry "accessKeyIdFile" (printf "%s/access-key-id" $directory) }}
 {{- $_ := set $entry "secretAccessKeyFile" (printf "%s/secret-access-key" $directory) }}
 {{- if $storage.sessionToken }}{{ $_ := set $entry "sessionTokenFile" (printf "%s/session-token" $directory) }}{{ end }}
+{{- else if eq $credential "credentialsFile" }}
+{{- $_ := set $entry "credentialsFile" (printf "%s/credentials.json" $directory) }}
+{{- else }}
+{{- $_ := set $entry (printf "%sFile" $credential) (printf "%s/%s" $directory (kebabcase $credential)) }}
+{{- end }}
 {{- end }}
 {{- $storages = append $storages $entry }}
 {{- end }}
