@@ -39,7 +39,7 @@ ALONE = (
     "unit/protocol/test_linear_time.py",
 )
 # Their tests are of the part `stores`: programs that a toolchain of its own installs.
-EMULATORS = {"azurite", "azurite_over_tls", "minio", "openid_provider"}
+EMULATORS = {"azurite_program", "minio", "openid_provider"}
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
 SERVERS = ("unit/server/",)
 

@@ -1034,7 +1034,7 @@ def made_tables(python: Path | None = None) -> Path:
 
 
 SPARK_PIPELINE = "tests/integration/spark"
-STORES = "tests/integration/stores"
+STORES = "tests/integration"
 SPARK_NEEDS = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
 
 
