@@ -94,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     troubles = list(start_problems(config))
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
-    return 1 if failed or troubles else 0
+    is_denied = any(storage.problem for storage in storages)
+    return 1 if failed or troubles or is_denied else 0
 
 
 def start_problems(config: Config) -> Iterable[str]:

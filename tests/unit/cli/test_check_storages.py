@@ -56,6 +56,20 @@ def test_an_identity_that_reads_and_signs_is_named(google: GoogleIdentity, tmp_p
     assert checked([entry], many, requestTimeoutSeconds=0)[0].advice == ()
 
 
+def test_an_allowed_root_without_credentials_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "user.json").write_text('{"type": "authorized_user"}')
+    storage = {"prefix": "gs://bucket/", "credentialsFile": str(tmp_path / "user.json")}
+    gateway = {"anonymous": True, "storages": [storage], "allowedRoots": ["gs://bucket/kept"]}
+    file = tmp_path / "share.yaml"
+    file.write_text(json.dumps({"version": 1, "gateway": gateway}))
+    assert main(["check", "-c", str(file)]) == 1
+    printed = capsys.readouterr().out
+    assert "gs://bucket/: the provider's keys to the storage cannot be found or renewed" in printed
+    assert "0 of 0 tables can be read." in printed
+
+
 def test_files_beyond_the_signatures_by_calls_are_told(google: GoogleIdentity, tmp_path: Path) -> None:
     file = google.external_account_file(tmp_path, impersonates=True)
     assert google.storage.service is not None
