@@ -17,6 +17,7 @@ import yaml
 from run import ROOT
 from support.gateway_app import PREFIX, TOKENS, Clock, bearer
 from support.gateway_process import storage
+from support.identity_provider import public_jwk, signed
 from support.live_process import HASHES, TABLE, Live, base, put, running_process
 from support.processes import free_port
 from support.versitygw import VersityGw
@@ -29,6 +30,7 @@ from gateway.config.file_stamps import stamp
 from gateway.config.reference import keys
 from gateway.server.process import RestartRequired, ServerProcess, accepted
 from gateway.server.worker_secrets import WorkerSecrets
+from gateway.telemetry.request_record import REFUSAL_REASONS
 
 CONFIGURATION = ROOT / "docs/configuration.md"
 EXPIRED, FOREVER = "2001-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
@@ -476,6 +478,58 @@ async def test_a_changed_identity_of_a_storage_is_that_of_the_next_request(
         assert first != value()
 
 
+# Each with what a request gets: its status, or the check that its token failed.
+OIDC_ROWS: Mapping[str, tuple[Any, Any, tuple[Any, Any]]] = {
+    "oidc.issuers[].issuer": ("https://one", "https://other", ("subject", "issuer")),
+    "oidc.issuers[].jwksUri": ("https://127.0.0.1:1/keys", "https://127.0.0.1:1/other", ("keys", "keys")),
+    "oidc.issuers[].jwksFile": ("keys.json", "other.json", (200, 401)),
+    "oidc.issuers[].algorithms": (["RS256"], ["ES256"], (200, 401)),
+    "oidc.issuers[].maxLifetimeSeconds": (3600, 60, (200, 401)),
+    "oidc.issuers[].allowPrivateAddresses": (True, False, (200, 200)),
+    "recipients[].oidc[].issuer": ("https://one", "https://two", (200, 401)),
+    "recipients[].oidc[].subjectClaim": ("sub", "azp", (200, 401)),
+    "recipients[].oidc[].subject": ("a", "b", (200, 401)),
+    "recipients[].oidc[].audiences": (["x"], ["y"], (200, 401)),
+    "recipients[].oidc[].claims": ({"tid": "t"}, {"tid": "other"}, (200, 401)),
+}
+
+
+@pytest.mark.parametrize("key", OIDC_ROWS)
+async def test_a_changed_trust_in_an_identity_provider_is_that_of_the_next_request(
+    tmp_path: Path, tables: Path, key: str
+) -> None:
+    before, after, expected = OIDC_ROWS[key]
+    for file, name in (("keys.json", "k1"), ("other.json", "k2")):
+        (tmp_path / file).write_text(json.dumps({"keys": [public_jwk("RS256", name)]}))
+    settings = base(tables)
+    issuer, second = {"issuer": "https://one", "jwksFile": "keys.json"}, {"issuer": "https://two"}
+    if key.endswith("jwksUri"):
+        issuer = {"issuer": "https://one", "allowPrivateAddresses": True}
+    settings["gateway"]["oidc"] = {"issuers": [issuer, second]}
+    # A policy names an issuer that stays in the configuration.
+    trusted = second if key == "oidc.issuers[].issuer" else issuer
+    policy = {"issuer": trusted["issuer"], "subject": "a", "audiences": ["x"]}
+    settings["gateway"]["recipients"][0]["oidc"] = [policy]
+    put(settings, f"gateway.{key}", before)
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
+        now = live.clock.now_ms // 1000
+        claims = {"iss": "https://one", "sub": "a", "aud": "x", "tid": "t", "iat": now, "exp": now + 3600}
+        headers = {"Authorization": f"Bearer {signed(claims)}"}
+        refused = live.process.metrics.refused_tokens
+        counts = {reason: refused.labels(reason)._value for reason in REFUSAL_REASONS}
+
+        async def outcome() -> Any:
+            earlier = {reason: count.get() for reason, count in counts.items()}
+            status = await live.status(headers=headers)
+            reasons = [reason for reason, count in counts.items() if count.get() > earlier[reason]]
+            return reasons[0] if status == 401 and isinstance(expected[0], str) else status
+
+        seen = [await outcome()]
+        assert await live.change(f"gateway.{key}", after) is None
+        seen.append(await outcome())
+    assert tuple(seen) == expected
+
+
 RESTART: Mapping[str, tuple[Any, Any]] = {
     "host": ("127.0.0.1", "localhost"),
     "port": (8080, 8081),
@@ -577,7 +631,11 @@ IN_PROCESSES = {
 def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
     every = set(keys())
     tested = {
-        Effect.AT_ONCE: {*AT_ONCE, *(f"gateway.storages[].{key}" for key in (*S3_ROWS, *IDENTITY_ROWS))},
+        Effect.AT_ONCE: {
+            *AT_ONCE,
+            *(f"gateway.storages[].{key}" for key in (*S3_ROWS, *IDENTITY_ROWS)),
+            *(f"gateway.{key}" for key in OIDC_ROWS),
+        },
         Effect.RESTART: {*RESTART},
         Effect.NONE: {*NO_EFFECT},
         Effect.NEW_CONNECTIONS: {"gateway.limits.idleConnectionSeconds"},
