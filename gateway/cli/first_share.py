@@ -113,7 +113,7 @@ def configuration(
     schemas: dict[str, dict[str, Any]] = {}
     for table in tables:
         schema = schemas.setdefault(table.schema.casefold(), {"name": table.schema, "tables": []})
-        schema["tables"].append({"name": table.name, "location": _escaped(_text(table.location))})
+        schema["tables"].append({"name": table.name, "location": _escaped(table.location.text)})
     gateway: dict[str, Any] = {"tokenKeys": [{"id": "k1", **token_key}]}
     buckets = sorted({table.location.bucket for table in tables if table.location.kind == "s3"})
     if buckets and address is not None:
@@ -125,10 +125,6 @@ def configuration(
     top["shares"] = [{"name": share, "schemas": list(schemas.values())}]
     top["gateway"] = gateway
     return yaml.safe_dump(top, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _text(location: Location) -> str:
-    return location.key if location.kind == "file" else location.url
 
 
 def _escaped(text: str) -> str:

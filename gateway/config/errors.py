@@ -1,5 +1,16 @@
 """Errors of a configuration, each with its place."""
 
+from __future__ import annotations
+
+import re
+
+_PLAIN = re.compile(r"(?:[\w./ ,*\[\]-]|://|:[0-9]{1,5}(?!\w)){0,200}")
+
+
+def shown(text: str) -> str:
+    """Return a value for a message: quoted, or `the value` if it may have a password or a signature."""
+    return f"'{text}'" if _PLAIN.fullmatch(text) else "the value"
+
 
 class ConfigError(ValueError):
     """Raised for a configuration that cannot be served.

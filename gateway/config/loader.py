@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address
@@ -57,7 +58,9 @@ def loads(
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as reason:
         line = reason.problem_mark.line + 1 if reason.problem_mark else 1
-        raise ConfigError(f"{file}:{line}", "", f"is not YAML: {reason.problem}") from None
+        # The name of an alias or of a tag may be a secret without its quotes.
+        problem = re.sub(r" '[^'<]{3,}'", "", reason.problem or "")
+        raise ConfigError(f"{file}:{line}", "", f"is not YAML: {problem}") from None
     except (yaml.YAMLError, RecursionError) as reason:
         raise ConfigError(file, "", f"is not YAML ({type(reason).__name__})") from None
     if node is None:

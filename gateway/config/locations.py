@@ -1,7 +1,7 @@
 """Locations of tables in S3, Azure and Google Cloud Storage, and in directories.
 
 In: the text of any form that Spark, Hadoop and fsspec write. Out: a `Location`; two forms of one place are
-one location, except for the domain of another cloud of Azure.
+one location, except for the domain of another cloud of Azure. No message has a part that may be secret.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+from gateway.config.errors import shown
 
 ACCEPTED = (
     "s3://bucket/path, abfss://container@account.dfs.core.windows.net/path, gs://bucket/path, "
@@ -20,12 +22,14 @@ AZURE_DOMAIN = "core.windows.net"
 
 _S3 = ("s3", "s3a", "s3n")
 _HADOOP = ("abfss", "abfs", "wasbs", "wasb")
-# Of a URL or a host name, and what no store accepts.
-_NO_BUCKET = re.compile(r"[\x00-\x20\x7f?#%@\\]")
-_GS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_S3_BUCKET = re.compile(r"[A-Za-z0-9](?:(?!\.\.)[A-Za-z0-9._-]){0,254}(?<!\.)")
+_GS_BUCKET = re.compile(r"[a-z0-9](?:(?!\.\.)[a-z0-9._-]){1,220}[a-z0-9]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$root|\$web|\$logs")
-_AZURE_HOST = re.compile(r"([^.]*)\.(?:blob|dfs)\.(core\.[a-z0-9.-]+)", re.IGNORECASE)
+_AZURE_HOST = re.compile(
+    r"([^.]*)\.(?:blob|dfs)\.(core(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?){1,8})", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Location:
         if separator and scheme == "gs":
             bucket, _, key = rest.partition("/")
             if not _GS_BUCKET.fullmatch(bucket):
-                raise ValueError(f"'{bucket}' is no bucket of Google; accepted: gs://bucket/path")
+                raise ValueError(f"{shown(bucket)} is no bucket of Google; accepted: gs://bucket/path")
             return Location("gs", bucket, _segments(key))
         if separator and (scheme == "az" or scheme in _HADOOP):
             return _azure(rest)
@@ -68,10 +72,17 @@ class Location:
         if text.startswith("file:"):
             parts = urlsplit(text)
             if parts.netloc in ("", "localhost") and parts.path.startswith("/"):
-                return _directory(unquote(parts.path))
-        # A URL may have a password or a signature, which are in no message.
-        shown = "a URL" if "?" in text or "@" in text else f"'{text}'"
-        raise ValueError(f"{shown} is not a location; accepted: {ACCEPTED}")
+                return _directory(_decoded(parts.path))
+        raise ValueError(f"{shown(text)} is not a location; accepted: {ACCEPTED}")
+
+    @property
+    def text(self) -> str:
+        """Return the location in a form that `parse` accepts."""
+        if self.kind == "file":
+            return self.key
+        if self.account and ("?" in self.key or "#" in self.key):
+            return f"https://{self.account}.blob.{self.domain}/{self.bucket}/{quote(self.key)}"
+        return self.url
 
     @property
     def url(self) -> str:
@@ -102,7 +113,7 @@ class Location:
 def check_account(account: str) -> str:
     """Return the name of an account of Azure. Raises ValueError for what is none."""
     if not _ACCOUNT.fullmatch(account):
-        raise ValueError(f"'{account}' is no account of Azure: 3 to 24 lower-case letters and digits")
+        raise ValueError(f"{shown(account)} is no account of Azure: 3 to 24 lower-case letters and digits")
     return account
 
 
@@ -117,8 +128,8 @@ def _s3(rest: str) -> Location:
         )
     if "@" in bucket:
         raise ValueError("a location has no keys before the bucket; accepted: s3://bucket/path")
-    if _NO_BUCKET.search(bucket):
-        raise ValueError(f"'{bucket}' is no bucket; accepted: s3://bucket/path")
+    if not _S3_BUCKET.fullmatch(bucket):
+        raise ValueError(f"{shown(bucket)} is no bucket; accepted: s3://bucket/path")
     if bucket.endswith("--x-s3"):
         raise ValueError(
             f"'{bucket}' is a directory bucket of S3 Express, whose sessions and URLs end after 5 minutes; "
@@ -130,6 +141,12 @@ def _s3(rest: str) -> Location:
 def _azure(rest: str) -> Location:
     """Parse `container@account.dfs.core.windows.net/path`, or `container/path` without an account."""
     authority, _, key = rest.partition("/")
+    if "?" in rest or "#" in rest:
+        # The message has no part of the location, whose query may be a signature.
+        raise ValueError(
+            "a location has no query or fragment; accepted: abfss://container@account.dfs.../path; a name "
+            "with ? or # is percent-encoded in the form https://account.blob.../container/path"
+        )
     container, at, host = authority.partition("@")
     account, domain = "", ""
     if at:
@@ -145,14 +162,14 @@ def _azure_url(text: str) -> Location:
         raise ValueError("a location has no user, query or fragment; accepted: https://account.blob.../path")
     account, domain = _host(host)
     container, _, key = path.partition("/")
-    return Location("azure", _container(unquote(container)), _segments(unquote(key)), account, domain)
+    return Location("azure", _container(_decoded(container)), _segments(_decoded(key)), account, domain)
 
 
 def _host(host: str) -> tuple[str, str]:
     match = _AZURE_HOST.fullmatch(host)
     if match is None:
         raise ValueError(
-            f"'{host}' is no host of an account of Azure; accepted: account.dfs.core.windows.net or "
+            f"{shown(host)} is no host of an account of Azure; accepted: account.dfs.core.windows.net or "
             "account.blob.core.windows.net; another address of an account is its `endpoint` in "
             "gateway.storages"
         )
@@ -162,7 +179,7 @@ def _host(host: str) -> tuple[str, str]:
 def _container(name: str) -> str:
     if not _CONTAINER.fullmatch(name):
         raise ValueError(
-            f"'{name}' is no container of Azure: 3 to 63 lower-case letters, digits and single hyphens"
+            f"{shown(name)} is no container of Azure: 3 to 63 lower-case letters, digits and single hyphens"
         )
     return name
 
@@ -174,6 +191,18 @@ def _directory(path: str) -> Location:
 
 
 def _segments(key: str) -> str:
-    if ".." in key.split("/") or "\0" in key:
-        raise ValueError(f"a location may not contain '..'; accepted: {ACCEPTED}")
-    return key.strip("/")
+    key = key.strip("/")
+    if key and not {"", ".", ".."}.isdisjoint(key.split("/")):
+        raise ValueError(
+            f"a location may not contain an empty part, '.' or '..' between slashes; accepted: {ACCEPTED}"
+        )
+    if _CONTROL.search(key):
+        raise ValueError("a location may not contain control characters")
+    return key
+
+
+def _decoded(path: str) -> str:
+    try:
+        return unquote(path, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("a percent-encoded location is not UTF-8") from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.config.errors import Invalid
+from gateway.config.errors import Invalid, shown
 
 CLIENT_PATIENCE_SECONDS = 6.0
 """Maximum wait: Spark's client fails a request after about 7 s of refusals."""
@@ -196,7 +196,8 @@ class Cors:
         for origin in self.origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
                 raise Invalid(
-                    "origins", f"'{origin}' is not an origin; accepted: https://host, http://host:port, '*'"
+                    "origins",
+                    f"{shown(origin)} is not an origin; accepted: https://host, http://host:port, '*'",
                 )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import yaml
 
-from gateway.config.errors import ConfigError, Invalid
+from gateway.config.errors import ConfigError, Invalid, shown
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.locations import AZURE_DOMAIN, Location, check_account
 from gateway.config.secret import Secret
@@ -190,7 +190,9 @@ class Reader:
             if name is None:
                 return "${"
             if name not in self.environment:
-                raise self.error(node, key, f"the environment variable {name} is not set")
+                # Text of a secret between braces is no name.
+                known = f"the environment variable {name}" if name.isidentifier() else "a variable"
+                raise self.error(node, key, f"{known} is not set")
             return self.environment[name]
 
         return _VARIABLE.sub(replace, node.value)
@@ -261,13 +263,13 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text):
-        raise ValueError(f"'{text}' is not a whole number")
+        raise ValueError(f"{shown(text)} is not a whole number")
     return int(text)
 
 
 def _number(text: str) -> float:
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"'{text}' is not a number")
+        raise ValueError(f"{shown(text)} is not a number")
     return float(text)
 
 
@@ -276,14 +278,14 @@ def _boolean(text: str) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    raise ValueError(f"'{text}' is neither true nor false")
+    raise ValueError(f"{shown(text)} is neither true nor false")
 
 
 def _instant(text: str) -> datetime:
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"'{text}' is not an ISO-8601 time such as 2027-06-30T00:00:00Z") from None
+        raise ValueError(f"{shown(text)} is not an ISO-8601 time such as 2027-06-30T00:00:00Z") from None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -291,7 +293,7 @@ def _choice(text: str, accepted: tuple[str, ...]) -> str:
     for word in accepted:
         if text.lower() == word.lower():
             return word
-    raise ValueError(f"'{text}' is not accepted; accepted: {', '.join(accepted)}")
+    raise ValueError(f"{shown(text)} is not accepted; accepted: {', '.join(accepted)}")
 
 
 def _check_limits(value: Any, limits: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from gateway.config.errors import Invalid
+from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc, PolicyEntry
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
@@ -474,8 +474,8 @@ class Config:
                 if policy.issuer not in known:
                     raise Invalid(
                         "gateway",
-                        f"recipient {recipient.name} has a policy of the issuer '{policy.issuer}', which is "
-                        "not in gateway.oidc.issuers (they are compared byte for byte)",
+                        f"recipient {recipient.name} has a policy of the issuer {shown(policy.issuer)}, "
+                        "which is not in gateway.oidc.issuers (they are compared byte for byte)",
                     )
 
 
@@ -488,7 +488,7 @@ def _check_name(name: str) -> None:
 
 def _check_path(field: str, path: str) -> None:
     if not path.startswith("/") or "?" in path or "#" in path or "/{" in path:
-        raise Invalid(field, f"'{path}' is not a path prefix; accepted: /delta-sharing and the like")
+        raise Invalid(field, f"{shown(path)} is not a path prefix; accepted: /delta-sharing and the like")
 
 
 def _check_length(field: str, text: str | None, limit: int) -> None:

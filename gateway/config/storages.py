@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gateway.config.errors import Invalid
+from gateway.config.errors import Invalid, shown
 from gateway.config.locations import Location, check_account
 from gateway.config.operation import setting
 from gateway.config.reader import camel_case
@@ -67,6 +67,7 @@ _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _ARN = re.compile(r"[!-~]{20,2048}")
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _EMAIL = re.compile(r"[^@\s/]+@[^@\s/]+")
+_HOST = re.compile(r"(?!\.)(?:(?!\.\.)[a-z0-9._-]){1,253}")
 _PROJECT = re.compile(r"[a-z0-9.:-]{1,100}")
 
 
@@ -248,7 +249,7 @@ class StorageEntry:
     def _check_form(self, name: str, form: re.Pattern[str], accepted: str) -> None:
         value = getattr(self, name)
         if value is not None and not form.fullmatch(value):
-            raise Invalid(name, f"'{value}' is not accepted; accepted: {accepted}")
+            raise Invalid(name, f"{shown(value)} is not accepted; accepted: {accepted}")
 
 
 def google_credentials(file: Path) -> dict[str, object]:
@@ -274,13 +275,26 @@ def check_url(field: str, url: str | None) -> None:
     """Check the URL of a host, with an optional path. Raises Invalid."""
     if url is None:
         return
+    accepted = "accepted: https://host, http://host:port"
+    # The messages have no part of a URL that may be a password or a signature: they are logged.
     if "@" in url.partition("://")[2].partition("/")[0]:
-        # The message has no part of the URL: it is logged.
-        raise Invalid(
-            field, "a user or password in a URL is not accepted; accepted: https://host, http://host:port"
-        )
-    if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):
-        raise Invalid(field, f"'{url}' is not a URL; accepted: https://host, http://host:port")
+        raise Invalid(field, f"a user or password in a URL is not accepted; {accepted}")
+    if not _is_url(url):
+        raise Invalid(field, f"{shown(url)} is not a URL; {accepted}")
+
+
+def _is_url(url: str) -> bool:
+    if not re.fullmatch(r"https?://[^/?#\s\\]+(/[^?#\s]*)?", url) or not url.isprintable():
+        return False
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+        if parts.netloc.startswith("["):
+            ip_address(host)
+            return parts.netloc.partition("]")[2] in ("", f":{port}")
+    except ValueError:
+        return False
+    return bool(_HOST.fullmatch(host)) and parts.netloc.lower() in (host, f"{host}:{port}")
 
 
 def _names_an_address(url: str | None) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,8 @@ def check(put: Callable[[str, bytes], object], sign: Callable[[str], Any], locat
     """Put an object at the key of a location; its URL opens it, and no URL of another key does."""
     # Keys of examples neither overwrite one another nor are directories of one another.
     key = f"{next(NUMBERS)}/{key}"
-    assert Location.parse(f"{location}{key}").key == key
+    encoded = quote(key) if location.startswith("https:") else key
+    assert Location.parse(f"{location}{encoded}").key == key
     put(key, key.encode())
     url, _ = sign(key)
     assert get(url) == (200, key.encode())
@@ -55,7 +57,7 @@ def test_of_azure(azurite: Azurite, key: str) -> None:
     check(
         lambda name, content: azurite.put(BUCKET, name, content),
         lambda name: signer.sign(name, **now()),
-        f"abfss://{BUCKET}@{azurite.account}.dfs.core.windows.net/",
+        f"https://{azurite.account}.blob.core.windows.net/{BUCKET}/",
         key,
     )
 

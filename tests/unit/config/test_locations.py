@@ -1,5 +1,7 @@
 """Locations of tables and of prefixes."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,8 +77,21 @@ def test_an_account_of_a_national_cloud_keeps_its_domain() -> None:
         ("s3://a bucket/t", "'a bucket' is no bucket"),
         ("s3://arn:aws:s3:eu-west-1:1:accesspoint/a/t", "by its alias"),
         ("s3://logs--use1-az4--x-s3/t", "S3 Express"),
-        ("gs://bucket/t/../u", "may not contain '..'"),
-        ("https://acct.blob.core.windows.net/data/%2e%2e/t", "may not contain '..'"),
+        ("gs://bucket/t/../u", "may not contain an empty part, '.' or '..'"),
+        ("https://acct.blob.core.windows.net/data/%2e%2e/t", "may not contain an empty part, '.' or '..'"),
+        ("https://acct.blob.core.windows.net/data/a%2F%2Fb", "may not contain an empty part"),
+        ("https://acct.blob.core.windows.net/data/%FF", "is not UTF-8"),
+        ("https://acct.blob.core.windows.net/data/a%0Ab", "control characters"),
+        ("file:///a%FF", "is not UTF-8"),
+        ("abfss://data@acct.dfs.core..windows.net/t", "is no host of an account of Azure"),
+        ("abfss://data@acct.dfs.core.windows.net./t", "is no host of an account of Azure"),
+        ("s3://b/a//b", "may not contain an empty part"),
+        ("s3://b/./x", "may not contain an empty part"),
+        ("gs://abc/a//b", "may not contain an empty part"),
+        ("s3://../x", "is no bucket"),
+        ("s3://a..b/x", "'a..b' is no bucket"),
+        ("s3://b:80/x", "is no bucket"),
+        ("gs://a..b/t", "is no bucket of Google"),
     ],
 )
 def test_a_malformed_location_is_refused_with_its_reason(text: str, reason: str) -> None:
@@ -92,6 +107,16 @@ def test_a_malformed_location_is_refused_with_its_reason(text: str, reason: str)
         "https://me:hidden@acct.blob.core.windows.net/data/t",
         "http://acct.blob.core.windows.net/data/t?sig=hidden",
         "s3a://key:hidden@bucket/t",
+        "s3://key:hidden/t",
+        "s3://bucket?X-Amz-Signature=hidden",
+        "gs://key:hidden@bucket/t",
+        "abfss://data:hidden@acct.dfs.core.windows.net/t",
+        "abfss://data@acct:hidden@acct.dfs.core.windows.net/t",
+        "abfss://data@acct.dfs.core.windows.net:hidden/t",
+        "abfss://data@acct.dfs.core.windows.net/t?sv=2022&sig=hidden",
+        "wasbs://data@acct.blob.core.windows.net?sv=2022&sig=hidden",
+        "az://data/t#hidden",
+        "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=hidden",
     ],
 )
 def test_a_signature_or_a_password_in_a_location_is_in_no_message(text: str) -> None:
@@ -103,7 +128,13 @@ def test_a_signature_or_a_password_in_a_location_is_in_no_message(text: str) -> 
 @given(st.sampled_from(["s3", "azure", "gs"]), st.lists(st.text(min_size=1), max_size=4))
 def test_any_key_is_the_same_in_a_location_and_its_url(kind, segments) -> None:
     account = ("acct", "core.windows.net") if kind == "azure" else ("", "")
-    key = "/".join(segment.replace("/", "").replace("\0", "") for segment in segments)
+    key = "/".join(re.sub(r"[/\x00-\x1f\x7f]", "", segment) for segment in segments)
     location = Location(kind, "bucket", key.strip("/"), *account)
-    if ".." not in location.key.split("/"):
-        assert Location.parse(location.url) == location
+    if not key or {"", ".", ".."}.isdisjoint(location.key.split("/")):
+        assert Location.parse(location.text) == location
+
+
+def test_a_name_with_a_question_mark_in_azure_is_percent_encoded() -> None:
+    location = Location.parse("https://acct.blob.core.windows.net/data/a%3Fb%23")
+    assert location.key == "a?b#"
+    assert location.text == "https://acct.blob.core.windows.net/data/a%3Fb%23"

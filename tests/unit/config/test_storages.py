@@ -83,6 +83,59 @@ def test_a_key_that_does_not_fit_stops_the_start_with_its_place(prefix: str, key
     assert str(refused.value).startswith("configuration:")
 
 
+URLS = (
+    "https://acct.blob.core.windows.net/?sv=2022&sig=hidden",
+    "https://acct.blob.core.windows.net:hidden",
+    "https://me:hidden@host",
+    "https://host;hidden",
+    "hidden:hidden@host",
+    "https://host#hidden",
+)
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("key", ["endpoint", "publicEndpoint", "authorityHost"])
+def test_a_signature_or_a_password_in_a_url_is_in_no_message(key: str, url: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^configuration:6: gateway\.storages\[0\]\.{key}: ") as refused:
+        storage(AZURE, f"{key}: '{url}'")
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version: 1\ngateway: {publicUrl: 'https://host/?hidden'}",
+        "version: 1\ngateway: {cors: {origins: ['https://me:hidden@host']}}",
+        "version: 1\nendpoint: '/path?hidden'",
+        "version: 1\ngateway: {endpointAliases: ['/path?hidden']}",
+        "version: 1\nport: 'me:hidden@host'",
+        "version: 1\ngateway: {storages: [{prefix: 's3://b', secretAccessKey: 'a${hidden/b}c'}]}",
+        "version: 1\ngateway: {storages: [{prefix: 's3://b', secretAccessKey: *hidden}]}",
+        "version: 1\ngateway: {storages: [{prefix: 's3://b', secretAccessKey: !hidden!b}]}",
+    ],
+)
+def test_no_message_of_the_configuration_has_a_part_that_may_be_secret(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        loads(text, environment={})
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a:99999", "https://a:", "https://[::1", "https://[::1]x", "https://a..b", "https://.b"]
+)
+def test_a_malformed_url_stops_the_start(url: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^configuration:6: gateway\.storages\[0\]\.endpoint: .* URL; accept"
+    ):
+        storage(S3, f"endpoint: '{url}'\n      pathStyle: true")
+
+
+@pytest.mark.parametrize("url", ["https://[::1]:9000", "http://127.0.0.1:1/a", "https://A-b_c.d:443/e/"])
+def test_a_url_with_a_port_an_address_or_a_path_is_accepted(url: str) -> None:
+    (entry,) = storage(S3, f"endpoint: '{url}'\n      pathStyle: true").gateway.storages
+    assert entry.endpoint == url
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
