@@ -25,8 +25,6 @@ from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
-from gateway.storage.registry import Storages
-from gateway.storage.registry import renew as renew_keys
 from gateway.tables.runtime import (
     cache_bytes,
     cache_directory_counts,
@@ -87,7 +85,6 @@ class ServerProcess:
         )
         self.audit = open_audit(config)
         self._streams_at_return = self._resident_after_return_bytes = 0
-        self._renewing: asyncio.Future[None] | None = None
         self._returning: asyncio.Future[None] | None = None
         caches = config.gateway.cache
         bound_heaps((caches.threads or os.cpu_count() or 1) + HEAPS_BESIDE_THE_POOLS)
@@ -155,7 +152,7 @@ class ServerProcess:
             self.metrics.cache_bytes.set(cache_bytes())
             count_cache_files()
             storages = self.pipeline.state.tables.storages
-            self._renew(storages)
+            storages.renew_due()
             for storage, given_up in storages.breakers():
                 self.metrics.storage_open.labels(storage).set(given_up)
             for issuer, age_seconds in self.pipeline.federation.ages_seconds(self.config).items():
@@ -164,12 +161,6 @@ class ServerProcess:
                 self.metrics.credentials_expiry.labels(storage).set(expires.timestamp())
 
         return probe
-
-    def _renew(self, storages: Storages) -> None:
-        if self._renewing is None or self._renewing.done():
-            due = storages.due()
-            loop = asyncio.get_running_loop()
-            self._renewing = loop.run_in_executor(None, renew_keys, due) if due else None
 
     def _return_memory(self) -> None:
         # Without this the process keeps the size of its highest load. Streams are counted, because a short

@@ -35,11 +35,14 @@ class StorageCalls:
         *,
         now_seconds: Callable[[], float],
         is_fault: Callable[[BaseException], bool],
+        is_unsent: Callable[[BaseException], bool] = lambda _error: False,
         call_seconds: float | None = None,
         observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
     ) -> None:
         """After `call_seconds` a caller stops waiting for a call that hangs; None: never.
 
+        `is_fault`: an error of the storage. `is_unsent`: one from before the storage was called, which the
+        circuit breaker does not count.
         `observe` is called with storage, outcome (`answered`, `failed`, `refused`) and seconds of each call.
         """
         self.name = name
@@ -48,6 +51,7 @@ class StorageCalls:
         self.now_seconds = now_seconds
         """The time of a monotonic clock."""
         self._is_fault = is_fault
+        self._is_unsent = is_unsent
         self._call_seconds = call_seconds
         self._hanging: set[asyncio.Future[Any]] = set()
         """Calls whose callers stopped waiting; they are counted as failed."""
@@ -108,7 +112,7 @@ class StorageCalls:
 
     def stream_ended(self, error: BaseException | None) -> None:
         """Count the end of a stream that a call has started; None for a complete stream."""
-        if error is None or self._is_fault(error):
+        if error is None or (self._is_fault(error) and not self._is_unsent(error)):
             self.breaker.stream_ended(self.now_seconds(), whole=error is None)
         if error is not None and self._is_fault(error):
             self.observe(self.name, "failed", 0.0)
@@ -151,8 +155,7 @@ class StorageCalls:
         """Count the end of a call without a thread; without callers they have stopped waiting before."""
         self._admission.leave()
         if callers is not None:
-            is_fault = error is not None and self._is_fault(error)
-            self._count(start_seconds, failures=callers() if is_fault else 0)
+            self._count_ended(error, start_seconds, callers)
 
     def count_hanging(self, start_seconds: float, callers: Callable[[], int]) -> None:
         """Count a call for which its callers stop waiting."""
@@ -164,8 +167,16 @@ class StorageCalls:
         if running in self._hanging:
             self._hanging.remove(running)
         elif not running.cancelled():
-            is_fault = error is not None and self._is_fault(error)
-            self._count(start_seconds, failures=callers() if is_fault else 0)
+            self._count_ended(error, start_seconds, callers)
+
+    def _count_ended(
+        self, error: BaseException | None, start_seconds: float, callers: Callable[[], int]
+    ) -> None:
+        if error is not None and self._is_unsent(error):
+            self.observe(self.name, "failed", self.now_seconds() - start_seconds)
+            return
+        is_fault = error is not None and self._is_fault(error)
+        self._count(start_seconds, failures=callers() if is_fault else 0)
 
     def _count(self, start_seconds: float, *, failures: int) -> None:
         now_seconds = self.now_seconds()

@@ -6,6 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from gateway import _native
+
 
 class CredentialsUnavailable(Exception):
     """Raised when an identity gives no credentials. The text has nothing of an answer: it may be secret.
@@ -16,6 +18,10 @@ class CredentialsUnavailable(Exception):
     def __init__(self, message: str, *, lasting: bool = False) -> None:
         super().__init__(message)
         self.lasting = lasting
+
+
+class CredentialsFailed(_native.StorageUnavailable):
+    """Raised where credentials cannot be renewed. The store itself was not called."""
 
 
 class Credentials(Protocol):

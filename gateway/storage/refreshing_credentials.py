@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from gateway import _native
-from gateway.storage.credentials import Credentials, CredentialsUnavailable
+from gateway.storage.credentials import Credentials, CredentialsFailed, CredentialsUnavailable
 
 C_co = TypeVar("C_co", bound=Credentials, covariant=True)
 
@@ -22,21 +23,49 @@ FILE_SECONDS = 10.0
 
 
 class RefreshingCredentials(Generic[C_co]):
-    """Credentials that are renewed when half of their lifetime is over. Thread-safe."""
+    """Credentials that are renewed when half of their lifetime is over. Thread-safe.
 
-    def __init__(self, request: Callable[[], C_co], now_seconds: Callable[[], float] = time.time) -> None:
-        """`request` blocks; it raises CredentialsUnavailable."""
+    One thread at a time requests them. Others use the credentials that have not ended, wait for the first
+    request, and fail at once after a failed request.
+    """
+
+    def __init__(
+        self,
+        request: Callable[[], C_co],
+        now_seconds: Callable[[], float] = time.time,
+        *,
+        previous: RefreshingCredentials[C_co] | None = None,
+    ) -> None:
+        """`request` blocks; it raises CredentialsUnavailable.
+
+        The credentials of `previous` are used until their renewal is due.
+        """
         self._request = request
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
+        self._state = threading.Lock()
+        """For `_thread` and `_began`; never held while something blocks."""
+        self._thread: threading.Thread | None = None
+        self._began: float | None = None
+        """The time of the first `start`, on a monotonic clock."""
+        self._requested = threading.Event()
+        """Set when the first request has ended."""
+        self._attempts = 0
         self._current: C_co | None = None
         self._renew_at_seconds = 0.0
         self._refused: tuple[float, CredentialsUnavailable] | None = None
+        if previous is not None:
+            self._current, self._renew_at_seconds = previous.current, previous.renew_at_seconds
 
     @property
     def current(self) -> C_co | None:
         """The last credentials."""
         return self._current
+
+    @property
+    def renew_at_seconds(self) -> float:
+        """The time of the next renewal."""
+        return self._renew_at_seconds
 
     @property
     def is_valid(self) -> bool:
@@ -49,28 +78,83 @@ class RefreshingCredentials(Generic[C_co]):
         return self._current is None and self._refused is not None
 
     def get(self) -> C_co:
-        """Return valid credentials. Blocks while they are renewed. Raises LogError."""
+        """Return valid credentials. Blocks while they are requested. Raises LogError."""
         if not self.is_valid:
-            with self._lock:
-                if not self.is_valid:
-                    self._renew()
+            self._renew_once()
         if self._current is None:
             raise self._failure(CredentialsUnavailable("no keys were found", lasting=True))
         return self._current
 
+    def unexpired(self) -> C_co | None:
+        """Return the last credentials, if they have not ended. Never blocks."""
+        current = self._current
+        return current if self._left_seconds(self._now_seconds()) > 0 else None
+
+    def start(self, renew: Callable[[], object] | None = None) -> None:
+        """Call `renew`, else `get`, on a thread of its own, unless such a thread runs. Never blocks."""
+        with self._state:
+            if self._began is None:
+                self._began = time.monotonic()
+            if not self._is_pausing() and (self._thread is None or not self._thread.is_alive()):
+                # Not a thread of a pool: an identity that hangs would occupy it.
+                self._thread = threading.Thread(
+                    target=self._run, args=(renew or self.get,), name="credentials", daemon=True
+                )
+                self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of the first request, but no longer than so many seconds from its `start`."""
+        began = self._began
+        if began is not None:
+            self._requested.wait(max(0.0, began + seconds - time.monotonic()))
+
+    def _run(self, renew: Callable[[], object]) -> None:
+        try:
+            # Logged where it is raised, and raised again by the requests that need the credentials.
+            with suppress(_native.LogError):
+                renew()
+        except Exception:
+            log.exception("the storage's credentials were not renewed")
+        finally:
+            self._requested.set()
+
+    def _renew_once(self) -> None:
+        """Renew unless another thread does. Raises LogError without credentials that have not ended."""
+        attempts = self._attempts
+        # The first request decides for all callers; later ones have something to return or to raise at once.
+        waits = self._refused is None and self.unexpired() is None
+        if not self._lock.acquire(blocking=waits):
+            refused = self._refused
+            if self.unexpired() is None and refused is not None:
+                raise self._failure(refused[1])
+            return
+        try:
+            if not self.is_valid:
+                if self._refused is not None and self._attempts != attempts:
+                    # The call for which this one has waited.
+                    self._fail_without_keys(self._refused[1])
+                else:
+                    self._renew()
+        finally:
+            self._lock.release()
+
     def _renew(self) -> None:
-        requested_at = self._now_seconds()
-        if self._refused is not None and 0 <= requested_at - self._refused[0] < REFUSED_SECONDS:
+        if self._refused is not None and self._is_pausing():
             raise self._failure(self._refused[1])
+        requested_at = self._now_seconds()
         try:
             received = self._request()
         except CredentialsUnavailable as reason:
-            self._refused = (requested_at, reason)
+            # A service that hangs has taken its time: the pause begins now.
+            refused_at = self._now_seconds()
+            self._refused = (refused_at, reason)
             log.warning("the storage's credentials were not renewed: %s", reason)
-            if self._left_seconds(requested_at) <= 0:
-                raise self._failure(reason) from None
-            self._renew_at_seconds = requested_at + REFUSED_SECONDS
+            self._fail_without_keys(reason)
+            self._renew_at_seconds = refused_at + REFUSED_SECONDS
             return
+        finally:
+            self._attempts += 1
+            self._requested.set()
         # Unchanged credentials stay the same object, so signers and answers made with them stay valid.
         self._current, self._refused = self._current if received == self._current else received, None
         left_seconds = self._left_seconds(requested_at)
@@ -79,16 +163,25 @@ class RefreshingCredentials(Generic[C_co]):
             pause_seconds = min(pause_seconds, FILE_SECONDS)
         self._renew_at_seconds = requested_at + pause_seconds
 
+    def _is_pausing(self) -> bool:
+        """Return whether the last request failed a moment ago."""
+        refused = self._refused
+        return refused is not None and 0 <= self._now_seconds() - refused[0] < REFUSED_SECONDS
+
     def _left_seconds(self, now_seconds: float) -> float:
         if self._current is None:
             return 0.0
         expires = self._current.expires
         return float("inf") if expires is None else expires.timestamp() - now_seconds
 
+    def _fail_without_keys(self, reason: CredentialsUnavailable) -> None:
+        if self.unexpired() is None:
+            raise self._failure(reason)
+
     def _failure(self, reason: CredentialsUnavailable) -> _native.LogError:
         # A storage that had credentials is expected to have them again.
         is_denied = reason.lasting and self._current is None
-        kind = _native.StorageDenied if is_denied else _native.StorageUnavailable
+        kind = _native.StorageDenied if is_denied else CredentialsFailed
         error = kind("the provider's keys to the storage cannot be found or renewed; the provider must act")
         error.detail = str(reason)
         return error

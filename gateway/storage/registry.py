@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway import _native
@@ -20,12 +20,13 @@ from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.azure.identity import AzureIdentity, account_url
 from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
-from gateway.storage.credentials import Credentials
+from gateway.storage.credentials import Credentials, CredentialsFailed
 from gateway.storage.gcs.identity import GcsIdentity
 from gateway.storage.mounts import mount_of, mount_points
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.stores import (
     GOOGLE,
+    Applied,
     AzureStore,
     GcsStore,
     LocalStore,
@@ -74,9 +75,11 @@ class Storages:
         self._environment = environment
         self._stores: dict[tuple[str, str], Store] = {}
         self._keys: dict[tuple[object, ...], RefreshingCredentials[Any]] = {}
+        self._earlier_keys: dict[tuple[object, ...], RefreshingCredentials[Any]] = {}
+        """Of the previous configuration. A service that fails at a reload ends no session."""
         self._calls: dict[str, StorageCalls] = {}
         self._names: dict[Location, str] = {}
-        self._natives: dict[tuple[object, ...], _native.Storage] = {}
+        self._natives: dict[tuple[object, ...], tuple[_native.Storage, Applied]] = {}
         self._observe: Observe = lambda _storage, _outcome, _seconds: None
         if previous is not None:
             self._take_over(previous)
@@ -84,7 +87,7 @@ class Storages:
     def store(self, location: Location) -> Store:
         """Return the store of a location. Reads nothing."""
         entry = self.entry(location)
-        key = (location.bucket_url, entry.prefix.url if entry else "")
+        key = (location.bucket_url, _prefix(entry))
         if key not in self._stores:
             self._stores[key] = self._make(location, entry)
         return self._stores[key]
@@ -102,6 +105,7 @@ class Storages:
                 self._config.gateway.storage_faults,
                 now_seconds=time.monotonic,
                 is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                is_unsent=lambda error: isinstance(error, CredentialsFailed),
                 call_seconds=self._config.request_timeout_seconds or None,
                 observe=self._observe,
             )
@@ -128,6 +132,15 @@ class Storages:
             if keys and (keys.current is not None or keys.is_missing) and not keys.is_valid
         ]
 
+    def renew_due(self) -> None:
+        """Renew the credentials that are due, each identity on a thread of its own. Never blocks."""
+        stores: dict[int, list[Store]] = {}
+        for store in self.due():
+            stores.setdefault(id(store.keys), []).append(store)
+        for sharing in stores.values():
+            if sharing[0].keys is not None:
+                sharing[0].keys.start(partial(_renew, sharing))
+
     def close(self) -> None:
         """Stop the threads; running calls end by themselves."""
         for calls in self._calls.values():
@@ -141,7 +154,9 @@ class Storages:
 
     def _take_over(self, previous: Storages) -> None:
         used = {id(store.native) for store in previous._stores.values()}
-        self._natives = {key: native for key, native in previous._natives.items() if id(native) in used}
+        self._natives = {key: native for key, native in previous._natives.items() if id(native[0]) in used}
+        if previous._environment == self._environment:
+            self._earlier_keys = {key: keys for key, keys in previous._keys.items() if _can_end(keys)}
         if previous._config.gateway.storage_faults == self._config.gateway.storage_faults and (
             previous._config.request_timeout_seconds == self._config.request_timeout_seconds
         ):
@@ -154,7 +169,7 @@ class Storages:
 
     def _make(self, location: Location, entry: StorageEntry | None) -> Store:
         if location.kind == "file":
-            native = self._native(("file",), _native.Storage.local)
+            native, _ = self._native(("file",), _native.Storage.local)
             return LocalStore(native, f"{self._config.endpoint_url}/files", self._url_key)
         if location.kind == "azure":
             return self._azure(location, entry)
@@ -174,15 +189,11 @@ class Storages:
             "requester_pays": entry.requester_pays if entry else False,
             **_limits(entry),
         }
-        return S3Store(
-            self._native(
-                ("s3", location.bucket, *options.values()),
-                lambda: _native.Storage.s3(location.bucket, **options),
-            ),
-            entry,
-            region,
-            keys,
+        native, applied = self._native(
+            ("s3", location.bucket, _prefix(entry), *options.values()),
+            lambda: _native.Storage.s3(location.bucket, **options),
         )
+        return S3Store(native, applied, entry, region, keys)
 
     def _azure(self, location: Location, entry: StorageEntry | None) -> AzureStore:
         url_seconds = self._config.pre_signed_url_timeout_seconds
@@ -192,13 +203,15 @@ class Storages:
             return AzureIdentity(entry, location, self._environment, url_seconds=url_seconds).request
 
         # Of an account, for all of its containers: Azure limits the requests for user delegation keys.
-        keys = self._shared(("azure", location.account, endpoint, _identity(entry)), identity)
+        keys = self._shared(
+            ("azure", location.account, location.domain, endpoint, url_seconds, _identity(entry)), identity
+        )
         options = {"endpoint": endpoint, **_limits(entry)}
-        native = self._native(
-            ("azure", location.account, location.bucket, *options.values()),
+        native, applied = self._native(
+            ("azure", location.account, location.bucket, _prefix(entry), *options.values()),
             lambda: _native.Storage.azure(location.account, location.bucket, **options),
         )
-        return AzureStore(native, entry, keys)
+        return AzureStore(native, applied, entry, keys)
 
     def _gcs(self, location: Location, entry: StorageEntry | None) -> GcsStore:
         keys = self._shared(("gs", _identity(entry)), lambda: GcsIdentity(entry, self._environment).request)
@@ -211,8 +224,8 @@ class Storages:
                 "path_style": True,
                 **_limits(entry),
             }
-            native = self._native(
-                ("gs", location.bucket, *options.values()),
+            native, applied = self._native(
+                ("gs", location.bucket, _prefix(entry), *options.values()),
                 lambda: _native.Storage.s3(location.bucket, **options),
             )
         else:
@@ -221,24 +234,27 @@ class Storages:
                 "user_project": entry.user_project if entry else None,
                 **_limits(entry),
             }
-            native = self._native(
-                ("gs", location.bucket, *options.values()),
+            native, applied = self._native(
+                ("gs", location.bucket, _prefix(entry), *options.values()),
                 lambda: _native.Storage.gcs(location.bucket, **options),
             )
-        return GcsStore(native, entry, keys)
+        return GcsStore(native, applied, entry, keys)
 
     def _shared(
         self, key: tuple[object, ...], identity: Callable[[], Callable[[], C]]
     ) -> RefreshingCredentials[C]:
         """Return the credentials of an identity, which all of its buckets share."""
         if key not in self._keys:
-            self._keys[key] = RefreshingCredentials(identity())
+            self._keys[key] = RefreshingCredentials(identity(), previous=self._earlier_keys.pop(key, None))
         return self._keys[key]
 
-    def _native(self, key: tuple[object, ...], make: Callable[[], _native.Storage]) -> _native.Storage:
-        # Credentials can be replaced in a native storage; any other change needs a new one.
+    def _native(
+        self, key: tuple[object, ...], make: Callable[[], _native.Storage]
+    ) -> tuple[_native.Storage, Applied]:
+        # Credentials can be replaced in a native storage; any other change needs a new one. Each entry has
+        # its own, as the entries of a bucket may have different identities.
         if key not in self._natives:
-            self._natives[key] = make()
+            self._natives[key] = (make(), Applied())
         return self._natives[key]
 
     def _region(self, entry: StorageEntry | None) -> str:
@@ -246,11 +262,9 @@ class Storages:
         return named or default_region(self._environment, entry.profile if entry else None)
 
 
-def renew(stores: Iterable[Store]) -> None:
-    """Renew credentials. Blocks. Errors are logged, and raised by the requests that need the credentials."""
+def _renew(stores: Iterable[Store]) -> None:
     for store in stores:
-        with suppress(_native.LogError):
-            store.renew()
+        store.renew()
 
 
 def name_of(location: Location) -> str:
@@ -261,6 +275,15 @@ def name_of(location: Location) -> str:
         # The account has one host and one limit of requests for all containers.
         return f"https://{location.account}.blob.{location.domain}"
     return location.bucket_url
+
+
+def _can_end(keys: RefreshingCredentials[Any]) -> bool:
+    """Return whether keys were requested; keys without an end are read again at no cost."""
+    return keys.current is not None and keys.current.expires is not None
+
+
+def _prefix(entry: StorageEntry | None) -> str:
+    return entry.prefix.url if entry else ""
 
 
 def _limits(entry: StorageEntry | None) -> dict[str, Any]:

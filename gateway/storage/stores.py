@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
@@ -39,6 +41,21 @@ class Store(Protocol):
         """Return a signer for a location, with the current credentials."""
 
 
+class Applied:
+    """The credentials that a native storage has. The stores of several configurations may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._credentials: object = None
+
+    def replace(self, credentials: object, replace: Callable[[], None]) -> None:
+        """Call `replace`, unless the native storage has these credentials."""
+        if credentials is not self._credentials:
+            with self._lock:
+                replace()
+                self._credentials = credentials
+
+
 class LocalStore:
     """The local file system; its URLs are those of the gateway's files route."""
 
@@ -64,6 +81,7 @@ class S3Store:
     def __init__(
         self,
         native: _native.Storage,
+        applied: Applied,
         entry: StorageEntry | None,
         region: str,
         keys: RefreshingCredentials[S3Credentials],
@@ -72,23 +90,24 @@ class S3Store:
         self.keys = keys
         self._entry = entry
         self._region = region
-        self._applied: S3Credentials | None = None
+        self._applied = applied
 
     def renew(self) -> S3Credentials:
         """Apply valid credentials to the native storage and return them."""
         keys = self.keys.get()
-        if keys is not self._applied:
-            self.native.replace_credentials(
-                access_key_id=keys.access_key_id.reveal(),
-                secret_access_key=keys.secret_access_key.reveal(),
-                session_token=_text(keys.session_token),
-            )
-            self._applied = keys
+        self._applied.replace(keys, lambda: self._replace(keys))
         return keys
+
+    def _replace(self, keys: S3Credentials) -> None:
+        self.native.replace_credentials(
+            access_key_id=keys.access_key_id.reveal(),
+            secret_access_key=keys.secret_access_key.reveal(),
+            session_token=_text(keys.session_token),
+        )
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole bucket."""
-        entry, keys = self._entry, self.keys.get()
+        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
         return _native.Signer.s3(
             location.bucket,
             region=self._region,
@@ -108,28 +127,30 @@ class AzureStore:
     def __init__(
         self,
         native: _native.Storage,
+        applied: Applied,
         entry: StorageEntry | None,
         keys: RefreshingCredentials[AzureCredentials],
     ) -> None:
         self.native = native
         self.keys = keys
         self._entry = entry
-        self._applied: AzureCredentials | None = None
+        self._applied = applied
 
     def renew(self) -> AzureCredentials:
         """Apply valid credentials to the native storage and return them."""
         keys = self.keys.get()
-        if keys is not self._applied:
-            if keys.account_key is not None:
-                self.native.replace_account_key(keys.account_key.reveal())
-            elif keys.token is not None:
-                self.native.replace_bearer_token(keys.token.reveal())
-            self._applied = keys
+        self._applied.replace(keys, lambda: self._replace(keys))
         return keys
+
+    def _replace(self, keys: AzureCredentials) -> None:
+        if keys.account_key is not None:
+            self.native.replace_account_key(keys.account_key.reveal())
+        elif keys.token is not None:
+            self.native.replace_bearer_token(keys.token.reveal())
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole container."""
-        entry, keys = self._entry, self.keys.get()
+        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
         public = entry.public_endpoint if entry else None
         return _native.Signer.azure(
             location.account,
@@ -146,30 +167,32 @@ class GcsStore:
     def __init__(
         self,
         native: _native.Storage,
+        applied: Applied,
         entry: StorageEntry | None,
         keys: RefreshingCredentials[GcsCredentials],
     ) -> None:
         self.native = native
         self.keys = keys
         self._entry = entry
-        self._applied: GcsCredentials | None = None
+        self._applied = applied
 
     def renew(self) -> GcsCredentials:
         """Apply valid credentials to the native storage and return them."""
         keys = self.keys.get()
-        if keys is not self._applied:
-            if keys.access_id is not None and keys.secret is not None:
-                self.native.replace_credentials(
-                    access_key_id=keys.access_id.reveal(), secret_access_key=keys.secret.reveal()
-                )
-            elif keys.token is not None:
-                self.native.replace_bearer_token(keys.token.reveal())
-            self._applied = keys
+        self._applied.replace(keys, lambda: self._replace(keys))
         return keys
+
+    def _replace(self, keys: GcsCredentials) -> None:
+        if keys.access_id is not None and keys.secret is not None:
+            self.native.replace_credentials(
+                access_key_id=keys.access_id.reveal(), secret_access_key=keys.secret.reveal()
+            )
+        elif keys.token is not None:
+            self.native.replace_bearer_token(keys.token.reveal())
 
     def signer(self, location: Location, _identity: str) -> _native.Signer:
         """Return a signer for the whole bucket. Raises StorageDenied for an identity that can only read."""
-        entry, keys = self._entry, self.keys.get()
+        entry, keys = self._entry, self.keys.unexpired() or self.keys.get()
         endpoint = (entry.public_endpoint or entry.endpoint) if entry else None
         user_project = entry.user_project if entry else None
         if keys.access_id is not None:

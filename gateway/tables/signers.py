@@ -10,6 +10,8 @@ from gateway.config import Location
 from gateway.storage.stores import Store, signer_without_credentials
 
 log = logging.getLogger("gateway.storages")
+FIRST_REQUEST_SECONDS = 3.0
+"""The longest wait for the first credentials of another root: once for each identity."""
 
 
 class TableSigners:
@@ -49,8 +51,10 @@ class TableSigners:
 
     def signers(self) -> _native.Signers:
         """Return signers with valid credentials. Blocks and raises as `renew`."""
-        made_of = [self._roots[0][2].renew(), *map(self._renewed, range(1, len(self._roots)))]
-        self._missing = frozenset(index for index, keys in enumerate(made_of) if keys is None)
+        made_of = [self._roots[0][2].renew(), *self._renewed()]
+        missing = frozenset(index for index, keys in enumerate(made_of) if keys is None)
+        self._log_missing(missing)
+        self._missing = missing
         known = self._signers
         if known is not None and all(now is then for now, then in zip(made_of, known[0], strict=True)):
             return known[1]
@@ -63,17 +67,21 @@ class TableSigners:
     def _others(self, made_of: Sequence[object]) -> list[tuple[tuple[Location, str, Store], object]]:
         return list(zip(self._roots[1:], made_of[1:], strict=True))
 
-    def _renewed(self, index: int) -> object:
-        """Renew the credentials of another root; None without any."""
-        root, _, store = self._roots[index]
-        if index in self._missing and not _has_valid_keys(store):
-            # They are requested in the background: tables elsewhere do not wait for them.
-            return None
-        try:
-            return store.renew()
-        except _native.LogError:
-            log.warning("files below the allowed root %s cannot be signed: it has no credentials", root.url)
-            return None
+    def _renewed(self) -> list[object]:
+        """Return the credentials of the other roots, None for a root without any.
+
+        They are requested in the background: a request waits for the first one alone, and only shortly.
+        """
+        stores = [store for _, _, store in self._roots[1:]]
+        for store in stores:
+            if store.keys is not None and not store.keys.is_valid:
+                store.keys.start(store.renew)
+        return [_found(store) for store in stores]
+
+    def _log_missing(self, missing: frozenset[int]) -> None:
+        for index in missing - self._missing:
+            root = self._roots[index][0].url
+            log.warning("files below the allowed root %s cannot be signed: it has no credentials", root)
 
 
 def _signer(root: Location, identity: str, store: Store, keys: object) -> _native.Signer:
@@ -84,6 +92,16 @@ def _signer(root: Location, identity: str, store: Store, keys: object) -> _nativ
         except _native.LogError as error:
             log.warning("files below the allowed root %s cannot be signed: %s", root.url, error)
     return signer_without_credentials(root)
+
+
+def _found(store: Store) -> object:
+    """Return the credentials of a store that were found in time."""
+    keys = store.keys
+    if keys is None:
+        return store.renew()
+    if not keys.is_valid and keys.unexpired() is None:
+        keys.wait(FIRST_REQUEST_SECONDS)
+    return keys.current if keys.is_valid else keys.unexpired()
 
 
 def _has_valid_keys(store: Store) -> bool:

@@ -30,9 +30,9 @@ LONGEST_KEY = timedelta(days=7) - timedelta(minutes=15)
 CLOCK_SKEW = timedelta(minutes=5)
 """A key begins so much earlier, for a clock that is behind."""
 CLI_SECONDS = 10
-LIMITS = {"connection_timeout": 5, "read_timeout": 10, "retry_total": 1}
-"""Of calls to Microsoft Entra ID and to the account."""
-ACCOUNT_LIMITS: dict[str, Any] = LIMITS | {"initial_backoff": 1, "increment_base": 1}
+LIMITS: dict[str, Any] = {"connection_timeout": 5, "read_timeout": 10, "retry_total": 0}
+"""Of requests for tokens. A retry would wait as long as the service's Retry-After; the renewal asks again."""
+ACCOUNT_LIMITS = LIMITS | {"retry_total": 1, "initial_backoff": 1, "increment_base": 1}
 METADATA_ENDPOINTS = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT")
 
 AUTHORITIES = {
@@ -189,7 +189,7 @@ class AzureIdentity:
 
         client = self._value("client_id", "AZURE_CLIENT_ID")
         # The service is on this machine: never through a proxy.
-        credential = ManagedIdentityCredential(client_id=client, use_env_settings=False, **options)
+        credential = ManagedIdentityCredential(client_id=client, use_env_settings=False, **LIMITS, **options)
         return (
             credential,
             f"the managed identity {client}" if client else "the managed identity of the machine",

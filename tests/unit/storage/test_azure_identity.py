@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -250,3 +252,45 @@ def test_no_credentials_are_printed(azure: Azure) -> None:
     printed = repr(found) + repr(identity(azure, accountKey="a2V5").request())
     assert "a2V5" not in printed
     assert azure.identities.granted[-1] not in printed
+
+
+@pytest.mark.parametrize("service", ["machine", "app"])
+def test_a_managed_identity_that_hangs_fails_in_time(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    monkeypatch.setitem(azure_identity.LIMITS, "read_timeout", 0.2)
+    released = threading.Event()
+
+    def hang(request: Request) -> Response:
+        released.wait(10)
+        return azure.identities.answer(request)
+
+    with serving(hang) as machine:
+        if service == "machine":
+            monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", machine.url)
+        else:
+            for name, value in azure.identities.environment().items():
+                monkeypatch.setenv(name, value.replace(azure.url, machine.url))
+        with pytest.raises(CredentialsUnavailable):
+            identity(azure, identity="managedIdentity").request()
+        released.set()
+
+
+def test_a_service_that_throttles_for_long_is_not_waited_for(azure: Azure) -> None:
+    azure.identities.failures.append(Response(429, b"{}", {"Retry-After": "8"}))
+    start = time.monotonic()
+    with pytest.raises(CredentialsUnavailable):
+        identity(azure, **client(azure)).request()
+    assert time.monotonic() - start < 8
+
+
+def test_a_machine_of_another_cloud_is_asked_without_pauses(
+    azure: Azure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with serving(lambda _request: Response(404, b"no such path")) as machine:
+        monkeypatch.setattr("azure.identity._credentials.imds.IMDS_AUTHORITY", machine.url)
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", machine.url)
+        with pytest.raises(CredentialsUnavailable, match="the sign-on of the CLI `az` is not there"):
+            identity(azure).request()
+        assert len(machine.requests) <= 2

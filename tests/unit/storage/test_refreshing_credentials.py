@@ -10,8 +10,8 @@ import pytest
 from gateway import _native
 from gateway.config import Secret
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.credentials import CredentialsUnavailable
-from gateway.storage.refreshing_credentials import RefreshingCredentials
+from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
+from gateway.storage.refreshing_credentials import REFUSED_SECONDS, RefreshingCredentials
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -126,3 +126,63 @@ def test_many_threads_ask_once(keys: RefreshingCredentials, lender: Lender) -> N
         thread.join()
     assert len(set(map(id, found))) == 1
     assert lender.requests == 1
+
+
+def test_a_service_that_hangs_is_asked_once_for_all_callers(lender: Lender) -> None:
+    asked, answers, failed = threading.Event(), threading.Event(), []
+
+    def ask() -> S3Credentials:
+        lender.requests += 1
+        asked.set()
+        assert answers.wait(30)
+        lender.now_seconds += 25
+        raise CredentialsUnavailable("the service hangs")
+
+    keys = RefreshingCredentials(ask, now_seconds=lambda: lender.now_seconds)
+
+    def get() -> None:
+        with pytest.raises(CredentialsFailed):
+            keys.get()
+        failed.append(True)
+
+    threads = [threading.Thread(target=get) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert asked.wait(30)
+    answers.set()
+    for thread in threads:
+        thread.join()
+    assert (len(failed), lender.requests) == (8, 1)
+    # The next request is under way: others fail at once.
+    lender.now_seconds += REFUSED_SECONDS
+    asked.clear()
+    answers.clear()
+    keys.start()
+    assert asked.wait(30)
+    get()
+    assert lender.requests == 2
+    answers.set()
+
+
+def test_credentials_that_live_are_returned_while_another_thread_renews_them(
+    lender: Lender,
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+    keys = RefreshingCredentials(lender.ask, now_seconds=lambda: lender.now_seconds)
+    first = keys.get()
+    lender.now_seconds += HOUR / 2 + 1
+
+    def ask() -> S3Credentials:
+        asked.set()
+        assert answers.wait(30)
+        return lender.ask()
+
+    keys._request = ask
+    keys.start()
+    assert asked.wait(30)
+    assert keys.get() is first
+    assert keys.unexpired() is first
+    lender.now_seconds += HOUR
+    assert keys.unexpired() is None
+    answers.set()
+    assert keys.get() is not first

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.http_service import Request, Response, serving
 
 from gateway import _native
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.config import Location, Secret, loads
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.aws.identity import AwsIdentity
+from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.breaker import State
+from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import FILE_SECONDS
-from gateway.storage.registry import Storages, name_of, renew
+from gateway.storage.registry import Storages, name_of
 from gateway.storage.stores import s3_endpoint
+from gateway.tables import signers as table_signers
 from gateway.tables.open_table import OpenTable
 
 
@@ -121,8 +129,11 @@ def test_signers_follow_the_keys_and_so_does_the_end_of_urls() -> None:
     assert storages.due() == []
     storages.store(table.location).keys._renew_at_seconds = 0
     assert storages.due() == [storages.store(table.location)]
-    renew(storages.due())
-    assert storages.due() == []
+    storages.renew_due()
+    ended = time.monotonic() + 10
+    while storages.due():
+        assert time.monotonic() < ended
+        time.sleep(0.01)
 
 
 def test_keys_removed_from_the_configuration_are_not_used() -> None:
@@ -282,8 +293,207 @@ def test_another_root_without_credentials_fails_its_own_files_alone(tmp_path: Pa
     store.keys._request = lambda: GcsCredentials(access_id=Secret("a"), secret=Secret("b"))
     store.keys._refused = None
     store.native = _native.Storage.s3("bucket", region="auto")
-    renew([store])
+    store.renew()
     assert not signers.is_valid
     assert signers.signers() is not made
     assert signers.is_valid
+    state.tables.close()
+
+
+LISTED = (
+    b"<?xml version='1.0'?><ListBucketResult xmlns='http://s3.amazonaws.com/doc/2006-03-01/'><Name>bucket</Name>"
+    b"<KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"
+)
+
+
+def test_two_prefixes_of_a_bucket_are_read_each_with_its_own_key() -> None:
+    accepted = {"t1": "KEYONE", "t2": "KEYTWO"}
+
+    def answer(request: Request) -> Response:
+        key = request.headers["authorization"].partition("Credential=")[2].partition("/")[0]
+        held = accepted[request.query["prefix"].strip("/")]
+        return Response(200, LISTED, {"Content-Type": "application/xml"}) if key == held else Response(403)
+
+    with serving(answer) as service:
+
+        def configured(first: str) -> str:
+            entries = (("t1", first), ("t2", "KEYTWO"))
+            given = f"endpoint: '{service.url}', pathStyle: true, retrySeconds: 0, secretAccessKey: s"
+            storages = (
+                f"{{prefix: 's3://bucket/{at}/', accessKeyId: {key}, {given}}}" for at, key in entries
+            )
+            return f"gateway: {{anonymous: true, storages: [{', '.join(storages)}]}}"
+
+        def read(state: GatewayState, prefix: str) -> _native.Storage:
+            location = Location.parse(f"s3://bucket/{prefix}")
+            store = state.tables.storages.store(location)
+            store.renew()
+            store.native.list_directories(location.key)
+            return store.native
+
+        first = sharing_of(configured("KEYONE"))
+        natives = [read(first, prefix) for prefix in ("t1", "t2", "t1", "t2")]
+        accepted["t1"] = "KEYNEW"
+        after = sharing_of(configured("KEYNEW"), previous=first)
+        assert [read(after, prefix) for prefix in ("t1", "t2", "t1")] == natives[:3]
+        # A request of the configuration before may end after the reload.
+        with pytest.raises(_native.StorageDenied):
+            read(first, "t1")
+        read(after, "t1")
+        for state in (first, after):
+            state.tables.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "keys"),
+    [
+        ("s3://bucket", "accessKeyId: {}, secretAccessKey: s"),
+        ("abfss://bucket@acct.dfs.core.windows.net", "identity: managedIdentity, clientId: {}"),
+        ("gs://bucket", "accessKeyId: {}, secretAccessKey: s"),
+        ("gs://bucket", "impersonate: '{}@project.iam.gserviceaccount.com'"),
+    ],
+)
+def test_identities_of_one_bucket_share_no_native_storage(place: str, keys: str) -> None:
+    held = storages(*(f"{{prefix: '{place}/{one}/', {keys.format(one)}}}" for one in ("one", "two")))
+    one, two = (held.store(Location.parse(f"{place}/{prefix}/t")) for prefix in ("one", "two"))
+    assert one.native is not two.native
+    assert held.store(Location.parse(f"{place}/one/u")).native is one.native
+
+
+ROLES = """
+gateway:
+  anonymous: true
+  allowedRoots: ['s3://bucket/kept']
+  storages:
+  - {prefix: 's3://bucket/kept', roleArn: 'arn:aws:iam::123456789012:role/kept'}
+  - {prefix: 's3://bucket', roleArn: 'arn:aws:iam::123456789012:role/reader'}
+shares: [{name: s, schemas: [{name: d, tables: [
+  {name: t, location: 's3://bucket/t'}, {name: u, location: 's3://bucket/u'}]}]}]
+"""
+
+
+class TokenService:
+    """Sessions of roles; it may hang or be away for each of them."""
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.away: set[str] = set()
+        self.hanging: set[str] = set()
+        self.released = threading.Event()
+
+    def request(self, role: str) -> S3Credentials:
+        self.requests.append(role)
+        if role in self.hanging:
+            assert self.released.wait(10)
+        if role in self.away:
+            raise CredentialsUnavailable("the token service is away")
+        expires = datetime.now(UTC) + timedelta(hours=1)
+        return S3Credentials(Secret(role), Secret("s"), Secret("t"), expires)
+
+
+@pytest.fixture
+def token_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenService]:
+    service = TokenService()
+
+    def request(identity: AwsIdentity) -> S3Credentials:
+        assert identity._entry is not None
+        return service.request(str(identity._entry.role_arn).rpartition("/")[2])
+
+    monkeypatch.setattr(AwsIdentity, "request", request)
+    yield service
+    service.released.set()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    ended = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < ended
+        time.sleep(0.01)
+
+
+def test_a_reload_keeps_sessions_while_the_token_service_is_away(token_service: TokenService) -> None:
+    first = sharing_of(ROLES)
+    location = Location.parse("s3://bucket/t")
+    known = first.tables.storages.store(location).renew()
+    token_service.away |= {"reader", "another"}
+    after = sharing_of(ROLES + "preSignedUrlTimeoutSeconds: 600", previous=first).tables.storages
+    assert after.store(location).renew() is known
+    other = sharing_of(ROLES.replace("role/reader", "role/another"), previous=first).tables.storages
+    with pytest.raises(CredentialsFailed):
+        other.store(location).renew()
+
+
+def test_a_user_delegation_key_belongs_to_a_lifetime_of_urls() -> None:
+    def keys(seconds: int, previous: GatewayState | None = None) -> tuple[GatewayState, object]:
+        entry = f"{{prefix: '{CONTAINERS[0]}', identity: managedIdentity}}"
+        text = f"gateway: {{anonymous: true, storages: [{entry}]}}\npreSignedUrlTimeoutSeconds: {seconds}"
+        state = sharing_of(text, previous)
+        found = state.tables.storages.store(Location.parse(f"{CONTAINERS[0]}/t")).keys
+        assert found is not None
+        return state, found
+
+    first, held = keys(3600)
+    held._current = AzureCredentials(token=Secret("t"), expires=datetime.now(UTC) + timedelta(hours=1))
+    same, kept = keys(3600, first)
+    assert kept.current is held.current
+    assert keys(7 * 24 * 3600, same)[1].current is None
+
+
+async def test_an_identity_without_credentials_does_not_open_the_breaker_of_its_bucket(
+    token_service: TokenService,
+) -> None:
+    held = sharing_of(ROLES).tables.storages
+    dead, alive = (Location.parse(f"s3://bucket/{key}/t") for key in ("kept", "other"))
+    token_service.away.add("kept")
+    calls = held.calls(dead)
+    assert held.calls(alive) is calls
+    for _ in range(20):
+        with pytest.raises(CredentialsFailed):
+            await calls.run(held.store(dead).renew)
+    assert calls.breaker.state is State.CLOSED
+    assert await calls.run(held.store(alive).renew)
+    # Nor does it close one that is open.
+    calls.breaker.state = State.PROBING
+    with pytest.raises(CredentialsFailed):
+        await calls.run(held.store(dead).renew)
+    assert calls.breaker.state is State.PROBING
+    held.close()
+
+
+def test_an_identity_that_hangs_stops_the_renewal_of_no_other(token_service: TokenService) -> None:
+    held = sharing_of(ROLES).tables.storages
+    stores = [held.store(Location.parse(f"s3://bucket/{key}/t")) for key in ("kept", "other")]
+    for store in stores:
+        store.renew()
+        assert store.keys is not None
+        store.keys._renew_at_seconds = 0
+    token_service.requests.clear()
+    token_service.hanging.add("kept")
+    held.renew_due()
+    until(lambda: held.due() == stores[:1])
+    for _ in range(5):
+        held.renew_due()
+    assert sorted(token_service.requests) == ["kept", "reader"]
+    token_service.released.set()
+    until(lambda: held.due() == [])
+
+
+def test_an_allowed_root_whose_identity_hangs_delays_tables_once_and_shortly(
+    token_service: TokenService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_signers, "FIRST_REQUEST_SECONDS", 0.5)
+    token_service.hanging.add("kept")
+    state = sharing_of(ROLES)
+    opened = [state.tables.open(table) for table in state.catalog.tables()]
+    start = time.monotonic()
+    for table in opened:
+        assert table.signers is table.signers
+        assert table.url_signers.is_valid
+    assert time.monotonic() - start < 5
+    assert token_service.requests.count("kept") == 1
+    token_service.released.set()
+    until(lambda: not opened[0].url_signers.is_valid)
+    made = opened[0].signers
+    assert opened[0].url_signers.is_valid
+    assert opened[0].signers is made
     state.tables.close()
