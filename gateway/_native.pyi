@@ -13,10 +13,11 @@ ResponseFormat: TypeAlias = Literal["parquet", "delta"]
 class LogError(Exception):
     """Base class of the errors of the native module. `str()` may be shown to a recipient.
 
-    `detail` is for the operator's log only, as it may contain hosts and keys.
+    `detail` is for the operator's log only, as it may contain hosts and keys. Of a store's answer it has the status,
+    `<Code>`, `<Region>`, `<Endpoint>` and the first line of the message, never the body.
 
     LogError
-    ├── TableNotFound            no Delta log there
+    ├── TableNotFound            no Delta log there; `detail` says why if the bucket is absent or the root has no key
     ├── VersionNotFound          requested, earliest, latest
     ├── TimestampOutOfRange      requested_ms, earliest_ms, latest_ms
     ├── CorruptLog               file

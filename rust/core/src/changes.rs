@@ -98,7 +98,7 @@ impl Changes {
         let known = known.map(|snapshot| Base { snapshot, is_cached: true });
         let head = Snapshot::load(storage, root, TimeTravel::Version(starting_version), known)?;
         let listing = Listing::read(storage, root, starting_version)?;
-        let latest = listing.latest().ok_or(Error::TableNotFound)?;
+        let latest = listing.latest().ok_or_else(Error::no_log)?;
         let end = ending_version.map_or(latest, |end| end.min(latest));
         let commits = range_commits(&listing, starting_version, end)?;
         let client_reader_features = head.client_reader_features();

@@ -10,7 +10,11 @@
 pub enum Error {
     /// No `_delta_log` with a commit or a checkpoint exists.
     #[error("the table has no Delta log")]
-    TableNotFound,
+    TableNotFound {
+        /// The reason, for the operator's log: the store's message about an absent bucket, or a location that no
+        /// request can name.
+        detail: Option<String>,
+    },
     /// The log does not hold the version.
     #[error("version {requested} is not available, the table has versions {earliest} to {latest}")]
     VersionNotFound {
@@ -114,11 +118,17 @@ impl Error {
     #[must_use]
     pub fn detail(&self) -> Option<&str> {
         match self {
+            Self::TableNotFound { detail } => detail.as_deref(),
             Self::StorageDenied { detail }
             | Self::StorageUnavailable { detail }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }
+    }
+
+    /// The error of a log without a commit or a checkpoint.
+    pub(crate) fn no_log() -> Self {
+        Self::TableNotFound { detail: None }
     }
 
     pub(crate) fn corrupt(file: impl Into<String>, reason: impl Into<String>) -> Self {

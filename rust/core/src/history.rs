@@ -67,7 +67,7 @@ impl History {
     /// Lists the whole log. `protocol` and `metadata` are of the latest version.
     pub fn read(storage: &Storage, root: &str, protocol: &Protocol, metadata: &Metadata) -> Result<Self> {
         let listing = Listing::read(storage, root, 0)?;
-        let earliest = listing.earliest().ok_or(Error::TableNotFound)?;
+        let earliest = listing.earliest().ok_or_else(Error::no_log)?;
         let times = listing.commits.iter().map(|(version, file)| (*version, file.modified_ms));
         let commits = monotonic(times)
             .zip(listing.commits.values())
@@ -156,7 +156,7 @@ impl History {
     }
 
     fn out_of_range(&self, requested_ms: i64) -> Result<Error> {
-        let Some(last) = self.commits.len().checked_sub(1) else { return Ok(Error::TableNotFound) };
+        let Some(last) = self.commits.len().checked_sub(1) else { return Ok(Error::no_log()) };
         Ok(Error::TimestampOutOfRange { requested_ms, earliest_ms: self.at(0)?, latest_ms: self.at(last)? })
     }
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 pub(crate) use azure::AzureAddress;
 pub use azure::{AzureKey, AzureOptions, DelegationKey};
+pub(crate) use base64::decode_key;
 pub(crate) use gcs::GCS_ENDPOINT;
 pub use gcs::{GcsKey, GcsOptions};
 pub(crate) use head_request::HeadSigner;

@@ -3,6 +3,7 @@
 //! A [`Storage`] returns listings, bytes and [`StoredFile`]s by blocking calls from any thread. Only this module uses
 //! tokio and `object_store`. Errors name the file without its directory; the message of the store is in `detail`.
 
+mod answer;
 mod azure;
 mod credentials;
 mod direct;
@@ -151,7 +152,7 @@ impl Storage {
     }
 
     /// Lists the files in `root/_delta_log/` from `from_name` on, by name. A missing directory is empty, as in a
-    /// bucket.
+    /// bucket. An absent bucket is [`Error::TableNotFound`] with the store's code.
     pub fn list_log(&self, root: &str, from_name: &str) -> Result<Vec<LogFileEntry>> {
         let directory = log_path::join(root, LOG_DIRECTORY);
         let mut entries = match &self.0 {
@@ -163,7 +164,7 @@ impl Storage {
     }
 
     /// Lists the directories directly below a root, with a bounded number of entries read. A missing root is empty, as
-    /// in a bucket.
+    /// in a bucket. An absent bucket is an error, as in [`Self::list_log`].
     pub fn list_directories(&self, root: &str) -> Result<Directories> {
         let mut directories = match &self.0 {
             Inner::Local => local::list_directories(root)?,

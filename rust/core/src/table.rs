@@ -305,7 +305,7 @@ impl Table {
             return Ok(());
         }
         match self.refresh(requested_at) {
-            Err(error @ Error::TableNotFound) => Err(error),
+            Err(error @ Error::TableNotFound { .. }) => Err(error),
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -634,7 +634,7 @@ mod tests {
         std::fs::remove_dir_all(std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY)).unwrap();
         assert_eq!(id_at(2), "the-third-one-of-all", "the last refresh is recent");
         age_last_look(&table);
-        assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound)));
+        assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound { .. })));
     }
 
     /// A table of three versions and its log.
@@ -724,7 +724,7 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
         changed(&table);
         let gone = latest();
-        assert!(matches!(gone, Err(Error::TableNotFound)));
+        assert!(matches!(gone, Err(Error::TableNotFound { .. })));
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn hold_against(root: &Path, answer: &Value) {
     let (name, root) = (root.display(), root.to_str().unwrap());
     let loaded = Snapshot::load(&storage, root, TimeTravel::Latest, None);
     if answer.get("error").is_some() {
-        assert!(matches!(loaded, Err(Error::TableNotFound)), "{name}: {loaded:?}");
+        assert!(matches!(loaded, Err(Error::TableNotFound { .. })), "{name}: {loaded:?}");
         return;
     }
     if answer["readerSupported"] == Value::Bool(false) {

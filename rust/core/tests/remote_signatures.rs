@@ -38,6 +38,8 @@ enum Mood {
     Fails(&'static str, usize),
     ShortSignature,
     NoAnswer,
+    /// With signatures, but of the text `throttled`.
+    Throttles,
 }
 
 struct Service {
@@ -108,12 +110,12 @@ fn answer(mut connection: &TcpStream, mood: Mood, number: usize, key: &RsaKeyPai
     let (status, content) = match mood {
         Mood::NoAnswer => return std::thread::sleep(Duration::from_secs(60)),
         Mood::Fails(status, times) if number < times => {
-            (status, r#"{"error":"hint for the operator"}"#.into())
+            (status, r#"{"error":{"message":"hint for the operator","details":"hush"}}"#.into())
         }
         Mood::ShortSignature => ("200 OK", r#"{"signedBlob":"AAAA"}"#.into()),
-        Mood::Signs | Mood::Fails(..) => {
-            let body: serde_json::Value = serde_json::from_slice(body).unwrap();
-            let text = STANDARD.decode(body["payload"].as_str().unwrap()).unwrap();
+        Mood::Throttles if payload(body) == b"throttled" => ("429 Too Many Requests", String::new()),
+        Mood::Signs | Mood::Fails(..) | Mood::Throttles => {
+            let text = payload(body);
             let mut signature = vec![0; key.public().modulus_len()];
             key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), &text, &mut signature).unwrap();
             ("200 OK", format!(r#"{{"keyId":"k","signedBlob":"{}"}}"#, STANDARD.encode(signature)))
@@ -122,6 +124,11 @@ fn answer(mut connection: &TcpStream, mood: Mood, number: usize, key: &RsaKeyPai
     let length = content.len();
     // The client may be gone.
     let _ = write!(connection, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{content}");
+}
+
+fn payload(body: &[u8]) -> Vec<u8> {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    STANDARD.decode(body["payload"].as_str().unwrap()).unwrap()
 }
 
 fn gcs(key: GcsKey) -> Signer {
@@ -264,6 +271,11 @@ fn failures_of_the_service_are_errors_of_the_storage_and_passing_ones_are_repeat
         assert_eq!(matches!(error, Error::StorageDenied { .. }), is_denied, "{error:?}");
         assert_eq!(matches!(error, Error::StorageUnavailable { .. }), !is_denied, "{error:?}");
         assert!(!format!("{error:?} {error}").contains("a-token"), "{error:?}");
+        let detail = error.detail().unwrap();
+        assert!(!detail.contains("hush"), "{detail}");
+        if let Mood::Fails(status, _) = mood {
+            assert_eq!(detail, format!("signBlob of IAM answered {status}: hint for the operator"));
+        }
     }
 }
 
@@ -286,6 +298,43 @@ fn requests_end_when_they_are_cancelled_or_late() {
     let late = signer.sign(vec![b"text".to_vec()], &Stop::at(Some(Instant::now())));
     assert!(matches!(late, Err(Error::DeadlineExceeded)));
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+/// Signs `text` as often as an account has requests in flight, and then once by `other`, before the first ones end.
+fn signs_while_another_waits(service: &Service, text: &[u8], other: &Service) {
+    let signer = |service: &Service| IamSigner::new(EMAIL, "a-token", Some(&service.endpoint)).unwrap();
+    let (stop, began) = (Stop::default(), Instant::now());
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..2)
+            .map(|_| {
+                let signer = signer(service);
+                let stop = &stop;
+                scope.spawn(move || signer.sign(vec![text.to_vec(); 32], stop))
+            })
+            .collect();
+        while service.requests() < 64 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{} requests", service.requests());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let result = signer(other).sign(vec![b"text".to_vec()], &Stop::default());
+        assert!(waiting.iter().all(|thread| !thread.is_finished()), "the signature had to wait");
+        stop.cancel();
+        assert_eq!(result.unwrap().len(), 1);
+        for thread in waiting {
+            assert!(matches!(thread.join().unwrap(), Err(Error::Cancelled)));
+        }
+    });
+}
+
+#[test]
+fn a_service_account_that_hangs_does_not_delay_another() {
+    signs_while_another_waits(&Service::start(Mood::NoAnswer), b"text", &Service::start(Mood::Signs));
+}
+
+#[test]
+fn pauses_before_a_repetition_delay_no_other_request_of_the_service_account() {
+    let service = Service::start(Mood::Throttles);
+    signs_while_another_waits(&service, b"throttled", &service);
 }
 
 /// Signs nothing, and ends when it is stopped.

@@ -275,7 +275,10 @@ fn refused_credentials_and_an_unreachable_store_are_distinct_errors() {
     assert_eq!(Snapshot::load(&refused, "t", TimeTravel::Latest, None).unwrap().version(), 0);
     let storage = server.storage("SK");
     let elsewhere = Storage::s3(&S3Options { bucket: "nowhere".into(), ..server.options("SK") }).unwrap();
-    assert!(matches!(Snapshot::load(&elsewhere, "t", TimeTravel::Latest, None), Err(Error::TableNotFound)));
+    assert!(matches!(
+        Snapshot::load(&elsewhere, "t", TimeTravel::Latest, None),
+        Err(Error::TableNotFound { .. })
+    ));
     drop(server);
     let error = Snapshot::load(&storage, "t", TimeTravel::Latest, None).unwrap_err();
     assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");

@@ -55,7 +55,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     let mapped = match error {
-        Error::TableNotFound => TableNotFound::new_err(message),
+        Error::TableNotFound { .. } => TableNotFound::new_err(message),
         Error::VersionNotFound { requested, earliest, latest } => {
             let values = [("requested", requested), ("earliest", earliest), ("latest", latest)];
             with_values(py, VersionNotFound::new_err(message), &values)

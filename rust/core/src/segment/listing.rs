@@ -87,7 +87,7 @@ impl Listing {
     }
 
     pub(super) fn segment(&self, version: Option<i64>) -> Result<LogSegment> {
-        let latest = self.latest().ok_or(Error::TableNotFound)?;
+        let latest = self.latest().ok_or_else(Error::no_log)?;
         let target = version.unwrap_or(latest);
         // Without a checkpoint and without the first commit nothing can be rebuilt.
         let earliest = self.earliest().ok_or_else(|| missing(0))?;

@@ -186,12 +186,12 @@ fn a_log_with_nothing_but_a_hint_is_no_table() {
     for names in [&[][..], &[LAST_CHECKPOINT], &["0.crc", "0.checkpoint.0000000001.0000000002.parquet"]] {
         let log = Log::new(names);
         log.write(LAST_CHECKPOINT, r#"{"version":0}"#);
-        assert!(matches!(log.find(None), Err(Error::TableNotFound)));
-        assert!(matches!(log.find(Some(3)), Err(Error::TableNotFound)));
+        assert!(matches!(log.find(None), Err(Error::TableNotFound { .. })));
+        assert!(matches!(log.find(Some(3)), Err(Error::TableNotFound { .. })));
     }
     assert!(matches!(
         LogSegment::find(&Storage::local(), "/no/such/table", None, None),
-        Err(Error::TableNotFound)
+        Err(Error::TableNotFound { .. })
     ));
 }
 

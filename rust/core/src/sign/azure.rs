@@ -7,9 +7,7 @@
 
 use std::fmt;
 
-use ::base64::Engine as _;
-use ::base64::engine::general_purpose::STANDARD;
-
+use super::base64::decode_key;
 use super::template::{Form, PathText, UrlTemplate};
 use super::v4::lifetime_seconds;
 use crate::civil_time;
@@ -146,7 +144,7 @@ impl AzureSigner {
                 (&key.value, Some(options.credentials_expire_ms.map_or(expiry_ms, |ms| ms.min(expiry_ms))))
             }
         };
-        let secret = STANDARD.decode(value).map_err(|_| invalid("key is not Base64"))?;
+        let secret = decode_key(value).ok_or_else(|| invalid("key is not Base64"))?;
         if secret.is_empty() {
             return Err(invalid("key is empty"));
         }

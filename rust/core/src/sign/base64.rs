@@ -5,13 +5,23 @@
 //! length: letters and digits, whose escapes have the same meaning, are escaped as well until [`ESCAPES`] characters are.
 
 use ::base64::Engine;
-use ::base64::engine::general_purpose::STANDARD;
+use ::base64::alphabet;
+use ::base64::engine::general_purpose::{GeneralPurpose, PAD, STANDARD};
 
 /// The Base64 characters of 32 bytes.
 const CHARACTERS: usize = 44;
 
 /// The number of escaped characters. More than this many of `+/=` occur in one of 10^20 signatures.
 const ESCAPES: usize = 16;
+
+/// Decodes keys as the libraries of Azure do: unused bits of the last character may be set.
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
+
+/// Returns the bytes of a key; `None` if it is not in Base64.
+pub(crate) fn decode_key(text: &str) -> Option<Vec<u8>> {
+    LENIENT.decode(text).ok()
+}
 
 /// The length of a signature.
 pub(super) const SIGNATURE_BYTES: usize = CHARACTERS + 2 * ESCAPES;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
 use super::remote::{Access, Connection, Remote, StoreParts, invalid_options};
 use crate::error::{Error, Result};
-use crate::sign::AzureAddress;
+use crate::sign::{AzureAddress, decode_key};
 
 /// The address of a container.
 #[derive(Debug, Clone)]
@@ -49,15 +51,19 @@ impl Access for AzureAccess {
 
     fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
         self.0.replace(match credentials {
-            Credentials::AccountKey(key) => AzureCredential::AccessKey(
-                AzureAccessKey::try_new(key)
-                    .map_err(|_| Error::InvalidArgument("the storage's key is not Base64".into()))?,
-            ),
+            Credentials::AccountKey(key) => AzureCredential::AccessKey(access_key(key)?),
             Credentials::BearerToken(token) => AzureCredential::BearerToken(checked_token(token)?),
             Credentials::AccessKeys(_) => return Err(credentials.of_another_store("Azure")),
         });
         Ok(())
     }
+}
+
+/// Returns the account's key. The client accepts its canonical Base64 only.
+fn access_key(key: &str) -> Result<AzureAccessKey> {
+    decode_key(key)
+        .and_then(|key| AzureAccessKey::try_new(&STANDARD.encode(key)).ok())
+        .ok_or_else(|| Error::InvalidArgument("the storage's key is not Base64".into()))
 }
 
 /// Opens a container. Sends no request.
@@ -98,6 +104,16 @@ mod tests {
         storage.replace_account_key("aHVzaA==").unwrap();
         storage.replace_bearer_token("second").unwrap();
         storage
+    }
+
+    #[test]
+    fn a_key_may_have_unused_bits_in_its_last_character_as_in_the_libraries_of_azure() {
+        for key in ["QUJDRA==", "QUJDRB==", "QUJDRP=="] {
+            assert_eq!(access_key(key).unwrap(), AzureAccessKey::try_new("QUJDRA==").unwrap(), "{key}");
+        }
+        for key in ["QUJDRA", "QUJDRA=", "QUJDRA==x", "QUJ DRA==", "QUJDR!=="] {
+            assert!(matches!(access_key(key), Err(Error::InvalidArgument(_))), "{key}");
+        }
     }
 
     #[test]

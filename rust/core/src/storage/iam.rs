@@ -2,8 +2,9 @@
 //!
 //! See <https://cloud.google.com/iam/docs/reference/credentials/rest/v1/projects.serviceAccounts/signBlob>.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -14,10 +15,12 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde::Deserialize;
 
+use super::answer::Answer;
 use super::credentials::checked_token;
 use super::remote::install_tls_provider;
 use super::runtime::{self, Semaphore, sleep};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::percent;
 use crate::sign::SigningService;
 use crate::stop::Stop;
@@ -26,8 +29,8 @@ const ENDPOINT: &str = "https://iamcredentials.googleapis.com";
 
 /// Requests of one chunk of an answer that are in flight.
 const IN_FLIGHT_OF_A_CHUNK: usize = 32;
-/// Requests of the process that are in flight.
-static IN_FLIGHT: Semaphore = Semaphore::const_new(64);
+/// Requests of one service account that are in flight in the process. Another account does not wait for them.
+const IN_FLIGHT_OF_AN_ACCOUNT: usize = 64;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,12 +41,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 const MAX_ANSWER_BYTES: usize = 64 << 10;
-/// Maximum length of the service's message.
+/// Maximum length of the text about a request without an answer.
 const MAX_DETAIL_CHARS: usize = 500;
 
 /// Signs as a service account. `Debug` shows no secret.
 pub struct IamSigner {
     url: String,
+    in_flight: Arc<Semaphore>,
     authorization: HeaderValue,
 }
 
@@ -70,20 +74,23 @@ impl IamSigner {
             .map_err(|_| invalid("token cannot be sent in a header"))?;
         authorization.set_sensitive(true);
         let account = percent::query_value(email);
-        Ok(Self {
-            url: format!("{endpoint}/v1/projects/-/serviceAccounts/{account}:signBlob"),
-            authorization,
-        })
+        let url = format!("{endpoint}/v1/projects/-/serviceAccounts/{account}:signBlob");
+        Ok(Self { in_flight: in_flight_of(&url), url, authorization })
     }
 
     async fn signature(&self, text: &[u8]) -> Result<Vec<u8>> {
-        let _permit = IN_FLIGHT.acquire().await.map_err(|error| unavailable(&error))?;
         let body = format!(r#"{{"payload":"{}"}}"#, STANDARD.encode(text));
-        let began = Instant::now();
+        // Without the time until other requests end.
+        let mut spent = Duration::ZERO;
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.request(body.clone()).await {
-                Err(Failure::Passing(_)) if began.elapsed() + pause < RETRY_BUDGET => {
+            let permit = self.in_flight.acquire().await.map_err(|error| unavailable(&error))?;
+            let began = Instant::now();
+            let result = self.request(body.clone()).await;
+            drop(permit);
+            spent += began.elapsed() + pause;
+            match result {
+                Err(Failure::Passing(_)) if spent < RETRY_BUDGET => {
                     sleep(pause).await;
                     pause *= 2;
                 }
@@ -115,8 +122,8 @@ impl IamSigner {
                 serde_json::from_slice(&content).map_err(|_| Failure::Lasting(unexpected()))?;
             return STANDARD.decode(signed.signed_blob).map_err(|_| Failure::Lasting(unexpected()));
         }
-        let message: String = String::from_utf8_lossy(&content).chars().take(MAX_DETAIL_CHARS).collect();
-        let detail = format!("signBlob of IAM answered {status}: {message}");
+        let answer = Answer::new(status.to_string(), &String::from_utf8_lossy(&content));
+        let detail = format!("signBlob of IAM {answer}");
         Err(match status {
             StatusCode::TOO_MANY_REQUESTS => Failure::Passing(Error::StorageUnavailable { detail }),
             _ if status.is_server_error() => Failure::Passing(Error::StorageUnavailable { detail }),
@@ -165,6 +172,20 @@ enum Failure {
     /// Another attempt may succeed.
     Passing(Error),
     Lasting(Error),
+}
+
+/// Returns the permits of a service account, which all its signers share.
+fn in_flight_of(url: &str) -> Arc<Semaphore> {
+    static ACCOUNTS: Mutex<BTreeMap<String, Weak<Semaphore>>> = Mutex::new(BTreeMap::new());
+    let mut accounts = lock(&ACCOUNTS);
+    if let Some(known) = accounts.get(url).and_then(Weak::upgrade) {
+        return known;
+    }
+    // The map holds the accounts of signers that exist.
+    accounts.retain(|_, permits| permits.strong_count() > 0);
+    let permits = Arc::new(Semaphore::new(IN_FLIGHT_OF_AN_ACCOUNT));
+    accounts.insert(url.to_owned(), Arc::downgrade(&permits));
+    permits
 }
 
 fn client() -> Result<&'static Client> {

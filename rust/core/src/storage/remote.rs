@@ -12,6 +12,7 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
 };
 
+use super::answer::{self, Answer};
 use super::credentials::Credentials;
 use super::direct::{Direct, Exchange};
 use super::properties::plain_tag;
@@ -132,11 +133,7 @@ impl Remote {
                 })))
             })
             .try_collect::<Vec<_>>();
-        let entries = match runtime::block_on(entries)?.map_err(|error| store_error(directory, &error)) {
-            // A missing bucket has no table either.
-            Err(Error::FileNotFound { .. }) => Vec::new(),
-            entries => entries?,
-        };
+        let entries = runtime::block_on(entries)?.map_err(|error| listing_error(directory, &error))?;
         Ok(entries.into_iter().filter(|entry| entry.name.as_str() >= from_name).collect())
     }
 
@@ -159,7 +156,7 @@ impl Remote {
                 options.page_token = page.page_token;
             }
         };
-        runtime::block_on(listing)?.map_err(|error: object_store::Error| store_error(root, &error))
+        runtime::block_on(listing)?.map_err(|error: object_store::Error| listing_error(root, &error))
     }
 
     pub(super) fn read(&self, path: &str) -> Result<Bytes> {
@@ -336,7 +333,7 @@ impl Connection {
 }
 
 pub(super) fn invalid_options(error: &object_store::Error) -> Error {
-    Error::InvalidArgument(format!("the storage's options cannot work: {error}"))
+    Error::InvalidArgument(format!("the storage's options cannot work: {}", answer::context(error)))
 }
 
 /// Sets the cryptography of TLS connections for this process: `reqwest` is built without one, and panics when a client
@@ -346,29 +343,66 @@ pub(super) fn install_tls_provider() {
     INSTALLED.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
 }
 
+/// Converts the path of a file, or a root. Keys with empty and relative parts exist, but the client sends no such key.
 fn key(path: &str) -> Result<Path> {
-    Path::parse(path)
-        .map_err(|_| Error::InvalidArgument("a table's root has an empty or relative part".into()))
+    let has_empty_start = path.starts_with('/');
+    if !has_empty_start && let Ok(key) = Path::parse(path) {
+        return Ok(key);
+    }
+    let root = if path.starts_with(&LOG_PART[1..]) {
+        ""
+    } else {
+        path.split_once(LOG_PART).map_or(path, |(root, _)| root)
+    };
+    if has_empty_start || Path::parse(root).is_err() {
+        return Err(Error::TableNotFound {
+            detail: Some("its location has an empty or relative part, or a control character".into()),
+        });
+    }
+    Err(Error::InvalidPath("has an empty or relative part, or a control character"))
 }
 
-/// Error codes with status 400 that concern credentials: of S3, of Azure, and of a bucket of Google whose requester pays.
+/// The end of a root in the path of a log file.
+const LOG_PART: &str = "/_delta_log/";
+
+/// Starts of error codes with status 400 that concern credentials: of S3, of Azure, and of a bucket of Google whose requester pays.
 const CREDENTIAL_CODES: [&str; 5] =
     ["ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "InvalidAuthenticationInfo", "UserProjectMissing"];
-/// Maximum length of the store's message, which may repeat the whole request.
-const MAX_DETAIL_CHARS: usize = 500;
 
 fn store_error(path: &str, error: &object_store::Error) -> Error {
     use object_store::Error as Store;
-    let words = error.to_string();
-    let detail = words.chars().take(MAX_DETAIL_CHARS).collect();
-    // Listings contain the status only in their message.
-    let has_status = |status: &str| words.contains(&format!("status code: {status}"));
+    let not_found = || Error::FileNotFound { file: log_path::file_name(path).to_owned() };
+    // Most often the next version of a table, which has no detail.
+    if matches!(error, Store::NotFound { .. }) {
+        return not_found();
+    }
+    let answer = Answer::of(error);
+    let has_status = |status: &str| answer.as_ref().is_some_and(|answer| answer.has_status(status));
+    let code = answer.as_ref().and_then(Answer::code);
+    let context = answer::context(error);
+    let detail =
+        answer.as_ref().map_or_else(|| context.clone(), |answer| format!("the store {answer} ({context})"));
     match error {
-        Store::NotFound { .. } => Error::FileNotFound { file: log_path::file_name(path).to_owned() },
         Store::PermissionDenied { .. } | Store::Unauthenticated { .. } => Error::StorageDenied { detail },
+        // Errors of listings have no kind.
         _ if has_status("401") || has_status("403") => Error::StorageDenied { detail },
-        _ if CREDENTIAL_CODES.iter().any(|code| words.contains(code)) => Error::StorageDenied { detail },
-        _ if has_status("404") => Error::FileNotFound { file: log_path::file_name(path).to_owned() },
+        _ if code.is_some_and(|code| CREDENTIAL_CODES.iter().any(|known| code.starts_with(known))) => {
+            Error::StorageDenied { detail }
+        }
+        _ if has_status("404") => not_found(),
         _ => Error::StorageUnavailable { detail },
     }
 }
+
+/// Converts an error of a listing, where nothing but the bucket or the container can be absent.
+fn listing_error(path: &str, error: &object_store::Error) -> Error {
+    match store_error(path, error) {
+        Error::FileNotFound { .. } => {
+            Error::TableNotFound { detail: Answer::of(error).map(|answer| format!("the store {answer}")) }
+        }
+        error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -111,6 +111,15 @@ fn a_url_expires_before_the_delegation_key() {
 }
 
 #[test]
+fn a_key_may_have_unused_bits_in_its_last_character() {
+    let urls = ["QUJDRA==", "QUJDRB=="].map(|key| {
+        let signer = Signer::azure(options(AzureKey::Account(key.to_owned()))).unwrap();
+        signer.sign("a", NOW_MS, 3600).unwrap().0
+    });
+    assert_eq!(urls[0], urls[1]);
+}
+
+#[test]
 fn what_is_no_account_container_key_or_endpoint_is_refused() {
     let good = options(account_key());
     for bad in [

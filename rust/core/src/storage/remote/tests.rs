@@ -1,0 +1,154 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::Error;
+use crate::storage::{AzureOptions, GcsOptions, S3Credentials, S3Options, Storage};
+
+/// A service with the same answer to every request. Ends with the test process.
+fn service(status: &str, body: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let length = body.len();
+    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+        .into_bytes();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && connection.read_exact(&mut byte).is_ok() {
+                head.extend(byte);
+            }
+            // The client may be gone.
+            let _ = connection.write_all(&answer);
+        }
+    });
+    endpoint
+}
+
+/// A bucket of S3, a container of Azure and a bucket of Google at one endpoint.
+fn storages(endpoint: &str) -> [Storage; 3] {
+    let endpoint = Some(endpoint.to_owned());
+    let s3 = Storage::s3(&S3Options {
+        endpoint: endpoint.clone(),
+        path_style: true,
+        credentials: Some(S3Credentials {
+            access_key_id: "id".into(),
+            secret_access_key: "hush-key".into(),
+            session_token: Some("hush-token".into()),
+        }),
+        ..S3Options::new("bucket", "us-east-1")
+    });
+    let azure = Storage::azure(&AzureOptions {
+        endpoint: endpoint.clone(),
+        ..AzureOptions::new("account1", "bucket")
+    });
+    let gcs = Storage::gcs(&GcsOptions { endpoint, ..GcsOptions::new("bucket") });
+    let storages = [s3.unwrap(), azure.unwrap(), gcs.unwrap()];
+    storages[1].replace_account_key("aHVzaA==").unwrap();
+    storages[2].replace_bearer_token("hush-token").unwrap();
+    storages
+}
+
+fn listings_and_reads(storage: &Storage, root: &str) -> ([Error; 2], [Error; 2]) {
+    let file = format!("{root}/_delta_log/00000000000000000000.json");
+    (
+        [storage.list_log(root, "").unwrap_err(), storage.list_directories(root).unwrap_err()],
+        [storage.read(&file).unwrap_err(), storage.read_many(&[file]).remove(0).unwrap_err()],
+    )
+}
+
+#[test]
+fn the_detail_of_a_denial_has_the_code_the_hints_and_the_message_of_the_answer_only() {
+    let xml = |code: &str| {
+        format!(
+            "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>Told so.</Message><Token-0>hush</Token-0>\
+             <Region>eu-west-9</Region><CanonicalRequest>hush</CanonicalRequest><StringToSign>hush</StringToSign>\
+             <SignatureProvided>hush</SignatureProvided><AuthenticationErrorDetail>hush</AuthenticationErrorDetail>\
+             </Error>"
+        )
+    };
+    let json = r#"{"error":{"code":"AuthorizationFailure","message":"Told so.","details":"hush"}}"#;
+    for (status, code, body) in [
+        ("400 Bad Request", "ExpiredToken", xml("ExpiredToken")),
+        ("403 Forbidden", "RequestTimeTooSkewed", xml("RequestTimeTooSkewed")),
+        ("403 Forbidden", "SignatureDoesNotMatch", xml("SignatureDoesNotMatch")),
+        ("403 Forbidden", "AuthorizationFailure", json.to_owned()),
+        ("401 Unauthorized", "", "<html>hush".to_owned()),
+    ] {
+        for storage in storages(&service(status, &body)) {
+            let (listings, reads) = listings_and_reads(&storage, "t");
+            for error in listings.iter().chain(&reads) {
+                assert!(matches!(error, Error::StorageDenied { .. }), "{error:?}");
+                let detail = error.detail().unwrap();
+                assert!(!detail.contains("hush") && !detail.contains("prefix="), "{detail}");
+                assert!(detail.starts_with(&format!("the store answered {status}")), "{detail}");
+                if !code.is_empty() {
+                    assert!(detail.contains(&format!("<Code>{code}</Code>")), "{detail}");
+                    assert!(detail.contains("> Told so. ("), "{detail}");
+                }
+                assert_eq!(
+                    detail.contains("<Region>eu-west-9</Region>"),
+                    body.contains("Region"),
+                    "{detail}"
+                );
+                // The bucket and the kind of the request.
+                assert!(detail.contains("/bucket"), "{detail}");
+            }
+        }
+    }
+}
+
+#[test]
+fn another_failure_has_the_parts_of_its_answer_too_and_does_not_deny_access() {
+    let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-9</Region><Token-0>hush ExpiredToken";
+    for storage in storages(&service("400 Bad Request", body)) {
+        let (listings, reads) = listings_and_reads(&storage, "t");
+        for error in listings.iter().chain(&reads) {
+            assert!(matches!(error, Error::StorageUnavailable { .. }), "{error:?}");
+            let detail = error.detail().unwrap();
+            let parts = "<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-9</Region>";
+            assert!(detail.contains(parts) && !detail.contains("hush"), "{detail}");
+        }
+    }
+}
+
+#[test]
+fn a_listing_of_an_absent_bucket_has_the_code_and_a_file_of_it_is_missing() {
+    let codes = ["NoSuchBucket", "ContainerNotFound", "NoSuchBucket"];
+    for (index, code) in codes.into_iter().enumerate() {
+        let body = format!("<Error><Code>{code}</Code><Message>Not there.</Message></Error>");
+        let storage = &storages(&service("404 Not Found", &body))[index];
+        let (listings, reads) = listings_and_reads(storage, "t");
+        for error in listings {
+            assert!(matches!(error, Error::TableNotFound { .. }), "{error:?}");
+            assert_eq!(error.to_string(), "the table has no Delta log");
+            let expected = format!("the store answered 404 Not Found: <Code>{code}</Code> Not there.");
+            assert_eq!(error.detail(), Some(expected.as_str()));
+        }
+        for error in reads {
+            assert!(matches!(&error, Error::FileNotFound { file } if file.ends_with("0.json")), "{error:?}");
+            assert_eq!(error.detail(), None);
+        }
+    }
+}
+
+#[test]
+fn a_root_that_no_request_can_name_has_no_table_and_is_no_defect() {
+    // Nothing listens there: a request would be StorageUnavailable.
+    for storage in storages("http://127.0.0.1:1") {
+        for root in ["a//b", "./x", "a/../b", "a/.", "/a", "a\nb"] {
+            let (listings, reads) = listings_and_reads(&storage, root);
+            for error in listings.iter().chain(&reads) {
+                assert!(matches!(error, Error::TableNotFound { .. }), "{root}: {error:?}");
+                assert!(
+                    error.detail().unwrap().starts_with("its location has an empty"),
+                    "{root}: {error:?}"
+                );
+            }
+        }
+        for file in ["t/_delta_log/_sidecars//x", "_delta_log/../x"] {
+            let error = storage.read(file).unwrap_err();
+            assert!(matches!(error, Error::InvalidPath(_)), "{error:?}");
+        }
+    }
+}
