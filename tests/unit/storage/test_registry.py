@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.http_service import Request, Response, serving
@@ -424,7 +425,7 @@ def test_a_reload_keeps_sessions_while_the_token_service_is_away(token_service: 
 
 
 def test_a_user_delegation_key_belongs_to_a_lifetime_of_urls() -> None:
-    def keys(seconds: int, previous: GatewayState | None = None) -> tuple[GatewayState, object]:
+    def keys(seconds: int, previous: GatewayState | None = None) -> tuple[GatewayState, Any]:
         entry = f"{{prefix: '{CONTAINERS[0]}', identity: managedIdentity}}"
         text = f"gateway: {{anonymous: true, storages: [{entry}]}}\npreSignedUrlTimeoutSeconds: {seconds}"
         state = sharing_of(text, previous)
