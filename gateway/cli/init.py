@@ -212,7 +212,13 @@ def location_of(text: str) -> Location:
     if not text:
         raise ValueError("the location is empty; '.' is the current directory")
     if "://" in text or text.startswith("file:"):
-        return Location.parse(text)
+        location = Location.parse(text)
+        if location.kind == "azure" and (not location.account or location.is_in_unknown_cloud):
+            raise ValueError(
+                f"{location.bucket_url} is in no known account; give "
+                f"abfss://{location.bucket}@account.dfs.core.windows.net/..."
+            )
+        return location
     try:
         path = Path(text).expanduser()
     except RuntimeError:

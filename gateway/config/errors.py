@@ -28,8 +28,12 @@ class ConfigError(ValueError):
 
 
 class Invalid(ValueError):
-    """Raised by a section about one of its own keys; the reader adds the place."""
+    """Raised by a section about one of its own keys; the reader adds the place.
 
-    def __init__(self, field: str, message: str) -> None:
+    `index`: the item of a list.
+    """
+
+    def __init__(self, field: str, message: str, index: int | None = None) -> None:
         super().__init__(message)
         self.field = field
+        self.index = index

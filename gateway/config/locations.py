@@ -19,6 +19,8 @@ ACCEPTED = (
     "file:///directory or an absolute path"
 )
 AZURE_DOMAIN = "core.windows.net"
+AZURE_DOMAINS = (AZURE_DOMAIN, "core.chinacloudapi.cn", "core.usgovcloudapi.net")
+"""The domains of the public cloud and of the national ones."""
 
 _S3 = ("s3", "s3a", "s3n")
 _HADOOP = ("abfss", "abfs", "wasbs", "wasb")
@@ -97,6 +99,11 @@ class Location:
         if not self.account:
             return f"az://{self.bucket}"
         return f"abfss://{self.bucket}@{self.account}.dfs.{self.domain}"
+
+    @property
+    def is_in_unknown_cloud(self) -> bool:
+        """Return whether the account has a domain that is none of Azure's own."""
+        return bool(self.domain) and self.domain not in AZURE_DOMAINS
 
     def contains(self, other: Location) -> bool:
         """Return whether `other` is this location or lies below it."""

@@ -28,7 +28,7 @@ import yaml
 
 from gateway.config.errors import ConfigError, Invalid, shown
 from gateway.config.file_stamps import FileStamp, file_stamp
-from gateway.config.locations import AZURE_DOMAIN, Location, check_account
+from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
 from gateway.config.secret import Secret
 
 log = logging.getLogger("gateway.config")
@@ -37,6 +37,16 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 # Python's parsers accept digits of other scripts, and `nan` and `inf`, which pass comparisons with limits.
 _INTEGER = re.compile(r"[-+]?[0-9]{1,30}(?:_[0-9]{1,30}){0,9}")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+# The keys of an entry that decide where a token of Azure is sent, or which one.
+_REACHES = (
+    "endpoint",
+    "accountKey",
+    "accountKeyFile",
+    "clientSecret",
+    "clientSecretFile",
+    "federatedTokenFile",
+    "identity",
+)
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 
 MERGE_KEY = "<<"
@@ -66,6 +76,8 @@ class Reader:
         environment: the variables that `${NAME}` may name.
         secret_files: the files that were read, with their state before that.
         accounts: the accounts of prefixes whose form names none, such as `az://container/`.
+        private_clouds: the prefixes in unknown domains of Azure, with whether their entries describe how they
+            are reached.
 
     """
 
@@ -74,20 +86,24 @@ class Reader:
     environment: Mapping[str, str]
     secret_files: dict[Path, FileStamp | None] = dataclasses.field(default_factory=dict)
     accounts: dict[Location, str] = dataclasses.field(default_factory=dict)
+    private_clouds: dict[Location, bool] = dataclasses.field(default_factory=dict)
 
     def read_accounts(self, top: yaml.Node) -> None:
-        """Find the accounts of Azure in `gateway.storages`, which locations elsewhere in the file need.
+        """Find the accounts and domains of Azure in `gateway.storages`, which other locations need.
 
         What is wrong there is reported when the section is read.
         """
         storages = _child(_child(top, "gateway"), "storages")
         for entry in storages.value if isinstance(storages, yaml.SequenceNode) else ():
             prefix, account = _child(entry, "prefix"), _child(entry, "account")
-            if isinstance(prefix, yaml.ScalarNode) and isinstance(account, yaml.ScalarNode):
-                with contextlib.suppress(ValueError):
-                    location = Location.parse(self._text(prefix, "prefix"))
-                    if location.kind == "azure" and not location.account:
-                        self.accounts[location] = check_account(self._text(account, "account"))
+            if not isinstance(prefix, yaml.ScalarNode):
+                continue
+            with contextlib.suppress(ValueError):
+                location = Location.parse(self._text(prefix, "prefix"))
+                if location.is_in_unknown_cloud:
+                    self.private_clouds[location] = any(_has_value(_child(entry, key)) for key in _REACHES)
+                elif location.kind == "azure" and not location.account and account is not None:
+                    self.accounts[location] = check_account(self._text(account, "account"))
 
     def section(self, kind: type, node: yaml.Node, key: str) -> Any:
         """Read a map as the dataclass `kind`."""
@@ -117,8 +133,7 @@ class Reader:
         try:
             return kind(**values)
         except Invalid as invalid:
-            place = nodes.get(invalid.field, node)
-            raise self.error(place, _join(key, camel_case(invalid.field)), str(invalid)) from None
+            raise self._invalid(nodes.get(invalid.field, node), key, invalid) from None
 
     def value(self, hint: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> Any:
         """Read a value of type `hint`, within the field's limits."""
@@ -138,6 +153,7 @@ class Reader:
             _check_limits(value, limits)
             if isinstance(value, Location):
                 value = self._with_account(value)
+                self._check_cloud(value)
         except ValueError as reason:
             raise self.error(node, key, str(reason)) from None
         return self.directory / value if isinstance(value, Path) else value
@@ -145,6 +161,12 @@ class Reader:
     def error(self, node: yaml.Node | None, key: str, message: str) -> ConfigError:
         """Make the error that names the place of a node."""
         return ConfigError(self._place(node), key, message)
+
+    def _invalid(self, node: yaml.Node, key: str, invalid: Invalid) -> ConfigError:
+        name = _join(key, camel_case(invalid.field))
+        if invalid.index is not None and isinstance(node, yaml.SequenceNode):
+            return self.error(node.value[invalid.index], f"{name}[{invalid.index}]", str(invalid))
+        return self.error(node, name, str(invalid))
 
     def _with_account(self, location: Location) -> Location:
         """Add the account to a location whose form names none. Raises ValueError without one."""
@@ -159,6 +181,17 @@ class Reader:
             )
         account = self.accounts[max(holding, key=lambda prefix: len(prefix.key))]
         return dataclasses.replace(location, account=account, domain=AZURE_DOMAIN)
+
+    def _check_cloud(self, location: Location) -> None:
+        """Raise ValueError for a domain that may be mistyped: its hosts would get the identity's token."""
+        if not location.is_in_unknown_cloud:
+            return
+        holding = [prefix for prefix in self.private_clouds if prefix.contains(location)]
+        if not holding or not self.private_clouds[max(holding, key=lambda prefix: len(prefix.key))]:
+            raise ValueError(
+                f"'{location.domain}' is no domain of Azure; accepted: {', '.join(AZURE_DOMAINS)}; another "
+                "one needs an entry of gateway.storages whose prefix has it, with `endpoint` or an identity"
+            )
 
     def _items(self, kind: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
@@ -177,9 +210,12 @@ class Reader:
         # The state before the file is read, so that a change during the read is noticed.
         self.secret_files[path] = file_stamp(path)
         try:
-            return Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
+            secret = Secret(path.read_text(encoding="utf-8").rstrip("\r\n"))
         except (OSError, UnicodeDecodeError):
             raise self.error(node, key, "expected a readable text file with the secret") from None
+        if not secret.reveal():
+            raise self.error(node, key, "the file is empty; expected the secret")
+        return secret
 
     def _text(self, node: yaml.Node, key: str) -> str:
         if not isinstance(node, yaml.ScalarNode):
@@ -245,6 +281,10 @@ def _child(node: yaml.Node | None, key: str) -> yaml.Node | None:
     return next((value for name, value in node.value if name.value == key), None)
 
 
+def _has_value(node: yaml.Node | None) -> bool:
+    return isinstance(node, yaml.ScalarNode) and not _is_null(node) and node.value.lower() != "auto"
+
+
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
@@ -304,7 +344,7 @@ def _check_limits(value: Any, limits: Mapping[str, Any]) -> None:
         raise ValueError(f"{value} is too small; accepted: {minimum} or more")
     if maximum is not None and value > maximum:
         raise ValueError(f"{value} is too large; accepted: up to {maximum}")
-    if value == "":
+    if value == "" or (isinstance(value, Secret) and not value.reveal()):
         raise ValueError("may not be empty")
 
 

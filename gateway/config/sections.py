@@ -310,6 +310,7 @@ class Gateway:
         _check_networks("trusted_proxies", self.trusted_proxies)
         check_url("public_url", self.public_url)
         _check_unique("recipients", [recipient.name for recipient in self.recipients])
+        self._check_prefixes()
         _check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()
 
@@ -317,6 +318,14 @@ class Gateway:
         """Return the entry with the longest prefix that contains a location."""
         holding = [entry for entry in self.storages if entry.prefix.contains(location)]
         return max(holding, key=lambda entry: len(entry.prefix.key), default=None)
+
+    def _check_prefixes(self) -> None:
+        """Check that each place has one entry; several forms name one place."""
+        places = [entry.prefix for entry in self.storages]
+        for index, place in enumerate(places):
+            first = places.index(place)
+            if first < index:
+                raise Invalid("storages", f"has the prefix of storages[{first}]: {place.url}", index)
 
     def _check_tokens(self) -> None:
         """Check that each token has one recipient and one expiry."""

@@ -7,6 +7,7 @@ import binascii
 import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import ip_address
@@ -19,15 +20,6 @@ from gateway.config.locations import Location, check_account
 from gateway.config.operation import setting
 from gateway.config.reader import camel_case
 from gateway.config.secret import Secret
-
-GOOGLE_CREDENTIALS = (
-    "service_account",
-    "authorized_user",
-    "external_account",
-    "external_account_authorized_user",
-    "impersonated_service_account",
-)
-"""The types of files with credentials of Google."""
 
 _EVERY_KIND = {"prefix", "endpoint", "public_endpoint", "timeout_seconds", "retry_seconds"}
 _ACCESS_KEY = {"access_key_id", "secret_access_key"}
@@ -62,6 +54,28 @@ KEYS_OF_KIND = {
 """The keys of each kind of location, beside those of every kind."""
 
 _KIND_NAMES = {"s3": "s3://", "azure": "Azure", "gs": "gs://"}
+_IDENTITY_KEYS = {
+    "accountKey": ("account_key",),
+    "clientSecret": ("tenant_id", "client_id", "client_secret"),
+    "workloadIdentity": ("tenant_id", "client_id", "federated_token_file"),
+    "managedIdentity": ("client_id",),
+    "cli": ("tenant_id",),
+    "auto": ("client_id",),
+}
+_CREDENTIAL_FIELDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "service_account": (("client_email", "private_key", "token_uri"), ()),
+    "authorized_user": (("client_id", "client_secret", "refresh_token"), ()),
+    "external_account": (("audience", "subject_token_type", "token_url"), ("credential_source",)),
+    "external_account_authorized_user": (("client_id", "client_secret", "refresh_token", "token_url"), ()),
+    "impersonated_service_account": (("service_account_impersonation_url",), ("source_credentials",)),
+}
+"""The texts and the maps that a file of each type must have."""
+
+_PEM = re.compile(
+    r"\s*-----BEGIN (RSA )?PRIVATE KEY-----\s+([A-Za-z0-9+/=\s]+?)-----END (?:RSA )?PRIVATE KEY-----\s*"
+)
+_REGION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_VISIBLE = re.compile(r"[!-~]+")
 _SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _ARN = re.compile(r"[!-~]{20,2048}")
@@ -168,12 +182,37 @@ class StorageEntry:
         for name in ("endpoint", "public_endpoint", "sts_endpoint", "authority_host"):
             check_url(name, getattr(self, name))
         self._check_pair("access_key_id", "secret_access_key")
+        self._check_secrets()
         if self.prefix.kind == "s3":
             self._check_s3()
         elif self.prefix.kind == "azure":
             self._check_azure()
         else:
             self._check_gs()
+
+    @property
+    def chosen_identity(self) -> str:
+        """Return the identity on Azure that the keys choose; `auto` where the environment does."""
+        if self.identity != "auto":
+            return self.identity
+        if self.account_key is not None:
+            return "accountKey"
+        if self.client_secret is not None:
+            return "clientSecret"
+        return "auto" if self.federated_token_file is None else "workloadIdentity"
+
+    def _check_secrets(self) -> None:
+        """Check that headers can have the keys. No message has a part of one."""
+        for name in ("access_key_id", "session_token"):
+            secret: Secret | None = getattr(self, name)
+            if secret is not None and not _VISIBLE.fullmatch(secret.reveal()):
+                raise Invalid(name, "has a blank, a line break or another character that no key has")
+        for name in ("secret_access_key", "client_secret"):
+            secret = getattr(self, name)
+            if secret is not None and not (
+                secret.reveal().isprintable() and secret.reveal() == secret.reveal().strip()
+            ):
+                raise Invalid(name, "has a line break, a control character, or a blank at an end")
 
     def _check_kind(self) -> None:
         accepted = _EVERY_KIND | KEYS_OF_KIND[self.prefix.kind]
@@ -191,6 +230,9 @@ class StorageEntry:
                 )
         if self.session_token is not None and self.access_key_id is None:
             raise Invalid("session_token", "a sessionToken needs accessKeyId and secretAccessKey")
+        if self.session_expires is not None and self.access_key_id is None:
+            raise Invalid("session_expires", "is the end of temporary keys; give accessKeyId, too")
+        self._check_form("region", _REGION, "letters, digits, hyphens, dots and _, such as eu-west-1")
         if self.profile is not None and self.access_key_id is not None:
             raise Invalid("profile", "the entry has keys; give either accessKeyId or profile")
         for name in ("dual_stack", "fips"):
@@ -213,27 +255,45 @@ class StorageEntry:
                 raise Invalid("account", f"the prefix is in the account {self.prefix.account}")
         if self.account_key is not None and not _is_base64(self.account_key.reveal()):
             raise Invalid("account_key", "is not Base64; copy the key of the account as a whole")
-        if self.account_key is None and (self.endpoint or "").startswith("http://"):
+        chosen = self.chosen_identity
+        if chosen != "accountKey" and (self.endpoint or "").startswith("http://"):
             raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accountKey")
         self._check_form("tenant_id", _DIRECTORY_ID, "the id or the domain of a directory")
         self._check_form("client_id", _DIRECTORY_ID, "the id of a client")
         if self.authority_host is not None and not self.authority_host.startswith("https://"):
             raise Invalid("authority_host", "tokens are requested by HTTPS alone; accepted: https://host")
-        needed = {
-            "accountKey": ("account_key",),
-            "clientSecret": ("tenant_id", "client_id", "client_secret"),
-        }.get(self.identity, ())
+        self._check_azure_identity(chosen)
+
+    def _check_azure_identity(self, chosen: str) -> None:
+        """Check that the keys of the chosen identity are there, and none of another one."""
+        needed = _IDENTITY_KEYS[chosen] if chosen in ("accountKey", "clientSecret") else ()
+        if self.federated_token_file is not None:
+            needed = ("tenant_id", "client_id")
         for name in needed:
             if getattr(self, name) is None:
-                raise Invalid("identity", f"{self.identity} needs {' and '.join(map(camel_case, needed))}")
-        if self.client_secret is not None and not (self.tenant_id and self.client_id):
-            raise Invalid("client_secret", "a clientSecret needs tenantId and clientId")
+                # A key that chooses the identity is at its place, else `identity` is.
+                given = next(
+                    (key for key in ("client_secret", "federated_token_file") if getattr(self, key)),
+                    "identity",
+                )
+                text = chosen if given == "identity" else f"a {camel_case(given)}"
+                others = [camel_case(key) for key in needed if key != given]
+                raise Invalid(given, f"{text} needs {' and '.join(others)}")
+        for name in dict.fromkeys(key for keys in _IDENTITY_KEYS.values() for key in keys):
+            if getattr(self, name) is not None and name not in _IDENTITY_KEYS[chosen]:
+                if chosen == "auto":
+                    raise Invalid(name, "needs clientSecret, federatedTokenFile or `identity`")
+                raise Invalid(
+                    name, f"is not used by the identity {chosen}; remove it, or the keys of {chosen}"
+                )
 
     def _check_gs(self) -> None:
         if self.access_key_id is not None:
             for name in ("credentials_file", "impersonate", "user_project"):
                 if getattr(self, name) is not None:
                     raise Invalid(name, "is not used with an HMAC key; remove it, or accessKeyId")
+        elif (self.endpoint or "").startswith("http://") and not _is_of_this_machine(self.endpoint):
+            raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accessKeyId")
         self._check_form("impersonate", _EMAIL, "name@project.iam.gserviceaccount.com")
         self._check_form("user_project", _PROJECT, "the id of a project")
         if self.credentials_file is not None:
@@ -258,17 +318,21 @@ def google_credentials(file: Path) -> dict[str, object]:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as reason:
         raise ValueError(f"{file} cannot be read: {reason.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError(f"{file} is not JSON") from None
-    if not isinstance(found, dict) or found.get("type") not in GOOGLE_CREDENTIALS:
+    kind = found.get("type") if isinstance(found, dict) else None
+    if not isinstance(kind, str) or kind not in _CREDENTIAL_FIELDS:
         raise ValueError(
-            f"{file} has no credentials of Google: its `type` is none of {', '.join(GOOGLE_CREDENTIALS)}"
+            f"{file} has no credentials of Google: its `type` is none of {', '.join(_CREDENTIAL_FIELDS)}"
         )
-    if found["type"] == "service_account":
-        missing = [name for name in ("client_email", "private_key", "token_uri") if not found.get(name)]
-        if missing:
-            raise ValueError(f"{file} has no {' and no '.join(missing)}")
-    return found
+    texts, maps = _CREDENTIAL_FIELDS[kind]
+    missing = [name for name in texts if not isinstance(found.get(name), str) or not found[name]]
+    missing += [name for name in maps if not isinstance(found.get(name), dict) or not found[name]]
+    if missing:
+        raise ValueError(f"{file} has no {' and no '.join(missing)}")
+    if kind == "service_account" and not _is_private_key(found["private_key"]):
+        raise ValueError(f"{file} has a private_key that is no private key of RSA in PEM form")
+    return dict(found)
 
 
 def check_url(field: str, url: str | None) -> None:
@@ -297,6 +361,31 @@ def _is_url(url: str) -> bool:
     return bool(_HOST.fullmatch(host)) and parts.netloc.lower() in (host, f"{host}:{port}")
 
 
+def _is_private_key(text: str) -> bool:
+    """Return whether a text is a whole private key: one DER sequence with a version, in PEM form."""
+    match = _PEM.fullmatch(text)
+    if match is None:
+        return False
+    try:
+        content = base64.b64decode("".join(match[2].split()), validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    # 30 82 LENGTH: a sequence of 256 to 65,535 bytes, as keys of 512 bits and more are; 02 01 00: version 0.
+    return (
+        content[:2] == b"\x30\x82"
+        and int.from_bytes(content[2:4]) == len(content) - 4
+        and content[4:7] == b"\x02\x01\x00"
+    )
+
+
+def _is_of_this_machine(url: str | None) -> bool:
+    host = urlsplit(url or "").hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _names_an_address(url: str | None) -> bool:
     try:
         ip_address(urlsplit(url or "").hostname or "")
@@ -307,6 +396,8 @@ def _names_an_address(url: str | None) -> bool:
 
 def _is_base64(text: str) -> bool:
     try:
-        return bool(base64.b64decode(text, validate=True))
+        decoded = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return False
+    # Bits after the last byte are an error for other decoders.
+    return bool(decoded) and base64.b64encode(decoded).decode() == text

@@ -37,7 +37,7 @@ def check_extras(config: Config) -> None:
 def _check_identity(location: Location, entry: StorageEntry | None) -> None:
     """Check the packages that request a location's credentials; keys of the configuration need none."""
     modules: tuple[str, ...]
-    if location.kind == "azure" and (entry is None or entry.account_key is None):
+    if location.kind == "azure" and (entry is None or entry.chosen_identity != "accountKey"):
         modules, extra = AZURE_MODULES, "azure"
     elif location.kind == "gs" and (entry is None or entry.access_key_id is None):
         modules, extra = GOOGLE_MODULES, "gcp"

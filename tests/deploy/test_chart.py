@@ -240,7 +240,13 @@ SECRETS = {
     "storages/2/account-key": "a2V5IG9mIGFuIGFjY291bnQ=",
     "storages/3/client-secret": "text",
     "storages/4/credentials.json": json.dumps(
-        {"type": "external_account", "audience": "a", "subject_token_type": "t", "token_url": "https://a"}
+        {
+            "type": "external_account",
+            "audience": "a",
+            "subject_token_type": "t",
+            "token_url": "https://a",
+            "credential_source": {"file": "/token"},
+        }
     ),
 }
 

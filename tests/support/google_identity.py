@@ -28,6 +28,15 @@ GRANT_OF_ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 GRANT_OF_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/tests"
 
+UNUSABLE = {
+    "type": "external_account",
+    "audience": "a",
+    "subject_token_type": "t",
+    "token_url": "https://t",
+    "credential_source": {"none": "n"},
+}
+"""A file of Google that is whole, and names no source that there is."""
+
 
 @dataclass
 class GoogleIdentity:

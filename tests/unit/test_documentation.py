@@ -10,6 +10,8 @@ from typing import cast
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from prometheus_client import Counter
 from run import PARTS, ROOT
 from support.documentation import (
@@ -182,11 +184,18 @@ def test_the_recipients_page_lists_every_operation_of_the_command() -> None:
 
 
 STORES = sorted((DOCS / "stores").glob("*.md"))
+RSA_KEY = (
+    rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    .private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    .decode()
+)
 # Of the files that samples name, by the end of the key that names them.
 FILES = {
     "accountKeyFile": base64.b64encode(b"key").decode(),
     "credentialsFile": json.dumps(
-        {"type": "service_account", "client_email": "a@b", "private_key": "k", "token_uri": "https://t"}
+        {"type": "service_account", "client_email": "a@b", "private_key": RSA_KEY, "token_uri": "https://t"}
     ),
     "File": "a secret",
 }

@@ -151,7 +151,7 @@ class AzureIdentity:
 
     def _found(self) -> str:
         """Return the first identity that the entry or the environment describes."""
-        if self._value("client_secret", "AZURE_CLIENT_SECRET") and self._client() is not None:
+        if self._secret() and self._client() is not None:
             return "clientSecret"
         if self._token_file() is not None and self._client() is not None:
             return "workloadIdentity"
@@ -162,7 +162,7 @@ class AzureIdentity:
     def _client_secret(self) -> tuple[Any, str]:
         from azure.identity import ClientSecretCredential  # noqa: PLC0415
 
-        client, secret = self._client(), self._value("client_secret", "AZURE_CLIENT_SECRET")
+        client, secret = self._client(), self._secret()
         if client is None or secret is None:
             raise CredentialsUnavailable(
                 "a client secret needs tenantId, clientId and clientSecret", lasting=True
@@ -218,6 +218,17 @@ class AzureIdentity:
         tenant = self._value("tenant_id", "AZURE_TENANT_ID")
         client = self._value("client_id", "AZURE_CLIENT_ID")
         return (tenant, client) if tenant and client else None
+
+    def _secret(self) -> str | None:
+        """Return the secret of the client; that of the environment belongs to the environment's client."""
+        named = self._entry.client_id if self._entry else None
+        if self._entry and self._entry.client_secret is None and named:
+            return (
+                self._environment.get("AZURE_CLIENT_SECRET")
+                if named == self._environment.get("AZURE_CLIENT_ID")
+                else None
+            )
+        return self._value("client_secret", "AZURE_CLIENT_SECRET")
 
     def _token_file(self) -> Path | None:
         if self._entry and self._entry.federated_token_file:

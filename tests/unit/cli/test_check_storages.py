@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.aws_identity import ROLE, Sts, running_sts
-from support.google_identity import EMAIL, GoogleIdentity, iam_error, running
+from support.google_identity import EMAIL, UNUSABLE, GoogleIdentity, iam_error, running
 from support.google_storage import running as running_storage
 from support.versitygw import VersityGw
 
@@ -59,7 +59,7 @@ def test_an_identity_that_reads_and_signs_is_named(google: GoogleIdentity, tmp_p
 def test_an_allowed_root_without_credentials_fails_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "user.json").write_text('{"type": "authorized_user"}')
+    (tmp_path / "user.json").write_text(json.dumps(UNUSABLE))
     storage = {"prefix": "gs://bucket/", "credentialsFile": str(tmp_path / "user.json")}
     gateway = {"anonymous": True, "storages": [storage], "allowedRoots": ["gs://bucket/kept"]}
     file = tmp_path / "share.yaml"
@@ -123,10 +123,10 @@ def test_check_opens_a_url_of_each_key_of_google(  # noqa: PLR0917 - fixtures
 
 def test_an_identity_without_credentials_says_which_are_supported(tmp_path: Path) -> None:
     absent = {"prefix": "gs://bucket/", "impersonate": EMAIL, "credentialsFile": str(tmp_path / "user.json")}
-    (tmp_path / "user.json").write_text('{"type": "authorized_user"}')
+    (tmp_path / "user.json").write_text(json.dumps(UNUSABLE))
     (found,) = checked([absent], table("gs://bucket/t", 0, Stage.NOTHING))
     assert (found.identity, found.list) == ("none found", "unknown")
-    assert "has no credentials of the type authorized_user" in found.problem
+    assert "has no credentials of the type external_account" in found.problem
 
 
 @pytest.fixture

@@ -131,6 +131,17 @@ def test_a_table_by_a_relative_path_is_shared_by_its_absolute_one(
     assert Path(table.location.key).samefile(place)
 
 
+@pytest.mark.parametrize("location", ["az://lake/wh", "abfss://lake@acct.dfs.core.window.net/wh"])
+def test_a_location_in_no_known_account_of_azure_is_refused_with_the_form_that_names_one(
+    run: Run, location: str
+) -> None:
+    code, _, err = run(location, "--recipient", "alice")
+    assert code == 1
+    assert "is in no known account; give abfss://lake@account.dfs.core.windows.net/...\n" in err
+    assert "configuration" not in err
+    assert written() == set()
+
+
 def test_the_public_url_is_in_the_profile_and_in_the_commands(run: Run, demo_tables: Path) -> None:
     url = "https://sharing.example.com"
     assert run(demo_tables, "--recipient", "alice", "--public-url", url)[0] == 0

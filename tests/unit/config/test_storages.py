@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gateway.config import Config, ConfigError, Location, loads
 
@@ -13,7 +15,11 @@ S3, AZURE, GS = "s3://bucket/", "abfss://data@acct.dfs.core.windows.net/", "gs:/
 SERVICE_ACCOUNT = {
     "type": "service_account",
     "client_email": "reader@project.iam.gserviceaccount.com",
-    "private_key": "hidden",
+    "private_key": rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    .private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    .decode(),
     "token_uri": "https://oauth2.googleapis.com/token",
 }
 
@@ -63,6 +69,50 @@ def test_a_storage_takes_the_keys_of_its_kind(prefix: str, keys: str) -> None:
         (AZURE, "identity: accountKey", "identity: accountKey needs accountKey"),
         (AZURE, "clientSecret: hidden", "clientSecret: a clientSecret needs tenantId and clientId"),
         (AZURE, "authorityHost: 'http://host'", "authorityHost: tokens are requested by HTTPS alone"),
+        (AZURE, "tenantId: t", "tenantId: needs clientSecret, federatedTokenFile or `identity`"),
+        (AZURE, "tenantId: t\n      clientId: c", "tenantId: needs clientSecret, federatedTokenFile"),
+        (
+            AZURE,
+            "federatedTokenFile: /f",
+            "federatedTokenFile: a federatedTokenFile needs tenantId and clientId",
+        ),
+        (
+            AZURE,
+            "accountKey: a2V5\n      tenantId: t\n      clientId: c\n      clientSecret: hidden",
+            "tenantId: is not used by the identity accountKey",
+        ),
+        (
+            AZURE,
+            "accountKey: a2V5\n      identity: cli",
+            "configuration:6: gateway.storages[0].accountKey: is not used by the identity cli",
+        ),
+        (
+            AZURE,
+            "tenantId: t\n      clientId: c\n      clientSecret: hidden\n      federatedTokenFile: /f",
+            "federatedTokenFile: is not used by the identity clientSecret",
+        ),
+        (AZURE, "accountKey: QUJDRB==", "accountKey: is not Base64"),
+        (AZURE, "clientSecret: ''", "clientSecret: may not be empty"),
+        (
+            AZURE,
+            "endpoint: 'http://store/acct'\n      identity: managedIdentity",
+            "endpoint: tokens are sent by HTTPS alone",
+        ),
+        (
+            AZURE,
+            "endpoint: 'http://store/acct'\n      identity: managedIdentity\n      accountKey: a2V5",
+            "configuration:6: gateway.storages[0].endpoint: tokens are sent by HTTPS alone",
+        ),
+        (
+            GS,
+            "endpoint: 'http://store'",
+            "endpoint: tokens are sent by HTTPS alone; give https://, or accessKeyId",
+        ),
+        (GS, "accessKeyId: ''\n      secretAccessKey: b", "accessKeyId: may not be empty"),
+        (S3, 'accessKeyId: "hidden\\nx"\n      secretAccessKey: b', "accessKeyId: has a blank, a line break"),
+        (S3, 'accessKeyId: a\n      secretAccessKey: "hidden\\nx"', "secretAccessKey: has a line break"),
+        (S3, "sessionExpires: 2099-01-01", "sessionExpires: is the end of temporary keys; give accessKeyId"),
+        (S3, "region: a/b", "region: 'a/b' is not accepted"),
         (AZURE, "endpoint: 'http://127.0.0.1:10000/acct'", "endpoint: tokens are sent by HTTPS alone"),
         (GS, "accessKeyId: a", "accessKeyId and secretAccessKey go together"),
         (GS, "credentialsFile: absent.json", "credentialsFile: /absent.json cannot be read"),
@@ -140,6 +190,28 @@ def test_a_url_with_a_port_an_address_or_a_path_is_accepted(url: str) -> None:
     ("content", "reason"),
     [
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        (json.dumps({"type": ["service_account"]}), "its `type` is none of service_account"),
+        (
+            json.dumps({"type": "authorized_user"}),
+            "has no client_id and no client_secret and no refresh_token",
+        ),
+        (
+            json.dumps({"type": "external_account"}),
+            "has no audience and no subject_token_type and no token_url",
+        ),
+        (json.dumps(SERVICE_ACCOUNT | {"client_email": 7}), "has no client_email"),
+        (json.dumps(SERVICE_ACCOUNT | {"private_key": "hidden"}), "has a private_key that is no private key"),
+        (
+            json.dumps(SERVICE_ACCOUNT | {"private_key": SERVICE_ACCOUNT["private_key"][:300]}),
+            "has a private_key that is no private key",
+        ),
+        (
+            json.dumps(
+                SERVICE_ACCOUNT | {"private_key": SERVICE_ACCOUNT["private_key"].replace("M", "N", 1)}
+            ),
+            "has a private_key that is no private key",
+        ),
         ("[]", "has no credentials of Google"),
         (json.dumps({"type": "hidden"}), "its `type` is none of service_account"),
         (json.dumps(SERVICE_ACCOUNT | {"private_key": "", "note": "hidden"}), "has no private_key"),
@@ -160,6 +232,62 @@ def test_a_credentials_file_is_relative_to_the_configuration(tmp_path: Path) -> 
     assert entry.credentials_file == tmp_path / "key.json"
 
 
+@pytest.mark.parametrize(
+    ("prefix", "keys"),
+    [
+        (AZURE, "endpoint: 'http://store/acct'\n      accountKey: a2V5"),
+        (GS, "endpoint: 'http://store'\n      accessKeyId: a\n      secretAccessKey: b"),
+        (GS, "endpoint: 'http://127.0.0.1:1'"),
+        (S3, "endpoint: 'http://store'\n      pathStyle: true"),
+    ],
+)
+def test_requests_that_have_no_token_or_stay_on_this_machine_may_be_plain_http(
+    prefix: str, keys: str
+) -> None:
+    (entry,) = storage(prefix, keys).gateway.storages
+    assert entry.endpoint is not None
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["wasbs://data@acct.blob.core.windows.net", "https://acct.dfs.core.windows.net/data/", "az://data/"],
+)
+def test_one_place_has_one_entry(other: str) -> None:
+    account = "\n      account: acct" if other.startswith("az:") else ""
+    with pytest.raises(ConfigError) as refused:
+        storage(AZURE, f"accountKey: a2V5\n    - prefix: '{other}'{account}\n      identity: cli")
+    assert str(refused.value) == (
+        "configuration:7: gateway.storages[1]: has the prefix of storages[0]: "
+        "abfss://data@acct.dfs.core.windows.net/"
+    )
+
+
+MISTYPED = "abfss://data@acct.dfs.core.window.net/"
+
+
+@pytest.mark.parametrize("keys", ["timeoutSeconds: 1", "identity: auto", "clientId: c"])
+def test_a_mistyped_domain_of_azure_stops_the_start(keys: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        storage(MISTYPED, keys)
+    assert str(refused.value).startswith(
+        "configuration:5: gateway.storages[0].prefix: 'core.window.net' is no domain of Azure; accepted: "
+    )
+    location = "shares: [{name: s, schemas: [{name: d, tables: [{name: t, location: '%s'}]}]}]\n"
+    with pytest.raises(
+        ConfigError, match=r"^configuration:2: shares.*location: 'core\.window\.net' is no domain"
+    ):
+        loads(f"version: 1\n{location % MISTYPED}", environment={})
+
+
+@pytest.mark.parametrize(
+    "keys", ["endpoint: 'https://acct.store.example'", "identity: managedIdentity", "accountKey: a2V5"]
+)
+def test_another_cloud_of_azure_needs_an_endpoint_or_an_identity(keys: str) -> None:
+    config = storage("abfss://data@acct.dfs.core.local.example/", f"{keys}\n  allowedRoots: ['{LOCAL}/kept']")
+    assert config.gateway.allowed_roots[0].domain == "core.local.example"
+
+
+LOCAL = "wasbs://data@acct.blob.core.local.example"
 ACCOUNTLESS = """version: 1
 shares: [{{name: s, schemas: [{{name: d, tables: [{{name: t, location: '{location}'}}]}}]}}]
 gateway:

@@ -432,6 +432,7 @@ async def test_a_changed_storage_takes_effect_from_the_next_request(
 AZURE, GOOGLE, BUCKET = "abfss://data@acct.dfs.core.windows.net/", "gs://bucket/", "s3://bucket/"
 ROLE = {"roleArn": "arn:aws:iam::123456789012:role/reader"}
 CLIENT = {"tenantId": "tenant", "clientId": "client"}
+USER = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
 IDENTITY_ROWS: Mapping[str, tuple[str, Mapping[str, Any], Any, Any]] = {
     "dualStack": (BUCKET, {}, False, True),
     "fips": (BUCKET, {}, False, True),
@@ -463,7 +464,7 @@ async def test_a_changed_identity_of_a_storage_is_that_of_the_next_request(
 ) -> None:
     prefix, beside, before, after = IDENTITY_ROWS[key]
     for name in ("one.json", "two.json"):
-        (tmp_path / name).write_text('{"type": "authorized_user"}')
+        (tmp_path / name).write_text(json.dumps(USER))
     settings = base(tables)
     settings["gateway"]["storages"] = [{"prefix": prefix, **beside, key: before}]
     async with running_process(tmp_path / "gateway.yaml", settings) as live:

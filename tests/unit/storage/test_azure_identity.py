@@ -99,6 +99,17 @@ def test_the_key_of_an_account_needs_no_request(azure: Azure) -> None:
     assert azure.service.requests == []
 
 
+def test_the_secret_of_the_environment_is_not_that_of_another_client(azure: Azure) -> None:
+    environment = {
+        "AZURE_TENANT_ID": DIRECTORY,
+        "AZURE_CLIENT_ID": CLIENT,
+        "AZURE_CLIENT_SECRET": azure.identities.client_secret,
+    }
+    assert identity(azure, environment).request().source == f"the client {CLIENT}"
+    assert identity(azure, environment, clientId=CLIENT).request().source == f"the client {CLIENT}"
+    assert identity(azure, environment, clientId="another")._found() == "managedIdentityOrCli"
+
+
 def test_a_client_secret_gives_a_token_and_a_delegation_key(azure: Azure) -> None:
     found = identity(azure, **client(azure)).request()
     assert found.token == Secret(azure.identities.granted[-1])

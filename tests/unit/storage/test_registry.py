@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.google_identity import UNUSABLE
 from support.http_service import Request, Response, serving
 
 from gateway import _native
@@ -274,7 +276,7 @@ def test_a_url_of_azure_and_google_is_signed_at_the_public_endpoint() -> None:
 
 def test_another_root_without_credentials_fails_its_own_files_alone(tmp_path: Path) -> None:
     user, key = tmp_path / "user.json", "accessKeyId: a, secretAccessKey: b"
-    user.write_text('{"type": "authorized_user"}')
+    user.write_text(json.dumps(UNUSABLE))
     gateway = f"""
     anonymous: true
     allowedRoots: ['gs://bucket/kept']
