@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from gateway.cli.deferred_signals import DeferredSignals
+from gateway.server.deferred_signals import DeferredSignals
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Self
 
-from gateway.cli.deferred_signals import DeferredSignals
 from gateway.cli.new_file import NewFile
 from gateway.protocol.profile import Profile, profile_text
+from gateway.server.deferred_signals import DeferredSignals
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -16,11 +16,11 @@ from pathlib import Path
 from gateway.access.audited_database import open_database
 from gateway.access.recipient_names import check_name
 from gateway.access.recipient_records import IssuedToken, RecipientError, RecipientExists, profile_of
-from gateway.cli.deferred_signals import DeferredSignals
 from gateway.cli.new_file import NewFile
 from gateway.cli.profile_file import ProfileFile
 from gateway.config import Config, loads
 from gateway.config.sections import RECIPIENTS_DATABASE
+from gateway.server.deferred_signals import DeferredSignals
 from gateway.telemetry.clock import epoch_ms
 
 KEY_BYTES = 32

@@ -5,9 +5,7 @@ The gateway runs as in production, by `delta-gateway serve` with the written con
 
 import os
 import secrets
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from gateway.access.authentication import token_hash
-from gateway.demo.processes import HOST, free_port, is_listening
+from gateway.demo.processes import HOST, exit_on_sigterm, free_port, is_listening, started
 from gateway.demo.reader import read_profile
 from gateway.demo.stores import LOCAL, StoredTables, stored
 from gateway.demo.tables import SCHEMA, SHARE, TABLES, lay_out
@@ -66,6 +64,7 @@ def run(
     """
     check_port(port)
     with ExitStack() as stack:
+        stack.enter_context(exit_on_sigterm())
         if directory is None:
             temporary = tempfile.TemporaryDirectory(prefix="delta-gateway-demo-", ignore_cleanup_errors=True)
             directory = Path(stack.enter_context(temporary))
@@ -181,16 +180,10 @@ def running(demo: Demo) -> Iterator[None]:
     # -P: only the installed package is found, also from the top of a checkout.
     command = [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(demo.configuration)]
     log = demo.configuration.with_name("gateway.log")
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=output) as process,  # noqa: S603 - our own command
-    ):
-        try:
-            if not is_listening(demo.port, process):
-                raise RuntimeError(f"the gateway did not start: {log.read_text()[-2000:]}")
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with log.open("wb") as output, started(command, output) as process:
+        if not is_listening(demo.port, process):
+            raise RuntimeError(f"the gateway did not start: {log.read_text()[-2000:]}")
+        yield
 
 
 def check_port(port: int) -> None:

@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import shutil
-import subprocess
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gateway.demo.processes import HOST, free_port, is_listening
+from gateway.config.errors import Invalid
+from gateway.config.storages import check_url
+from gateway.demo.processes import HOST, free_port, is_listening, started
 from gateway.server.extras import check_azure_extra
 
 LOCAL, S3, AZURE = "local", "s3", "azure"
@@ -28,6 +30,7 @@ STORES = (LOCAL, S3, AZURE)
 
 BUCKET = "delta-gateway-demo"
 REGION = "us-east-1"
+CONNECT_SECONDS = 5
 # Azurite's own account, whose key is public.
 AZURITE_ACCOUNT = "devstoreaccount1"
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -109,16 +112,11 @@ def _emulator(store: str, keys: Keys) -> Iterator[str]:
         with (
             log.open("wb") as output,
             # Ctrl-C of a terminal ends the gateway first, which may read to the last.
-            subprocess.Popen(  # noqa: S603 - a program of PATH that the user has chosen
-                command, stdout=output, stderr=output, env=os.environ | variables, start_new_session=True
-            ) as process,
+            started(command, output, environment=os.environ | variables, new_session=True) as process,
         ):
-            try:
-                if not is_listening(port, process):
-                    raise OSError(f"{Path(command[0]).name} did not start: {log.read_text()[-2000:]}")
-                yield f"http://{HOST}:{port}"
-            finally:
-                process.terminate()
+            if not is_listening(port, process):
+                raise OSError(f"{Path(command[0]).name} did not start: {log.read_text()[-2000:]}")
+            yield f"http://{HOST}:{port}"
 
 
 def _command(store: str, files: Path, port: int, keys: Keys) -> tuple[list[str], dict[str, str]]:
@@ -146,11 +144,28 @@ def _upload(store: str, directory: Path, tables: Sequence[str], endpoint: str, k
     files.sort(key=lambda path: path.stat().st_mtime)
     contents = [(path.relative_to(directory).as_posix(), path) for path in files]
     upload = _upload_to_azure if store == AZURE else _upload_to_s3
+    host = _check_reachable(endpoint)
     try:
         return upload(contents, endpoint, keys)
     except Exception as error:
         # The libraries of both providers have exceptions of their own.
-        raise OSError(f"the store at {urlsplit(endpoint).netloc} refuses the tables: {error}") from error
+        raise OSError(f"the store at {host} refuses the tables: {error}") from error
+
+
+def _check_reachable(endpoint: str) -> str:
+    """Return the host and port of a URL. Raises OSError where nothing listens; the libraries retry long."""
+    try:
+        check_url("endpoint", endpoint)
+    except Invalid as reason:
+        raise OSError(f"--store-endpoint: {reason}") from None
+    parts = urlsplit(endpoint)
+    try:
+        address = (parts.hostname, parts.port or (443 if parts.scheme == "https" else 80))
+        socket.create_connection(address, timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        reason_text = error.strerror or "no answer"
+        raise OSError(f"the store at {parts.netloc} cannot be reached: {reason_text}") from None
+    return parts.netloc
 
 
 def _upload_to_s3(contents: Sequence[tuple[str, Path]], endpoint: str, keys: Keys) -> StoredTables:
@@ -163,7 +178,11 @@ def _upload_to_s3(contents: Sequence[tuple[str, Path]], endpoint: str, keys: Key
         region_name=REGION,
         aws_access_key_id=keys.name,
         aws_secret_access_key=keys.secret,
-        config=Config(s3={"addressing_style": "path"}),
+        config=Config(
+            s3={"addressing_style": "path"},
+            connect_timeout=CONNECT_SECONDS,
+            retries={"total_max_attempts": 1},
+        ),
     )
     try:
         if BUCKET not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
@@ -191,7 +210,9 @@ def _upload_to_azure(contents: Sequence[tuple[str, Path]], endpoint: str, keys: 
     # The account is the first segment of a path at Azurite.
     account = f"{endpoint}/{keys.name}"
     with (
-        BlobServiceClient(account, credential=keys.secret) as client,
+        BlobServiceClient(
+            account, credential=keys.secret, retry_total=0, connection_timeout=CONNECT_SECONDS
+        ) as client,
         client.get_container_client(BUCKET) as container,
     ):
         if not container.exists():

@@ -3,11 +3,13 @@
 import importlib.util
 import io
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,8 @@ import polars as pl
 import pytest
 from run import ROOT
 from support.official_client import OfficialClient
-from support.processes import gateway_command, package_environment, wait_for_port
+from support.processes import free_port, gateway_command, package_environment, wait_for_port
+from support.waiting import wait_until
 from tables import demo_archive
 from tables.demo import ORDER_CHANGES, ROWS, in_any_order
 
@@ -149,3 +152,41 @@ def test_columns_of_the_demo_are_in_the_users_cache_directory_if_there_is_one(mo
 
     monkeypatch.setattr(Path, "home", no_home)
     assert user_cache_directory() is None
+
+
+@pytest.mark.parametrize("store", ["azure", "s3"])
+def test_a_store_that_cannot_be_reached_is_named_at_once(store: str) -> None:
+    arguments = ("demo", "--store", store, "--store-endpoint", f"http://127.0.0.1:{free_port()}")
+    environment = package_environment(AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b")
+    begun = time.monotonic()
+    ended = subprocess.run(
+        gateway_command(*arguments), check=False, capture_output=True, text=True, env=environment
+    )
+    assert ended.returncode == 1
+    assert re.fullmatch(
+        r"delta-gateway: the store at 127\.0\.0\.1:\d+ cannot be reached: Connection refused\n", ended.stderr
+    )
+    assert time.monotonic() - begun < 30
+
+
+def test_sigterm_while_the_emulator_starts_ends_it_and_removes_the_directories(tmp_path: Path) -> None:
+    programs, places, pid = tmp_path / "bin", tmp_path / "tmp", tmp_path / "pid"
+    programs.mkdir()
+    places.mkdir()
+    emulator = programs / "azurite-blob"
+    # It never listens.
+    emulator.write_text(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 600\n")
+    emulator.chmod(0o755)
+    environment = package_environment(PATH=f"{programs}:{os.environ['PATH']}", TMPDIR=str(places))
+    command = gateway_command("demo", "--store", "azure")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            wait_until(pid.exists, 60)
+            assert len([*places.iterdir()]) == 2
+            process.terminate()
+            assert process.wait(30) == 143
+        finally:
+            process.kill()
+    assert [*places.iterdir()] == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
