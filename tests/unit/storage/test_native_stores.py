@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from support.native import native
+from support.scripted_server import listening
+
+from gateway.cli.storage_errors import explain_error
 
 ACCOUNT_KEY = base64.b64encode(b"a secret key").decode()
 TOKEN = "ya29.a-secret-token"
@@ -53,6 +56,39 @@ def test_requests_without_credentials_are_denied() -> None:
             storage.list_directories("t")
         assert raised.value.detail is not None
         assert "no credentials" in raised.value.detail
+
+
+def test_the_detail_of_a_refused_listing_is_explained_and_has_no_token() -> None:
+    with listening() as answers:
+        storage = native().Storage.s3(
+            "bucket",
+            region="us-east-1",
+            endpoint=answers.url,
+            path_style=True,
+            access_key_id="id",
+            secret_access_key="secret",
+            session_token=TOKEN,
+        )
+        for status, code, words in (
+            (400, "ExpiredToken", "the credentials have ended"),
+            (400, "AuthorizationHeaderMalformed", "the bucket is in the region eu-west-9"),
+            (403, "RequestTimeTooSkewed", "the operator sets the clock"),
+            (404, "NoSuchBucket", "the table has no Delta log: the store answer"),
+        ):
+            body = (
+                f"<Error><Code>{code}</Code><Message>Refused.</Message><Region>eu-west-9</Region>"
+                f"<Token-0>{TOKEN}</Token-0><StringToSign>{TOKEN}</StringToSign></Error>"
+            )
+            answers.answers.append((status, {"Connection": "close"}, body.encode()))
+            with pytest.raises(native().LogError) as raised:
+                storage.list_directories("t")
+            detail = raised.value.detail
+            assert detail is not None
+            assert f"<Code>{code}</Code>" in detail
+            assert TOKEN not in detail
+            explained = explain_error("s3", raised.value)
+            assert words in explained
+            assert code in explained
 
 
 @pytest.mark.parametrize(
