@@ -21,8 +21,8 @@ START_SECONDS = STOP_SECONDS = 60.0
 
 
 def gateway_command(*arguments: str | Path) -> list[str]:
-    """The command line of `delta-gateway` for this interpreter."""
-    return [sys.executable, "-m", "gateway", *map(str, arguments)]
+    """The command line of `delta-gateway` for this interpreter, in any working directory."""
+    return [sys.executable, "-P", "-m", "gateway", *map(str, arguments)]
 
 
 def package_environment(**variables: str) -> dict[str, str]:
