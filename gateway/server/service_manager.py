@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import time
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ log = logging.getLogger("gateway.serving")
 SOCKET_VARIABLE = "NOTIFY_SOCKET"
 WATCHDOG_VARIABLE = "WATCHDOG_USEC"
 WATCHDOG_PROCESS_VARIABLE = "WATCHDOG_PID"
+FULL_QUEUE_SECONDS = 60.0
+"""Time for which a change of state waits for a service manager that does not read."""
 VARIABLES = (SOCKET_VARIABLE, WATCHDOG_VARIABLE, WATCHDOG_PROCESS_VARIABLE)
 
 
@@ -81,16 +84,28 @@ class ServiceManager:
 
     async def _report_liveness(self, pause_seconds: float) -> None:
         while True:
-            self._send("WATCHDOG=1")
+            # One that is lost is followed by the next one.
+            with suppress(BlockingIOError):
+                self._send_within(0, "WATCHDOG=1")
             await asyncio.sleep(pause_seconds)
 
     def _send(self, state: str) -> None:
+        """Send a change of state, on a thread if the service manager has not read the earlier ones."""
+        try:
+            self._send_within(0, state)
+        except BlockingIOError:
+            threading.Thread(target=self._send_within, args=(FULL_QUEUE_SECONDS, state), daemon=True).start()
+
+    def _send_within(self, seconds: float, state: str) -> None:
+        """Send a state. Raises BlockingIOError if it would take longer than 0 seconds."""
         if self.address is None:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying:
-                notifying.setblocking(False)
+                notifying.settimeout(seconds)
                 notifying.sendto(state.encode(), self.address)
+        except BlockingIOError:
+            raise
         except OSError as error:
             log.warning("the service manager was not notified: %s", error.strerror or error)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+import time
 from contextlib import suppress
 
 import pytest
@@ -49,6 +51,23 @@ def test_workers_do_not_report():
 def test_a_service_manager_that_is_gone_costs_a_log_line_and_nothing_else(tmp_path, caplog):
     ServiceManager(str(tmp_path / "absent")).ready()
     assert "the service manager was not notified: No such file or directory" in caplog.text
+
+
+def test_a_change_of_state_waits_for_a_manager_that_does_not_read_and_liveness_does_not(notified):
+    manager = ServiceManager(notified.getsockname(), 0.002)
+
+    async def report_without_a_reader():
+        async with manager.watched():
+            await asyncio.sleep(0.5)
+            manager.ready()
+
+    started = time.monotonic()
+    asyncio.run(report_without_a_reader())
+    assert time.monotonic() - started < 10
+    states = []
+    while not states or states[-1] != b"READY=1":
+        states.append(notified.recv(4096))
+    assert set(states[:-1]) == {b"WATCHDOG=1"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
