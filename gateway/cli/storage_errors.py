@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from gateway.tables.native import LogError, StorageDenied, StorageUnavailable
+from gateway.tables.native import LogError, StorageDenied, StorageUnavailable, TableNotFound
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
@@ -115,7 +115,7 @@ def explain(
 def explain_error(kind: str, error: LogError) -> str:
     """Return what an error of a table means, for the operator."""
     detail = error.detail or ""
-    is_answer = kind != "file" and isinstance(error, (StorageDenied, StorageUnavailable))
+    is_answer = kind != "file" and isinstance(error, (StorageDenied, StorageUnavailable, TableNotFound))
     status = _STATUS.search(detail) if is_answer else None
     if detail.startswith("signBlob of IAM"):
         name = f"answers {status[1]}" if status else "signs no URL"

@@ -12,6 +12,7 @@ from gateway._native import (
     StorageDenied,
     StorageUnavailable,
     StreamSummary,
+    TableNotFound,
     build,
     is_debug_build,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "StorageDenied",
     "StorageUnavailable",
     "StreamSummary",
+    "TableNotFound",
     "version_text",
 ]
 
