@@ -39,6 +39,7 @@ class Credential:
         recipient: the recipient.
         expires_ms: end of the token; None without one.
         identity: for the audit log, what a token of an identity provider says about its bearer.
+        verified: the verified token of an identity provider; None for tokens of this server.
 
     """
 
@@ -46,10 +47,19 @@ class Credential:
     recipient: Recipient
     expires_ms: int | None = None
     identity: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    verified: VerifiedToken | None = field(default=None, repr=False, compare=False)
 
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the token has expired at that time."""
         return self.expires_ms is not None and now_ms >= self.expires_ms
+
+
+class VerifiedToken(Protocol):
+    """A token of an identity provider whose signature was verified."""
+
+    @property
+    def expires_ms(self) -> int:
+        """The end of the token."""
 
 
 class Credentials(Protocol):

@@ -40,9 +40,12 @@ class Federation:
             self._verifier = self._verifier or module.TokenVerifier()
         return await self._verifier.credential(token, state)
 
-    def kept_credential(self, token: str, state: GatewayState) -> Credential | None:
-        """Return the credential of a token that was verified before; None of any other. Never waits."""
-        return None if self._verifier is None else self._verifier.kept_credential(token, state)
+    def renewed(self, credential: Credential, state: GatewayState) -> Credential | None:
+        """Return a credential of an identity provider by the current policies and keys. Never waits.
+
+        Returns None if the token is no longer accepted, and of a token of this server.
+        """
+        return None if self._verifier is None else self._verifier.renewed(credential, state)
 
     def ages_seconds(self, config: Config) -> Mapping[str, float]:
         """Return the ages of the keys of issuers, as far as they were fetched."""

@@ -237,9 +237,7 @@ class AccessCheck:
         try:
             return identify(state.credentials, authorization, now_ms=now_ms)
         except Unauthenticated:
-            token = bearer_token(authorization)
-            federation = self._pipeline.federation
-            credential = federation.kept_credential(token, state) if token is not None else None
+            credential = self._pipeline.federation.renewed(self._credential, state)
             if credential is None:
                 raise
             return credential

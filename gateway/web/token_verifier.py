@@ -54,7 +54,7 @@ class VerifiedToken:
             identity.append(("subject", subject))
         if isinstance(token_id, str):
             identity.append(("tokenIdSha256", token_hash(token_id).hex()))
-        return Credential(sha256, policies.recipient(claims), self.expires_ms, tuple(identity))
+        return Credential(sha256, policies.recipient(claims), self.expires_ms, tuple(identity), self)
 
 
 class TokenVerifier:
@@ -81,14 +81,17 @@ class TokenVerifier:
             self._keep(sha256, verified)
         return verified.credential(sha256, state.credentials.policies)
 
-    def kept_credential(self, text: str, state: GatewayState) -> Credential | None:
-        """Return the credential of a token that was verified before; None of any other. Never waits."""
-        sha256 = token_hash(text)
-        verified = self._kept(sha256, state.config.gateway.oidc.issuers, state.now_ms())
-        if verified is None:
+    def renewed(self, credential: Credential, state: GatewayState) -> Credential | None:
+        """Return a credential by the current policies and keys; None if it is no longer accepted.
+
+        The token need not be kept here: a stream may last longer.
+        """
+        verified = credential.verified
+        issuers, now_ms = state.config.gateway.oidc.issuers, state.now_ms()
+        if not isinstance(verified, VerifiedToken) or not self._is_valid(verified, issuers, now_ms):
             return None
         try:
-            return verified.credential(sha256, state.credentials.policies)
+            return verified.credential(credential.sha256, state.credentials.policies)
         except TokenRefused:
             return None
 
@@ -103,14 +106,17 @@ class TokenVerifier:
         verified = self._verified.get(sha256)
         if verified is None:
             return None
-        issuer = _issuer(issuers, verified.claims["iss"])
-        keys = self._keys.get(issuer) if issuer is not None else None
-        if keys is None or now_ms >= verified.expires_ms or not keys.is_current(verified.key):
+        if not self._is_valid(verified, issuers, now_ms):
             del self._verified[sha256]
             self._bytes -= verified.estimated_bytes
             return None
         self._verified.move_to_end(sha256)
         return verified
+
+    def _is_valid(self, verified: VerifiedToken, issuers: tuple[Issuer, ...], now_ms: int) -> bool:
+        issuer = _issuer(issuers, verified.claims["iss"])
+        keys = self._keys.get(issuer) if issuer is not None else None
+        return keys is not None and now_ms < verified.expires_ms and keys.is_current(verified.key)
 
     def _keep(self, sha256: bytes, verified: VerifiedToken) -> None:
         if sha256 in self._verified:
