@@ -48,7 +48,7 @@ def find_tables(storage: _native.Storage, location: Location) -> Search:
     """Return the tables at or below a location, by path. Blocks. Raises LogError, FileNotFoundError."""
     try:
         return _search(storage, location)
-    except _native.CorruptLog:
+    except _native.TableNotFound:
         # A prefix without objects is empty; only a bucket can be missing.
         raise FileNotFoundError(f"there is no bucket '{location.bucket}'") from None
 

@@ -393,6 +393,8 @@ class Terminal:
         process_id, self.descriptor = pty.fork()
         if process_id == 0:
             os.chdir(directory)
+            # Programs in the background of a shell ignore it, and so would their children.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             command = gateway_command("init", *arguments)
             os.execve(sys.executable, command, package_environment(TERM="dumb"))
         self.process_id = process_id
