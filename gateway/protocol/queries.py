@@ -8,9 +8,10 @@ Unknown fields are ignored.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from gateway.errors import InvalidParameter
 from gateway.protocol.capabilities import Capabilities
@@ -33,8 +34,7 @@ CACHED_BODIES = 256
 CACHED_BODY_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ListQuery:
+class ListQuery(Struct, frozen=True):
     """A page of a listing."""
 
     max_results: int
@@ -50,8 +50,7 @@ class ListQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TimeTravel:
+class TimeTravel(Struct, frozen=True):
     """At most one of a version and a timestamp in milliseconds."""
 
     version: int | None = None
@@ -70,8 +69,7 @@ class TimeTravel:
         return TimeTravel(version, timestamp_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(Struct, frozen=True):
     """Hints that may prune files and never fail a request."""
 
     predicates: tuple[str, ...] = ()
@@ -79,8 +77,7 @@ class Hints:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Paging:
+class Paging(Struct, frozen=True):
     """The page of an answer and its size."""
 
     max_files: int | None = None
@@ -90,8 +87,7 @@ class Paging:
         return self.max_files is not None or self.page_token is not None
 
 
-@dataclass(frozen=True, slots=True)
-class TableQuery:
+class TableQuery(Struct, frozen=True):
     """The body of POST .../query."""
 
     at: TimeTravel
@@ -157,12 +153,7 @@ class TableQuery:
         ]
 
     def _check(self) -> None:
-        starts = {
-            "version": self.at.version,
-            "timestamp": self.at.timestamp_ms,
-            "startingVersion": self.starting_version,
-        }
-        given = [name for name, value in starts.items() if value is not None]
+        given = self._starts() if self.at or self.starting_version is not None else []
         if len(given) > 1:
             raise InvalidParameter(f"{' and '.join(given)} exclude each other; give one of them")
         if self.refreshes and (given or self.paging.page_token):
@@ -170,12 +161,20 @@ class TableQuery:
             raise InvalidParameter(f"refreshToken and includeRefreshToken cannot go with {other}")
         _check_range(self.starting_version, self.ending_version)
 
+    def _starts(self) -> list[str]:
+        """Return the names of the parameters that say which version is read first."""
+        starts = {
+            "version": self.at.version,
+            "timestamp": self.at.timestamp_ms,
+            "startingVersion": self.starting_version,
+        }
+        return [name for name, value in starts.items() if value is not None]
+
 
 _table_query = lru_cache(CACHED_BODIES)(TableQuery._parse)  # noqa: SLF001 - the other half of `parse`
 
 
-@dataclass(frozen=True, slots=True)
-class ChangesQuery:
+class ChangesQuery(Struct, frozen=True):
     """The parameters of GET .../changes: one start, at most one end."""
 
     starting_version: int | None

@@ -7,9 +7,9 @@ storage. The latest version is answered on the event loop if its files are in me
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway.protocol.queries import TableQuery
 from gateway.routes.table_request import TableRequest
@@ -47,8 +47,7 @@ def reads_latest(body: TableQuery) -> bool:
     return not is_continued and body.starting_version is None and not body.at
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """A started answer with its query; from memory, also the key to cache it and the time."""
 
     query: FilesQuery

@@ -7,9 +7,11 @@ down, and the answer with its headers and last line.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.access.catalog import SharedTable
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest
@@ -45,8 +47,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class TableRequest:
+class TableRequest(Struct, frozen=True):
     """A request about one table, for a recipient who may read it.
 
     Attributes:

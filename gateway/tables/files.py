@@ -7,8 +7,9 @@ calls block while the log is read, so they run on a thread of the table's storag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh
 from gateway.protocol.capabilities import Capabilities, ResponseFormat
@@ -20,8 +21,7 @@ from gateway.tables.open_table import OpenTable, metadata_id_of
 MILLISECONDS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class FilesQuery:
+class FilesQuery(Struct, frozen=True):
     """A query with everything that its answer depends on beside the table.
 
     Attributes:
@@ -88,8 +88,7 @@ class FilesQuery:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """A started answer.
 
     Attributes:

@@ -103,7 +103,8 @@ class SharedRefresh:
                 request.set_result(found)
         self._runs = bool(self._waiting)
         if self._runs:
-            self._begin()
+            # After the requests that were served: those that arrive until then share the next refresh too.
+            asyncio.get_running_loop().call_soon(self._begin)
 
     def _cancel(self) -> None:
         for request in self._served + self._waiting:

@@ -51,11 +51,14 @@ class TableSigners:
 
     def signers(self) -> _native.Signers:
         """Return signers with valid credentials. Blocks and raises as `renew`."""
-        made_of = [self._roots[0][2].renew(), *self._renewed()]
+        of_table = self._roots[0][2].renew()
+        known = self._signers
+        if len(self._roots) == 1 and known is not None and known[0][0] is of_table:
+            return known[1]
+        made_of = [of_table, *self._renewed()]
         missing = frozenset(index for index, keys in enumerate(made_of) if keys is None)
         self._log_missing(missing)
         self._missing = missing
-        known = self._signers
         if known is not None and all(now is then for now, then in zip(made_of, known[0], strict=True)):
             return known[1]
         root, identity, store = self._roots[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +16,7 @@ RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "aud
 REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 
 
-@dataclass(slots=True)
-class RequestRecord:
+class RequestRecord(Struct):
     """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
 
     Attributes:
@@ -50,7 +50,7 @@ class RequestRecord:
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
     refusal: RefusalReason | None = None
     error_code: str | None = None
-    _known: dict[str, Any] | None = field(default=None, init=False, repr=False, compare=False)
+    _known: dict[str, Any] | None = None
 
     def copy(self) -> RequestRecord:
         """Return an equal record that can be changed."""
@@ -62,10 +62,11 @@ class RequestRecord:
         Repeated answers share one record, whose facts are collected once.
         """
         if self._known is None:
-            facts = zip(_NAMES, _values(self), strict=True)
+            facts = zip(FACTS, _values(self), strict=True)
             self._known = {name: value for name, value in facts if value is not None}
         return self._known
 
 
-_NAMES = tuple(one.name for one in fields(RequestRecord) if one.init)
-_values = attrgetter(*_NAMES)
+FACTS = tuple(name for name in RequestRecord.__struct_fields__ if not name.startswith("_"))
+"""The names of all facts."""
+_values = attrgetter(*FACTS)

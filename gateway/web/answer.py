@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from gateway.protocol.response import NDJSON_CONTENT_TYPE, ContentCoding, end_stream_action
 from gateway.telemetry.request_record import RequestRecord
@@ -16,8 +17,7 @@ PRUNING_HEADER = "delta-sharing-pruning"
 COUNTED_LATER = "counted=while streaming"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """An answer whose body is made by native threads.
 
     Attributes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from gateway.errors import Unauthenticated
 from gateway.limits.drain_rate import DrainRate
@@ -50,12 +52,11 @@ class Route:
         object.__setattr__(self, "name", self.name or str(getattr(self.handler, "__name__", "")))
 
 
-def _always() -> None:
-    """Nothing can be revoked."""
+def nothing_revoked() -> None:
+    """Return: no stream is running whose access could end."""
 
 
-@dataclass(slots=True, eq=False)
-class RequestContext:
+class RequestContext(Struct, eq=False):
     """A request and its state from the head of the request to the end of the answer.
 
     Attributes:
@@ -86,10 +87,10 @@ class RequestContext:
     recipient: Recipient | None = None
     identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    drain_rate: DrainRate = DrainRate()  # noqa: RUF009 - it is frozen
+    drain_rate: DrainRate = DrainRate()
     first_byte_seconds: float | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
-    require_access: Callable[[], None] = _always
+    require_access: Callable[[], None] = nothing_revoked
     added_headers: FieldLines = ()
 
     @property

@@ -34,7 +34,7 @@ from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
 from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
-from gateway.web.context import RequestContext, Route, next_id
+from gateway.web.context import RequestContext, Route, next_id, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.federation import Federation
 from gateway.web.request_limits import limit_error
@@ -190,6 +190,8 @@ class RequestPipeline:
         try:
             return await context.route.handler(context)
         finally:
+            # The check refers to the context: without the cycle both are freed at once, with the request.
+            context.require_access = nothing_revoked
             self._recorder.stream_ended()
             memory.leave_stream(admitted_bytes)
 

@@ -1,6 +1,7 @@
 """Queries through a real socket: versions, headers, last lines, and work that ends with its request."""
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from gateway.protocol.capabilities import Capabilities
 from gateway.routes.table_request import TableRequest
 from gateway.state import GatewayState
 from gateway.tables.open_table import OpenTable
+from gateway.web.context import RequestContext
 
 
 async def test_the_latest_version_has_the_protocols_headers_and_lines(client: Client) -> None:
@@ -170,3 +172,35 @@ async def test_every_request_is_a_line_without_its_query_string(
     assert (line["considered"], line["pruned_by_partition"], line["returned"]) == (12, 8, 4)
     assert "signature" not in caplog.text
     assert "token-of-alice" not in caplog.text
+
+
+REQUESTS = {
+    "query": ("POST", "query", {"data": b'{"limitHint": 3}'}, 200),
+    "an older version": ("POST", "query", {"data": b'{"version": 1}'}, 200),
+    "pages": ("POST", "query", {"data": b'{"maxFiles": 2}'}, 200),
+    "metadata": ("GET", "metadata", {}, 200),
+    "version": ("GET", "version", {}, 200),
+    "changes": ("GET", "changes?startingVersion=0", {}, 200),
+    "an error": ("POST", "query", {"data": b"[]"}, 400),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_a_request_is_freed_at_its_end_without_a_garbage_collection(client: Client, name: str) -> None:
+    method, path, options, status = REQUESTS[name]
+
+    async def requests(count: int) -> None:
+        for _ in range(count):
+            response = await client.request(method, f"{TABLE}/{path}", headers=bearer(), **options)
+            await response.read()
+            assert response.status == status
+
+    await requests(3)
+    gc.collect()
+    gc.disable()
+    try:
+        await requests(5)
+        # The connection keeps the last one until the next request.
+        assert sum(isinstance(found, RequestContext) for found in gc.get_objects()) <= 1
+    finally:
+        gc.enable()

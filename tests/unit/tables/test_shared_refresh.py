@@ -137,3 +137,19 @@ async def test_the_failure_of_a_probe_is_that_of_its_requests() -> None:
     [last] = await probes.requests(1)
     probes.ends[1]("three")
     assert await last == "three"
+
+
+async def test_requests_that_arrive_while_others_are_answered_share_the_next_refresh() -> None:
+    refreshes = Refreshes()
+    again: list[asyncio.Future[Any]] = []
+    first = refreshes.shared.latest()
+    first.add_done_callback(lambda _: again.append(refreshes.shared.latest()))
+    await settled()
+    waiting = await refreshes.requests(2)
+    refreshes.begun[0].set_result("one")
+    await settled()
+    assert first.result() == "one"
+    assert len(refreshes.begun) == 2
+    refreshes.begun[1].set_result("two")
+    assert await asyncio.gather(*waiting, *again) == ["two"] * 3
+    assert len(refreshes.begun) == 2
