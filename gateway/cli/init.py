@@ -247,6 +247,8 @@ def search(location: Location, server: Server) -> Search:
     except (CredentialsUnavailable, LogError) as error:
         text = explain_error(location.kind, error) if isinstance(error, LogError) else str(error)
         reason = " ".join(text.split())
+        if reason.endswith("sets `region`"):
+            reason += ", here by --region"
         raise InitError(f"{location.url} cannot be read: {reason}") from None
     finally:
         state.tables.close()

@@ -59,6 +59,34 @@ def test_a_local_table_is_shared(demo_tables: Path, official_client: OfficialCli
         assert official_client.rows(profile, table, COLUMNS) == in_any_order(ORDERS)
 
 
+def test_a_wrong_region_is_named_with_the_option_that_sets_it(versitygw: VersityGw, tmp_path: Path) -> None:
+    ended = init_of_an_empty_bucket(
+        versitygw, tmp_path, "s3://init-empty/", versitygw.secret_access_key, "mars-north-1"
+    )
+    assert ended.returncode == 1
+    assert "region" in ended.stderr
+    assert ended.stderr.endswith("the operator sets `region`, here by --region\n")
+
+
+def init_of_an_empty_bucket(
+    versitygw: VersityGw, directory: Path, location: str, key: str, region: str
+) -> subprocess.CompletedProcess[str]:
+    (directory / "other").mkdir()
+    (directory / "other" / "file").write_text("")
+    versitygw.upload(directory / "other", "init-empty", "nothing")
+    (directory / "here").mkdir()
+    options = ["--recipient", "alice", "--endpoint", versitygw.endpoint, "--region", region]
+    keys = {"AWS_ACCESS_KEY_ID": versitygw.access_key_id, "AWS_SECRET_ACCESS_KEY": key}
+    return subprocess.run(
+        gateway_command("init", location, *options),
+        cwd=directory / "here",
+        env={**package_environment(), **keys},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_directories_with_blanks_and_other_letters_are_shared(
     demo_tables: Path, official_client: OfficialClient, tmp_path: Path
 ) -> None:
@@ -107,31 +135,7 @@ def test_a_bucket_is_shared(
 def test_a_bucket_without_tables_or_access_is_one_line(
     versitygw: VersityGw, tmp_path: Path, location: str, key: str, words: str
 ) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").write_text("")
-    versitygw.upload(tmp_path / "other", "init-empty", "nothing")
-    (tmp_path / "here").mkdir()
-    ended = subprocess.run(
-        gateway_command(
-            "init",
-            location,
-            "--recipient",
-            "alice",
-            "--endpoint",
-            versitygw.endpoint,
-            "--region",
-            versitygw.region,
-        ),
-        cwd=tmp_path / "here",
-        env={
-            **package_environment(),
-            "AWS_ACCESS_KEY_ID": versitygw.access_key_id,
-            "AWS_SECRET_ACCESS_KEY": key,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = init_of_an_empty_bucket(versitygw, tmp_path, location, key, versitygw.region)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1), ended.stderr
     assert words in ended.stderr
     assert list((tmp_path / "here").iterdir()) == []
