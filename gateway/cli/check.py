@@ -25,6 +25,7 @@ from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.errors import GatewayError
+from gateway.protocol import client_features
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
 from gateway.server.tls import listener_context, server_context
@@ -37,13 +38,6 @@ from gateway.telemetry.audit import AuditLog
 
 FETCH_TIMEOUT_SECONDS = 30
 MAX_ERROR_BYTES = 64 * 1024
-PYTHON_FEATURES = frozenset({"deletionvectors", "columnmapping", "timestampntz"})
-SPARK_FEATURES = PYTHON_FEATURES | {
-    "typewidening",
-    "typewidening-preview",
-    "varianttype",
-    "varianttype-preview",
-}
 
 
 class NotReadable(Exception):
@@ -193,11 +187,7 @@ def readers(snapshot: Snapshot) -> str:
     needed = {feature.lower() for feature in snapshot.client_reader_features}
     if not snapshot.needs_delta_format:
         return "all"
-    able = [
-        name
-        for name, features in (("Python 1.4", PYTHON_FEATURES), ("Spark 4", SPARK_FEATURES))
-        if needed <= features
-    ]
+    able = client_features.readers(needed)
     return ", ".join(able) or "none known"
 
 

@@ -62,6 +62,13 @@ COMMANDS: Mapping[str, Command] = {
         "The computation uses measured figures, which the documentation lists.",
         "-c share.yaml --requests-per-day 50000 --replicas 2",
     ),
+    "doctor": Command(
+        "find out why a recipient cannot read a share",
+        "Read a profile, talk to its server as clients do, and open a data file.\n"
+        "Prints a line for each step, what is wrong and who mends it, without tokens and signed URLs.\n"
+        "Exits with 1 if a step fails.",
+        "acme.share#sales.default.orders",
+    ),
     "explain": Command(
         "show what predicates prune of a table",
         "Show how many files of a table each predicate prunes, with examples of the files that remain.",

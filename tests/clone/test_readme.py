@@ -68,6 +68,10 @@ ELSEWHERE = {
         "shares a directory of this machine",
         "test_a_local_table_is_shared",
     ),
+    "delta-gateway doctor": (
+        "needs the profile of a recipient",
+        "test_each_step_is_a_line_and_each_problem_has_its_owner",
+    ),
     "delta-gateway verify": (
         "needs the extra `spark` and Java",
         "test_every_generated_and_demo_table_is_equal",

@@ -83,6 +83,8 @@ def serving(answer: Answer, pair: Path | None = None) -> Iterator[HttpService]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # The headers and the body are two writes.
+        disable_nagle_algorithm = True
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from gateway.spark.read.client import ShareClient, TableName
+from gateway.spark.read.client import ShareClient
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import Retries, Transport
 
 HEAD: tuple[Any, ...] = (

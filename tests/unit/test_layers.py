@@ -23,6 +23,7 @@ class Layer:
 LAYERS = (
     Layer("__main__"),
     Layer("cli"),
+    Layer("doctor", aiohttp=True),
     Layer("demo", native=True),
     Layer("server", aiohttp=True),
     Layer("app", aiohttp=True),

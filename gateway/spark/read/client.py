@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from gateway.spark.read.actions import (
     READER_FEATURES,
@@ -20,38 +20,11 @@ from gateway.spark.read.actions import (
     parse_head,
 )
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError, Response, Transport, lines_of
 
 _BOTH_FORMATS = f"responseformat=delta,parquet;readerfeatures={','.join(READER_FEATURES).lower()}"
 _WITH_END = f"{_BOTH_FORMATS};includeendstreamaction=true"
-
-
-@dataclass(frozen=True)
-class TableName:
-    """The name of a shared table: `share.schema.table`."""
-
-    share: str
-    schema: str
-    table: str
-
-    @classmethod
-    def parse(cls, text: str) -> "TableName":
-        """Split `share.schema.table`; a share's name may contain dots, the other two cannot."""
-        share_and_schema, _, table = text.rpartition(".")
-        share, _, schema = share_and_schema.rpartition(".")
-        if not (share and schema and table):
-            raise ValueError(f"a shared table is named share.schema.table, not {text!r}")
-        return cls(share, schema, table)
-
-    def __str__(self) -> str:
-        """Return `share.schema.table`."""
-        return f"{self.share}.{self.schema}.{self.table}"
-
-    @property
-    def path(self) -> str:
-        """Return the table's part of the URL."""
-        share, schema, table = (quote(part, safe="") for part in (self.share, self.schema, self.table))
-        return f"/shares/{share}/schemas/{schema}/tables/{table}"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from gateway.spark.read.actions import DataFile, DeletionVector
-from gateway.spark.read.client import Query, ShareClient, TableName
+from gateway.spark.read.client import Query, ShareClient
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError, RangedFile, Transport
 
 Answer = TypeVar("Answer")

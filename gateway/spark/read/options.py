@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gateway.spark.read.client import ShareClient, TableName
+from gateway.spark.read.client import ShareClient
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.table_name import TableName
 
 _NAMES = (
     "profile",

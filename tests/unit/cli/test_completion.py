@@ -42,6 +42,7 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.F
         (["completion", ""], [*SHELLS]),
         (["verify", "--jun"], ["--junit"]),
         (["check", "-c", "share."], ["share.yaml"]),
+        (["doctor", "--js"], ["--json"]),
     ],
     ids=" ".join,
 )

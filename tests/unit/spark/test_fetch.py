@@ -15,12 +15,13 @@ from support.scripted_server import HEAD, Answers, listening
 from tables.demo import CITIES
 
 from gateway.spark.read.actions import DataFile, DeletionVector, FileKind
-from gateway.spark.read.client import Query, TableName
+from gateway.spark.read.client import Query
 from gateway.spark.read.fetch import FileFetcher, Origin, StaleListing
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import plan_snapshot, read_partition
 from gateway.spark.read.profile import Profile
 from gateway.spark.read.schema import shared_schema
+from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError, Retries, Transport
 
 NOW_MS = 1_000_000_000_000

@@ -18,7 +18,8 @@ ROW_BYTES = 64
 READER = """
 import json, sys
 from gateway.spark.read.actions import DataFile, FileKind, TableHead
-from gateway.spark.read.client import Query, TableName
+from gateway.spark.read.client import Query
+from gateway.spark.read.table_name import TableName
 from gateway.spark.read.decode import FileDecoder, TableShape
 from gateway.spark.read.fetch import FileFetcher, Origin
 from gateway.spark.read.profile import Profile

@@ -1,0 +1,71 @@
+"""`delta-gateway doctor PROFILE`: examines a profile and its server, and says who mends what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+import orjson
+
+from gateway.doctor.findings import Finding, Findings, Status
+from gateway.doctor.profile import split_reference
+from gateway.spark.read.table_name import TableName
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+STEP_WIDTH = 14
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "profile", metavar="FILE", help="the profile; FILE#share.schema.table examines this table"
+    )
+    parser.add_argument(
+        "--table", metavar="SHARE.SCHEMA.TABLE", help="the table to examine; default: the first one"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=DEFAULT_TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="seconds to wait for an answer; default: 30",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    from gateway.doctor.examination import Examination  # noqa: PLC0415 - --help loads no aiohttp
+
+    try:
+        path, table = split_reference(arguments.profile)
+        if arguments.table is not None:
+            table = TableName.parse(arguments.table)
+    except ValueError as error:
+        raise OSError(str(error)) from None
+    findings = Findings() if arguments.json else Findings(_print)
+    asyncio.run(Examination(path, table, arguments.timeout, findings).run())
+    if arguments.json:
+        sys.stdout.write(orjson.dumps(findings.document(), option=orjson.OPT_INDENT_2).decode() + "\n")
+    else:
+        sys.stdout.write(_summary(findings))
+    return 1 if findings.has_failed else 0
+
+
+def _print(finding: Finding) -> None:
+    sys.stdout.write(f"{finding.status:<5} {finding.step:<{STEP_WIDTH}} {finding.message}\n")
+    if finding.owner is not None:
+        sys.stdout.write(f"{'':<{STEP_WIDTH + 6}} -> {finding.owner}: {finding.advice}\n")
+    sys.stdout.flush()
+
+
+def _summary(findings: Findings) -> str:
+    problems = [finding for finding in findings.items if finding.owner is not None]
+    owners = ", ".join(dict.fromkeys(str(finding.owner) for finding in problems))
+    if findings.has_failed:
+        failed = sum(finding.status is Status.FAIL for finding in problems)
+        return f"{failed} of {len(findings.items)} steps failed; to mend by: {owners}\n"
+    if problems:
+        return f"The share can be read, with {len(problems)} warnings; to mend by: {owners}\n"
+    return "The share can be read.\n"

@@ -1,0 +1,6 @@
+"""`delta-gateway doctor`: what keeps a recipient from reading a share, and who mends it.
+
+In: a profile of any version and type. Out: findings of steps, from the file to the first bytes of a data
+file. Any server of the protocol is examined, so answers are parsed tolerantly and reads are bounded. No
+finding has a token, a secret, a signed URL or a storage path.
+"""

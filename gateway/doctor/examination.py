@@ -1,0 +1,88 @@
+"""The order of the steps: the profile, a token, the lists, a table, its files.
+
+In: a profile's path. Out: findings. A step that fails ends those that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.doctor import profile as profiles
+from gateway.doctor import tokens, vended
+from gateway.doctor.files import STEP as FILE_STEP
+from gateway.doctor.files import open_file
+from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.profile import RecipientProfile, read_profile
+from gateway.doctor.server import Server
+from gateway.doctor.shares import ChosenTable, choose_table
+from gateway.doctor.table import examine_table
+from gateway.doctor.transport import Transport, proxy_for
+from gateway.spark.read.table_name import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A profile to examine, perhaps with a table of it."""
+
+    profile: Path
+    table: TableName | None
+    timeout_seconds: float
+    findings: Findings
+
+    async def run(self) -> None:
+        """Examine the profile and the server."""
+        async with Transport(self.timeout_seconds) as transport:
+            try:
+                profile = read_profile(self.profile, self.findings, datetime.now(UTC))
+            except StepFailed as failed:
+                self.findings.fail(profiles.STEP, failed.problem)
+                return
+            self._report_proxy(profile)
+            await self._step(tokens.STEP, lambda: self._examine(profile, transport))
+
+    async def _examine(self, profile: RecipientProfile, transport: Transport) -> None:
+        authorization = await tokens.authorize(profile, transport, self.findings)
+        server = Server(profile.endpoint, authorization, transport)
+        await self._step("server", lambda: self._examine_server(server))
+
+    async def _examine_server(self, server: Server) -> None:
+        table = await choose_table(server, self.table, self.findings)
+        if table is None:
+            return
+        await self._step("table", lambda: self._examine_urls(server, table))
+        if "dir" in table.access_modes:
+            await self._step(vended.STEP, lambda: vended.examine_directory(server, table, self.findings))
+
+    async def _examine_urls(self, server: Server, table: ChosenTable) -> None:
+        files = await examine_table(server, table, self.findings)
+        host = urlsplit(server.endpoint).hostname
+        # One file is enough: both formats sign the same files.
+        if files:
+            await self._step(
+                FILE_STEP, lambda: open_file(files[0], server.transport, self.findings, server_host=host)
+            )
+
+    def _report_proxy(self, profile: RecipientProfile) -> None:
+        if (proxy := proxy_for(profile.endpoint)) is None:
+            return
+        host = urlsplit(proxy).hostname
+        if urlsplit(proxy).scheme not in {"http", "https"}:
+            problem = Problem(
+                "the proxy of the environment is neither http nor https",
+                Owner.NETWORK,
+                "give the address of an http proxy in HTTPS_PROXY; some clients know no other",
+            )
+            self.findings.warn("proxy", problem)
+            return
+        self.findings.ok("proxy", f"requests use the proxy {host} of the environment")
+
+    async def _step(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run steps; the first one that fails ends them."""
+        try:
+            await run()
+        except StepFailed as failed:
+            self.findings.fail(name, failed.problem)

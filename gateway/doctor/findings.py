@@ -1,0 +1,145 @@
+"""Findings of steps: a status, a sentence, what to do, and who does it.
+
+`Findings` removes secrets and the queries of URLs from every text that it takes, because messages of servers
+and identity providers can quote either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from urllib.parse import quote
+
+MAX_TEXT_LENGTH = 600
+MIN_SECRET_LENGTH = 6
+"""Shorter values are not searched for in texts; they would blank parts of words."""
+HIDDEN = "[hidden]"
+STORE_SCHEMES = frozenset(
+    f"{name}://"
+    for name in ("s3", "s3a", "s3n", "r2", "gs", "az", "abfs", "abfss", "wasb", "wasbs", "file", "hdfs")
+)
+
+_URL = re.compile(
+    r"\b([a-z][a-z0-9+.-]{1,15}://)(?:[^\s/?#@'\"<>]*@)?([^\s?#'\"<>/]*)([^\s'\"<>]*)", re.IGNORECASE
+)
+# A token of three parts that is no secret of the profile, such as one that a server quotes.
+_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
+_SIGNATURE = re.compile(
+    r"\b(X-Amz-Signature|X-Amz-Credential|X-Amz-Security-Token|X-Goog-Signature|X-Goog-Credential|sig)=[^\s&'\"<>]+",
+    re.IGNORECASE,
+)
+
+
+class Status(StrEnum):
+    """The result of a step."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Owner(StrEnum):
+    """The people who mend a problem."""
+
+    RECIPIENT = "recipient"
+    PROVIDER = "provider"
+    NETWORK = "network"
+    IDENTITY_PROVIDER = "identity provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, what to do, and who does it."""
+
+    message: str
+    owner: Owner
+    advice: str
+
+
+class StepFailed(Exception):
+    """Raised when a step fails; the following steps of its kind are not possible."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of a step."""
+
+    step: str
+    status: Status
+    message: str
+    owner: Owner | None = None
+    advice: str = ""
+
+
+@dataclass(slots=True)
+class Findings:
+    """The findings so far. Each one is given to `report` without secrets."""
+
+    report: Callable[[Finding], None] = lambda _: None
+    items: list[Finding] = field(default_factory=list)
+    _secrets: set[str] = field(default_factory=set, repr=False)
+
+    def hide(self, *secrets: str | None) -> None:
+        """Remove these values from all later texts."""
+        known = {secret for secret in secrets if secret and len(secret) >= MIN_SECRET_LENGTH}
+        self._secrets |= known | {quote(secret, safe="") for secret in known}
+
+    def ok(self, step: str, message: str) -> None:
+        """Add a step without a problem."""
+        self.add(Finding(step, Status.OK, message))
+
+    def warn(self, step: str, problem: Problem) -> None:
+        """Add a problem that does not keep every client from reading."""
+        self.add(Finding(step, Status.WARN, problem.message, problem.owner, problem.advice))
+
+    def fail(self, step: str, problem: Problem) -> None:
+        """Add a problem that keeps clients from reading."""
+        self.add(Finding(step, Status.FAIL, problem.message, problem.owner, problem.advice))
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding."""
+        shown = replace(finding, message=self._shown(finding.message), advice=self._shown(finding.advice))
+        self.items.append(shown)
+        self.report(shown)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a step has failed."""
+        return any(finding.status is Status.FAIL for finding in self.items)
+
+    def document(self) -> dict[str, object]:
+        """Return the findings for JSON."""
+        return {"ok": not self.has_failed, "steps": [asdict(finding) for finding in self.items]}
+
+    def _shown(self, text: str) -> str:
+        # The longest first: a secret can be part of another one.
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return shown(text)
+
+
+def shown(text: str) -> str:
+    """Return a text on one line, bounded, without URLs' paths and queries and without tokens."""
+    text = "".join(char if char.isprintable() else " " for char in text)
+    text = _URL.sub(_address, _SIGNATURE.sub(r"\1=" + HIDDEN, _JWT.sub(HIDDEN, text)))
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
+
+
+def _address(url: re.Match[str]) -> str:
+    """Return a URL's scheme and host, and its path if it is one of the web, without signatures."""
+    scheme, host, rest = url.groups()
+    address = f"{host}{rest}"
+    ending = address[len(address.rstrip(".,;:)")) :]
+    if scheme.lower() in STORE_SCHEMES:
+        return f"{scheme}{HIDDEN}{ending}"
+    path = rest.partition("?")[0].partition("#")[0]
+    if path != rest:
+        return f"{scheme}{host}/…{ending}"
+    return f"{scheme}{host}{path}"

@@ -1,0 +1,125 @@
+"""The routes of a server of the protocol, as clients call them.
+
+In: a profile's endpoint and an authorization. Out: answers, lists and lines. Lists are bounded in pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import orjson
+
+from gateway.doctor import server_errors
+from gateway.doctor.connection_errors import SERVER
+from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.tokens import Authorization
+from gateway.doctor.transport import Answer, Transport
+
+MAX_PAGES = 10
+CAPABILITIES = "delta-sharing-capabilities"
+# Prefixes of known servers, which are tried if the list of shares is not found.
+PREFIXES = ("/delta-sharing", "/api/2.1/opensharing", "/api/v1/delta-sharing", "/api/v1/open-sharing")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The items of a list; `is_whole` is false if there are more pages."""
+
+    items: tuple[Mapping[str, Any], ...]
+    is_whole: bool
+
+    @property
+    def count(self) -> str:
+        """Return the number of items as text."""
+        return f"{len(self.items)}{'' if self.is_whole else ' or more'}"
+
+    def find(self, name: str) -> Mapping[str, Any] | None:
+        """Return the item of a name; names ignore case."""
+        return next((item for item in self.items if str(item["name"]).lower() == name.lower()), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server and the authorization of its recipient."""
+
+    endpoint: str
+    authorization: Authorization
+    transport: Transport
+
+    async def get(self, path: str, request: str, capabilities: str | None = None) -> Answer:
+        """Return a successful answer to a GET. Raises StepFailed."""
+        answer = await self.send("GET", f"{self.endpoint}{path}", capabilities=capabilities)
+        if answer.status != 200:  # noqa: PLR2004 - OK
+            server_errors.refuse(answer, request, self.authorization.hint)
+        return answer
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        capabilities: str | None = None,
+        body: Mapping[str, object] | None = None,
+        max_lines: int | None = None,
+    ) -> Answer:
+        """Send a request of the protocol. Raises StepFailed without an answer."""
+        headers = {"Authorization": self.authorization.header}
+        if capabilities is not None:
+            headers[CAPABILITIES] = capabilities
+        if body is not None:
+            headers["Content-Type"] = "application/json; charset=utf-8"
+        content = None if body is None else orjson.dumps(body)
+        return await self.transport.send(
+            SERVER, method, url, headers=headers, body=content, max_lines=max_lines
+        )
+
+    async def list(self, path: str, request: str) -> tuple[Listing, Answer]:
+        """Return the items of a list, and the first answer. Raises StepFailed."""
+        items: list[Mapping[str, Any]] = []
+        first = answer = await self.get(path, request)
+        for _ in range(MAX_PAGES):
+            page, token = _page(answer, request)
+            items += page
+            if not token:
+                return Listing(tuple(items), is_whole=True), first
+            answer = await self.get(f"{path}?pageToken={quote(token, safe='')}", request)
+        return Listing(tuple(items), is_whole=False), first
+
+    async def endpoint_elsewhere(self) -> str | None:
+        """Return the endpoint of the same host that has a list of shares, if there is one."""
+        parts = urlsplit(self.endpoint)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        for prefix in PREFIXES:
+            if f"{origin}{prefix}" == self.endpoint:
+                continue
+            try:
+                answer = await self.send("GET", f"{origin}{prefix}/shares")
+                _page(answer, "the list of shares")
+            except StepFailed:
+                continue
+            if answer.status == 200:  # noqa: PLR2004 - OK
+                return f"{origin}{prefix}"
+        return None
+
+
+def _page(answer: Answer, request: str) -> tuple[list[Mapping[str, Any]], str]:
+    """Return the items of a page and the token of the next one. Absent items are none."""
+    document = answer.json()
+    items = (document.get("items") or []) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(items, list):
+        raise StepFailed(_not_of_protocol(request))
+    if not all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in items):
+        raise StepFailed(_not_of_protocol(request))
+    token = document.get("nextPageToken") or ""
+    return items, token if isinstance(token, str) else ""
+
+
+def _not_of_protocol(request: str) -> Problem:
+    return Problem(
+        f"{SERVER.name} answers {request} with a body that is not one of Delta Sharing",
+        Owner.RECIPIENT,
+        "compare the endpoint with that of the profile that the provider sent; a proxy can answer, too",
+    )

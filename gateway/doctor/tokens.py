@@ -1,0 +1,211 @@
+"""The `Authorization` of requests: a bearer token, one of an identity provider, or a user and a password.
+
+In: a profile. Out: an `Authorization`. Token requests have the form that the official Python client sends, so
+that a provider that accepts this one accepts the client.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+
+from gateway.doctor.clock import clock_problem, utc_text
+from gateway.doctor.connection_errors import SERVER, TOKEN_ENDPOINT
+from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.profile import PrivateKey, RecipientProfile
+from gateway.doctor.server_errors import ServerError
+from gateway.doctor.transport import Answer, Transport
+
+STEP = "token"
+ASSERTION_SECONDS = 120
+RENEWAL_SECONDS = 600
+"""Clients request a new token when less than this is left."""
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_FORM = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+
+ERRORS: Mapping[str, str] = {
+    "invalid_client": (
+        "compare clientId and clientSecret with the client at the identity provider; secrets expire, and "
+        "the id of a secret is not its value"
+    ),
+    "invalid_grant": (
+        "look at the clock, at issuer and keyId of the profile, and whether the identity provider has the "
+        "public half of the private key"
+    ),
+    "invalid_request": "compare tokenEndpoint, scope and audience with those of the identity provider",
+    "invalid_scope": "set the scope that the provider of the share names; of Entra ID it ends with /.default",
+    "unauthorized_client": "allow the client this grant at the identity provider",
+    "unsupported_grant_type": "the identity provider does not offer this grant: use another type of profile",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Authorization:
+    """The header of requests, and what a refusal of it can mean."""
+
+    header: str = field(repr=False)
+    hint: str = ""
+
+
+async def authorize(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
+    """Return the authorization of a profile. Raises StepFailed."""
+    if profile.kind == "bearer":
+        return _bearer(profile.bearer_token, findings)
+    if profile.kind == "basic":
+        return await _basic(profile, transport, findings)
+    token = await _requested(profile, transport, findings)
+    findings.hide(token)
+    return _bearer(token, findings)
+
+
+def _bearer(token: str, findings: Findings) -> Authorization:
+    """Return the header of a token; claims of a JWT are read, without the check of its signature."""
+    claims = _claims(token)
+    if claims is None:
+        return Authorization(f"Bearer {token}")
+    end = claims.get("exp")
+    if isinstance(end, (int, float)) and end <= time.time():
+        findings.fail(
+            STEP,
+            Problem(
+                f"the token ended on {utc_text(end)}",
+                Owner.IDENTITY_PROVIDER,
+                "request a new token; the recipient looks at the clock of this machine",
+            ),
+        )
+    described = ", ".join(
+        f"{name} {claims[name]}" for name in ("iss", "aud", "sub", "azp") if claims.get(name)
+    )
+    return Authorization(
+        f"Bearer {token}",
+        f"compare the token with the policies of the recipient at the server; its claims are: {described}",
+    )
+
+
+def _claims(token: str) -> dict[str, Any] | None:
+    """Return the claims of a JWT; None for another token."""
+    parts = token.split(".")
+    if len(parts) != 3:  # noqa: PLR2004 - header, claims and signature
+        return None
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(f"{parts[1]}=="))
+    except (binascii.Error, orjson.JSONDecodeError, ValueError):
+        return None
+    return claims if isinstance(claims, dict) else None
+
+
+async def _basic(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
+    pair = f"{profile.username}:{profile.password}".encode()
+    encoded = base64.b64encode(pair).decode()
+    findings.hide(encoded)
+    header = f"Basic {encoded}"
+    body = urlencode({"grant_type": "client_credentials"}).encode()
+    # The Python client sends this once and does not look at the answer.
+    with suppress(StepFailed):
+        await transport.send(
+            SERVER, "POST", profile.endpoint, headers={**_FORM, "Authorization": header}, body=body
+        )
+    return Authorization(header, "compare user name and password with those that the provider sent")
+
+
+async def _requested(profile: RecipientProfile, transport: Transport, findings: Findings) -> str:
+    if profile.private_key is not None:
+        assertion = _assertion(profile, profile.private_key)
+        findings.hide(assertion)
+        headers, body = _FORM, urlencode({"grant_type": JWT_BEARER, "assertion": assertion})
+    else:
+        pair = base64.b64encode(f"{profile.client_id}:{profile.client_secret}".encode()).decode()
+        findings.hide(pair)
+        headers = {**_FORM, "authorization": f"Basic {pair}"}
+        # Clients do not encode the scope.
+        body = "grant_type=client_credentials" + (f"&scope={profile.scope}" if profile.scope else "")
+    answer = await transport.send(
+        TOKEN_ENDPOINT, "POST", profile.token_endpoint, headers=headers, body=body.encode()
+    )
+    if answer.status != 200:  # noqa: PLR2004 - OK
+        raise StepFailed(_refusal(answer))
+    return _token(answer, findings)
+
+
+def _assertion(profile: RecipientProfile, key: PrivateKey) -> str:
+    import jwt  # noqa: PLC0415 - for this type of profile only
+
+    now = int(time.time())
+    claims: dict[str, Any] = {
+        "aud": key.issuer,
+        "iss": profile.client_id,
+        "iat": now,
+        "exp": now + ASSERTION_SECONDS,
+        "jti": str(uuid.uuid4()),
+        **({"scope": profile.scope} if profile.scope else {}),
+        # The name that clients give to the audience.
+        "resource": key.audience,
+    }
+    try:
+        return jwt.encode(claims, key.file.read_bytes(), key.algorithm, headers={"kid": key.key_id})
+    except (OSError, ValueError, TypeError, NotImplementedError, jwt.PyJWTError) as error:
+        raise StepFailed(
+            Problem(
+                f"the private key cannot sign by {key.algorithm} ({type(error).__name__})",
+                Owner.RECIPIENT,
+                "give an unencrypted private key in PEM that fits auth.privateKey.algorithm",
+            )
+        ) from None
+
+
+def _refusal(answer: Answer) -> Problem:
+    error = ServerError(answer)
+    clock = clock_problem(answer, TOKEN_ENDPOINT.name)
+    if clock is not None:
+        return Problem(f"{TOKEN_ENDPOINT.name} answers {error}; {clock.message}", clock.owner, clock.advice)
+    if answer.status >= 500:  # noqa: PLR2004 - errors of the server
+        advice = "try again later; if it stays so, look at the log of the identity provider"
+        return Problem(f"{TOKEN_ENDPOINT.name} answers {error}", Owner.IDENTITY_PROVIDER, advice)
+    advice = ERRORS.get(error.code, "")
+    if not advice and not error.is_of_protocol:
+        advice = "compare tokenEndpoint with that of the identity provider; the answer is not one of OAuth"
+    elif not advice:
+        advice = ERRORS["invalid_client" if answer.status == 401 else "invalid_request"]  # noqa: PLR2004
+    return Problem(f"{TOKEN_ENDPOINT.name} answers {error}", Owner.RECIPIENT, advice)
+
+
+def _token(answer: Answer, findings: Findings) -> str:
+    document = answer.json()
+    fields = document if isinstance(document, dict) else {}
+    token, life = fields.get("access_token"), fields.get("expires_in")
+    if not isinstance(token, str) or not token:
+        raise StepFailed(_incomplete("access_token"))
+    findings.hide(token)
+    try:
+        life_seconds = int(life)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise StepFailed(_incomplete("expires_in")) from None
+    if life_seconds < RENEWAL_SECONDS:
+        findings.warn(
+            STEP,
+            Problem(
+                f"tokens live for {life_seconds} seconds, so clients request one for each call",
+                Owner.IDENTITY_PROVIDER,
+                f"let tokens of this client live for at least {2 * RENEWAL_SECONDS} seconds",
+            ),
+        )
+    else:
+        findings.ok(STEP, f"{TOKEN_ENDPOINT.name} issues tokens that live for {life_seconds // 60} minutes")
+    return token
+
+
+def _incomplete(name: str) -> Problem:
+    return Problem(
+        f"{TOKEN_ENDPOINT.name} answers without {name}, which clients need",
+        Owner.IDENTITY_PROVIDER,
+        "compare tokenEndpoint of the profile with that of the identity provider",
+    )

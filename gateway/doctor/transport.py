@@ -1,0 +1,198 @@
+"""Requests of the doctor: bounded, without retries and redirects, through the proxy of the environment.
+
+In: a URL and the service that it belongs to. Out: an `Answer`. Raises StepFailed with the reason if there is
+none. The proxy is that of HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as for clients; ~/.netrc is not read.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from gateway.doctor.connection_errors import Service, explain
+from gateway.doctor.findings import Owner, Problem, StepFailed
+
+CONNECT_SECONDS = 10.0
+MAX_BODY_BYTES = 8 * 1024 * 1024
+USER_AGENT = "delta-gateway-doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response, whose body can be a first part."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes
+    received_seconds: float
+    """The time of this machine when the headers arrived, in seconds since 1970."""
+
+    @property
+    def is_page(self) -> bool:
+        """Return whether the body is a web page."""
+        start = self.body[:256].lstrip().lower()
+        return "text/html" in self.headers.get("content-type", "").lower() or start.startswith(
+            (b"<!doctype", b"<html")
+        )
+
+    def json(self) -> object:
+        """Return the document of the body; None if it is not JSON."""
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+
+    def lines(self) -> list[dict[str, object]]:
+        """Return the complete lines of the body that are JSON objects. Raises ValueError for another line."""
+        parsed = [orjson.loads(line) for line in self.body.split(b"\n") if line.strip()]
+        if not all(isinstance(line, dict) for line in parsed):
+            raise ValueError("a line is not an object")
+        return parsed
+
+
+class Transport:
+    """A client session, as a context."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(
+            total=timeout_seconds, sock_connect=min(timeout_seconds, CONNECT_SECONDS)
+        )
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        """The authorities of this machine, or those of SSL_CERT_FILE."""
+        return ssl.create_default_context()
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._timeout,
+            headers={"User-Agent": USER_AGENT},
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._session.close()
+
+    async def send(
+        self,
+        service: Service,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        max_bytes: int = MAX_BODY_BYTES,
+        max_lines: int | None = None,
+    ) -> Answer:
+        """Send a request, and read until a number of bytes or lines. Raises StepFailed."""
+        # A signed URL is sent as it is.
+        target, proxy = URL(url, encoded=True), proxy_for(url)
+        is_secure = any((address or "").startswith("https:") for address in (url, proxy))
+        try:
+            async with self._session.request(
+                method,
+                target,
+                headers=headers,
+                data=body,
+                proxy=proxy,
+                allow_redirects=False,
+                ssl=self._context if is_secure else True,
+            ) as response:
+                received_seconds = time.time()
+                content, is_whole = await _read(response, max_bytes, max_lines)
+                if not is_whole:
+                    response.close()
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise StepFailed(await explain(error, service, url, proxy)) from None
+        names = {name.lower(): value for name, value in response.headers.items()}
+        answer = Answer(response.status, names, content, received_seconds)
+        _check_path(answer, service, url, proxy)
+        return answer
+
+
+async def _read(
+    response: aiohttp.ClientResponse, max_bytes: int, max_lines: int | None
+) -> tuple[bytes, bool]:
+    """Return the first part of a body, and whether it is all."""
+    body, lines = bytearray(), 0
+    async for chunk in response.content.iter_any():
+        body += chunk
+        lines += chunk.count(b"\n")
+        if max_lines is not None and lines >= max_lines:
+            return bytes(body[: body.rindex(b"\n")]), False
+        if len(body) >= max_bytes:
+            return bytes(body[:max_bytes]), False
+    return bytes(body), True
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy of the environment for a URL."""
+    parts = urlsplit(url)
+    proxies = getproxies_environment()
+    proxy: str | None = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy is None or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -> None:
+    """Raise StepFailed for answers of something between this machine and the service."""
+    if answer.status == 407:  # noqa: PLR2004 - Proxy Authentication Required
+        raise StepFailed(
+            Problem(
+                f"the proxy {_host(proxy)} requires a login (407)",
+                Owner.NETWORK,
+                "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY",
+            )
+        )
+    if 300 <= answer.status < 400 and (location := answer.headers.get("location")):  # noqa: PLR2004 - redirects
+        raise StepFailed(_redirect(service, url, location))
+    if answer.is_page and answer.status in {200, 403, 502, 503, 511}:
+        raise StepFailed(
+            Problem(
+                f"an HTML page with status {answer.status} arrived instead of an answer of {service.name}",
+                Owner.NETWORK,
+                f"let {_host(url)} pass the proxy, the login page or the web filter between, then try again; "
+                f"if the page is that of {service.name}, {service.owner} looks at its address",
+            )
+        )
+
+
+def _redirect(service: Service, url: str, location: str) -> Problem:
+    """Return the problem of a redirect, which clients follow without the token or not at all."""
+    source, target = urlsplit(url), urlsplit(location)
+    if target.hostname in (None, source.hostname):
+        same = "to https" if (source.scheme, target.scheme) == ("http", "https") else "to another path"
+        return Problem(
+            f"{service.name} redirects requests {same}",
+            Owner.RECIPIENT,
+            "write the address that it redirects to into the profile",
+        )
+    return Problem(
+        f"requests for {source.hostname} are redirected to {target.hostname}",
+        Owner.NETWORK,
+        f"if that is a login page of your network, log in or let {source.hostname} pass; otherwise the "
+        "provider sends a profile with the address of the server",
+    )
+
+
+def _host(url: str | None) -> str:
+    return urlsplit(url or "").hostname or "?"

@@ -1,0 +1,90 @@
+"""`delta-gateway doctor` as a command: its output, its exit code, and a gateway as the server."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support.findings import Examine, steps
+from support.gateway_app import PREFIX, TOKENS, recipients, serve
+from support.http_service import json_response
+from support.sharing_server import SharingServer
+from tables.demo import ROWS
+
+from gateway.__main__ import main
+
+
+def test_each_step_is_a_line_and_each_problem_has_its_owner(
+    sharing_server: SharingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    assert main(["doctor", str(profile)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == "The share can be read."
+    assert [re.split(" {2,}", line)[0] for line in printed[:-1]] == ["ok"] * 11
+    profile.chmod(0o644)
+    sharing_server.answers["/delta-sharing/shares"] = json_response({"errorCode": "X", "message": "no"}, 401)
+    assert main(["doctor", str(profile)]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert "fail  server         the server answers the list of shares with 401 X: no" in printed
+    assert printed[-2].strip().startswith("-> provider: the token was replaced")
+    assert printed[-1].endswith("steps failed; to mend by: recipient, provider")
+
+
+def test_warnings_alone_are_a_success(
+    sharing_server: SharingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    profile.chmod(0o640)
+    assert main(["doctor", f"{profile}#sales.public.orders", "--timeout", "5"]) == 0
+    assert capsys.readouterr().out.endswith("with 1 warnings; to mend by: recipient\n")
+
+
+def test_the_findings_as_json(
+    sharing_server: SharingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    assert main(["doctor", str(profile), "--json", "--table", "sales.public.none"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    assert document["steps"][0] == {
+        "step": "profile",
+        "status": "ok",
+        "message": "version 1, a bearer token",
+        "owner": None,
+        "advice": "",
+    }
+    assert document["steps"][-1]["owner"] == "recipient"
+
+
+def test_a_malformed_table_name_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tmp_path / "a.share"), "--table", "orders"]) == 1
+    assert capsys.readouterr().err == (
+        "delta-gateway: a shared table is named share.schema.table, not 'orders'\n"
+    )
+
+
+async def test_a_gateway_with_a_table_in_a_directory_has_no_problem(
+    demo_tables: Path, tmp_path: Path, examine: Examine
+) -> None:
+    names = sorted(ROWS)
+    tables = ", ".join(f"{{name: {name}, location: {demo_tables / name}}}" for name in names)
+    shares = f"shares: [{{name: demo, schemas: [{{name: default, tables: [{tables}]}}]}}]\n"
+    client, _ = await serve(shares + recipients(alice="demo"))
+    try:
+        endpoint = str(client.make_url(PREFIX))
+        fields = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": TOKENS["alice"]}
+        profile = tmp_path / "a.share"
+        profile.write_text(json.dumps(fields))
+        profile.chmod(0o600)
+        for name in names:
+            findings = await examine(f"{profile}#demo.default.{name}")
+            assert not [one for one in findings if one.status == "fail"], (name, findings)
+            assert steps(findings)[-1] == ("file", "ok")
+        profile.write_text(json.dumps({**fields, "bearerToken": "another-token"}))
+        findings = await examine(profile)
+        assert "401 UNAUTHENTICATED" in findings[-1].message
+    finally:
+        await client.close()
