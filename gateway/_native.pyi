@@ -309,11 +309,13 @@ class Snapshot:
         *,
         with_version: bool,
         history_shared: bool = False,
+        access: str = "",
         stop: Stop | None = None,
     ) -> bytes:
         """Returns the protocol and metaData lines, with size and numFiles. *Blocks* if these are not known.
 
-        Without shared history the parquet format does not announce the change data feed.
+        Without shared history the parquet format does not announce the change data feed. `access` has members of
+        the metadata in JSON, without braces, about access to the table's directory.
         """
     def totals(self, stop: Stop | None = None) -> tuple[int, int]:
         """Returns (numFiles, size in bytes). *Blocks* if these are not known, until `stop`."""
@@ -384,12 +386,13 @@ class AnswerOptions:
         content_coding: Literal["identity", "gzip", "zstd"] = "identity",
         deadline_ms: int | None = None,
         history_shared: bool = False,
+        access: str = "",
         stop: Stop | None = None,
     ) -> AnswerOptions:
         """`now_ms` is the time of all URLs and of the deadline. `file_id_scheme` defaults to that of the format.
 
         `cursor` is the `next_cursor` of an earlier stream of the same `identity`; a stream raises InvalidCursor
-        otherwise. `stop` ends the work before the stream.
+        otherwise. `access` is as in `Snapshot.header`. `stop` ends the work before the stream.
         """
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.routes import changes, discovery, files, health, openapi, query, table
+from gateway.routes import changes, discovery, files, health, openapi, query, table, temporary_credentials
 from gateway.state import GatewayState
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
@@ -91,4 +91,10 @@ def protocol_routes(prefix: str) -> list[Route]:
         Route("POST", f"{of_table}/query", query.query, may_stream=True),
         Route("POST", f"{of_table}/queries/{{id}}", table.async_query),
         Route("GET", f"{of_table}/changes", changes.changes, may_stream=True),
+        Route(
+            "POST",
+            f"{of_table}/temporary-table-credentials",
+            temporary_credentials.temporary_table_credentials,
+            issues_credentials=True,
+        ),
     ]

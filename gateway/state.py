@@ -14,6 +14,7 @@ from gateway.access.sealed_tokens import Sealer
 from gateway.config import Config
 from gateway.config.networks import Network, parse_networks
 from gateway.protocol.cors import Cors
+from gateway.storage.vending.vendor import CredentialVendor
 from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
 from gateway.tables.registry import Tables
@@ -30,6 +31,7 @@ class GatewayState:
     sealer: Sealer
     tables: Tables
     answer_cache: AnswerCache
+    vendor: CredentialVendor
     trusted_proxies: tuple[Network, ...]
     cors: Cors | None
     now_ms: Callable[[], int]
@@ -49,18 +51,22 @@ class GatewayState:
         """
         sealer = Sealer(config.gateway.token_keys, previous.sealer.made if previous else token_secret)
         catalog = Catalog.of(config.shares)
+        tables = Tables(
+            config,
+            catalog,
+            url_keys=sealer.derived_keys(FILES_USE),
+            previous=previous.tables if previous else None,
+        )
         return GatewayState(
             config=config,
             catalog=catalog,
             credentials=CredentialTable.of(config),
             sealer=sealer,
-            tables=Tables(
-                config,
-                catalog,
-                url_keys=sealer.derived_keys(FILES_USE),
-                previous=previous.tables if previous else None,
-            ),
+            tables=tables,
             answer_cache=AnswerCache(),
+            vendor=CredentialVendor(
+                tables.storages, seconds=config.temporary_credential_validity_seconds, now_ms=now_ms
+            ),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
             cors=Cors.of(config.gateway.cors.origins),
             now_ms=now_ms,

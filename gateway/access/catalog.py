@@ -8,9 +8,10 @@ blanks.
 
 from __future__ import annotations
 
+import json
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from gateway.errors import NotFound
 
@@ -64,6 +65,20 @@ class SharedTable:
     location: Location
     history_shared: bool
     start_version: int
+    access_modes: tuple[Literal["url", "dir"], ...] = ("url",)
+    auxiliary_locations: tuple[Location, ...] = ()
+    access_members: str = ""
+    """What metadata shows of directory access: members in JSON, without braces; empty without it."""
+
+    @property
+    def offers_urls(self) -> bool:
+        """Return whether recipients may query the table for URLs."""
+        return "url" in self.access_modes
+
+    @property
+    def offers_directory(self) -> bool:
+        """Return whether recipients may request credentials for the table's directory."""
+        return "dir" in self.access_modes
 
     def __hash__(self) -> int:
         # A hash of all values would be computed for each request.
@@ -216,7 +231,21 @@ def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEn
         location=table.location,
         history_shared=table.history_shared,
         start_version=table.start_version,
+        access_modes=table.access_modes,
+        auxiliary_locations=table.auxiliary_locations,
+        access_members=_access_members(table),
     )
+
+
+def _access_members(table: TableEntry) -> str:
+    if "dir" not in table.access_modes:
+        return ""
+    members: dict[str, object] = {"location": table.location.hadoop_url}
+    if table.auxiliary_locations:
+        members["auxiliaryLocations"] = [root.hadoop_url for root in table.auxiliary_locations]
+    members["accessModes"] = table.access_modes
+    # In ASCII: clients split lines at separators of Unicode.
+    return json.dumps(members, separators=(",", ":"))[1:-1]
 
 
 def _stable_id(*names: str) -> str:

@@ -43,7 +43,7 @@ EFFECTS: Mapping[str, Effect] = {
     "evaluateJsonPredicateHintsV2": Effect.AT_ONCE,
     "stalenessAcceptable": Effect.AT_ONCE,
     "deltaTableCacheSize": Effect.NONE,
-    "temporaryCredentialValiditySeconds": Effect.NONE,
+    "temporaryCredentialValiditySeconds": Effect.AT_ONCE,
     "gateway.anonymous": Effect.AT_ONCE,
     "gateway.endpointAliases": Effect.RESTART,
     "gateway.publicUrl": Effect.AT_ONCE,

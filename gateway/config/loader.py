@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.reader import Reader
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
@@ -81,6 +82,9 @@ def loads(
             "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
+    leak = directory_access_problem(config)
+    if leak is not None:
+        raise ConfigError(file, "shares", leak)
     _warn(config, file)
     return config
 

@@ -7,7 +7,7 @@ one location, except for the domain of another cloud of Azure. No message has a 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -44,6 +44,7 @@ class Location:
         key: the key prefix in the bucket or the directory, without a trailing slash.
         account: the account of Azure; empty for others, and where the form names none.
         domain: the domain of the account, `core.windows.net` except in national clouds.
+        scheme: the scheme of the text, such as `s3a`; two schemes of one place are one location.
 
     """
 
@@ -52,6 +53,7 @@ class Location:
     key: str
     account: str = ""
     domain: str = ""
+    scheme: str = field(default="", compare=False)
 
     @staticmethod
     def parse(text: str) -> Location:
@@ -61,14 +63,14 @@ class Location:
         scheme, separator, rest = text.partition("://")
         scheme = scheme.lower()
         if separator and scheme in _S3:
-            return _s3(rest)
+            return replace(_s3(rest), scheme=scheme)
         if separator and scheme == "gs":
             bucket, _, key = rest.partition("/")
             if not _GS_BUCKET.fullmatch(bucket):
                 raise ValueError(f"{shown(bucket)} is no bucket of Google; accepted: gs://bucket/path")
             return Location("gs", bucket, _segments(key))
         if separator and (scheme == "az" or scheme in _HADOOP):
-            return _azure(rest)
+            return replace(_azure(rest), scheme=scheme)
         if separator and scheme == "https":
             return _azure_url(text)
         if text.startswith("file:"):
@@ -90,6 +92,16 @@ class Location:
     def url(self) -> str:
         """Return the location as a URL, for comparisons and for messages to the operator."""
         return f"file://{self.key}" if self.kind == "file" else f"{self.bucket_url}/{self.key}"
+
+    @property
+    def hadoop_url(self) -> str:
+        """Return the location for clients that read the directory, with the scheme of the configuration."""
+        if self.kind == "s3":
+            return f"{self.scheme or self.kind}://{self.bucket}/{self.key}"
+        if self.kind == "azure" and self.account and self.scheme in _HADOOP:
+            service = "blob" if self.scheme.startswith("wasb") else "dfs"
+            return f"{self.scheme}://{self.bucket}@{self.account}.{service}.{self.domain}/{self.key}"
+        return self.url
 
     @property
     def bucket_url(self) -> str:

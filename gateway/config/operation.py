@@ -48,6 +48,7 @@ class RecipientLimits:
         burst_requests: number of requests above the rate that are answered at once.
         concurrent_streams: number of streamed answers at a time. More wait in order.
         files_per_minute: number of signed files per minute, charged after each answer.
+        credentials_per_minute: number of requests for temporary credentials per minute.
         queue_seconds: time that a request waits before it gets 429.
         queue_length: number of requests that wait.
 
@@ -57,6 +58,7 @@ class RecipientLimits:
     burst_requests: int = setting(50, minimum=1, protects=True)
     concurrent_streams: int | None = setting(None, minimum=1, protects=True)
     files_per_minute: int | None = setting(None, minimum=1, protects=True)
+    credentials_per_minute: int | None = setting(None, minimum=1, protects=True)
     queue_seconds: float = setting(3.0, minimum=0, maximum=CLIENT_PATIENCE_SECONDS)
     queue_length: int = setting(64, minimum=0)
 

@@ -150,6 +150,8 @@ def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
         return "text"
     if typing.get_origin(hint) is collections.abc.Mapping:
         return "map of texts"
+    if is_list(hint) and typing.get_origin(typing.get_args(hint)[0]) is typing.Literal:
+        return "list of text"
     options = [option for option in (*typing.get_args(hint), hint) if option in TYPE_NAMES]
     (name,) = {TYPE_NAMES[option] for option in options}
     name = f"list of {name if name == TYPE_NAMES[str] else f'{name}s'}" if is_list(hint) else name
@@ -168,6 +170,8 @@ def default_of(field: dataclasses.Field[Any]) -> str:
         return "required"
     if value is None:
         return ""
+    if isinstance(value, tuple) and value:
+        return f"`[{', '.join(map(str, value))}]`"
     if value == () or value is dataclasses.MISSING:
         return "empty"
     if isinstance(value, bool):

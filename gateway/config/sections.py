@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc, PolicyEntry
@@ -60,6 +61,11 @@ class TableEntry:
             stays the same.
         history_shared: allows time travel, the change data feed and streaming.
         start_version: first version of the shared history.
+        access_modes: how recipients read: `url`, by a pre-signed URL of each file, and `dir`, by temporary
+            credentials for the table's directory. Listings show the location of a table with `dir`.
+        auxiliary_locations: for `dir`, directories outside of `location` with files of the table, as of
+            shallow clones. Recipients get temporary credentials for each. `gateway.allowedRoots` contains
+            them.
 
     """
 
@@ -68,9 +74,16 @@ class TableEntry:
     id: str | None = None
     history_shared: bool = False
     start_version: int = setting(0, minimum=0, protects=True)
+    access_modes: tuple[Literal["url", "dir"], ...] = ("url",)
+    auxiliary_locations: tuple[Location, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        if not self.access_modes:
+            raise Invalid("access_modes", "is empty; accepted: url, dir")
+        _check_unique("access_modes", list(self.access_modes))
+        if self.auxiliary_locations and "dir" not in self.access_modes:
+            raise Invalid("auxiliary_locations", "are for directory access; add dir to accessModes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +378,8 @@ class Config:
             only when both keys are false.
         staleness_acceptable: lets the latest version be up to an hour old.
         delta_table_cache_size: accepted without effect; see `gateway.cache`.
-        temporary_credential_validity_seconds: accepted without effect.
+        temporary_credential_validity_seconds: lifetime of temporary credentials for directory access. The
+            store's provider may limit it, and Google alone decides it.
         gateway: keys that the reference server does not have.
         secret_files: the files that secrets were read from; not a key.
         secret_stamp: states of these files before they were read; not a key.
@@ -391,7 +405,7 @@ class Config:
     evaluate_json_predicate_hints_v2: bool = True
     staleness_acceptable: bool = False
     delta_table_cache_size: int = setting(10, minimum=0)
-    temporary_credential_validity_seconds: int = setting(3600, minimum=0)
+    temporary_credential_validity_seconds: int = setting(3600, minimum=900, maximum=43_200)
     gateway: Gateway = dataclasses.field(default_factory=Gateway, metadata=PROTECTS)
     secret_files: tuple[Path, ...] = dataclasses.field(default=(), metadata={"found": True})
     """The files that secrets were read from. Not a key of the file."""
@@ -416,7 +430,9 @@ class Config:
         """Iterate over the locations that are read: of tables, and other roots of their files."""
         for share in self.shares:
             for schema in share.schemas:
-                yield from (table.location for table in schema.tables)
+                for table in schema.tables:
+                    yield table.location
+                    yield from table.auxiliary_locations
         yield from self.gateway.allowed_roots
 
     @property

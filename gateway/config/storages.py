@@ -38,6 +38,8 @@ KEYS_OF_KIND = {
         "role_arn",
         *_ROLE,
         "sts_endpoint",
+        "directory_role_arn",
+        "cloudflare_api_token",
     },
     "azure": {
         "account",
@@ -48,8 +50,16 @@ KEYS_OF_KIND = {
         "federated_token_file",
         "identity",
         "authority_host",
+        "hierarchical_namespace",
     },
-    "gs": {*_ACCESS_KEY, "credentials_file", "impersonate", "user_project", "max_remote_signatures"},
+    "gs": {
+        *_ACCESS_KEY,
+        "credentials_file",
+        "impersonate",
+        "user_project",
+        "max_remote_signatures",
+        "sts_endpoint",
+    },
 }
 """The keys of each kind of location, beside those of every kind."""
 
@@ -82,6 +92,8 @@ _ARN = re.compile(r"[!-~]{20,2048}")
 _DIRECTORY_ID = re.compile(r"[A-Za-z0-9.-]{1,128}")
 _EMAIL = re.compile(r"[^@\s/]+@[^@\s/]+")
 _HOST = re.compile(r"(?!\.)(?:(?!\.\.)[a-z0-9._-]){1,253}")
+_R2_HOST = re.compile(r"([0-9a-f]{32})(?:\.(eu|fedramp))?\.r2\.cloudflarestorage\.com")
+_AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _PROJECT = re.compile(r"[a-z0-9.:-]{1,100}")
 
 
@@ -118,7 +130,11 @@ class StorageEntry:
             `delta-sharing-gateway`.
         session_seconds: AWS: lifetime of the role's session. Without it one hour, the most for a role that
             is assumed by another role's session.
-        sts_endpoint: AWS: URL of the token service. Without it that of the region.
+        sts_endpoint: AWS and Google: URL of the token service; of R2, of Cloudflare's API. Without it that of
+            the region or of the provider.
+        directory_role_arn: AWS: role whose sessions recipients of directory access get, limited to the table.
+            Without it `roleArn`. Stores other than AWS accept any text in the form of an ARN.
+        cloudflare_api_token: R2: token of Cloudflare's API, for temporary credentials of directory access.
         account: Azure: storage account of a prefix whose form names none, such as `az://container/`.
         account_key: Azure: key of the account, in Base64. It reads and signs.
         tenant_id: Azure: directory of the client.
@@ -129,6 +145,7 @@ class StorageEntry:
             `managedIdentity` or `cli`. `auto` takes the first one that the keys of the entry or the
             environment describe.
         authority_host: Azure: host of Microsoft Entra ID in national clouds, as a URL.
+        hierarchical_namespace: Azure: the account has a hierarchical namespace, which directory access needs.
         credentials_file: Google: JSON file of a service account, of a workload identity federation or of
             another type. Without it the application default credentials.
         impersonate: Google: e-mail address of a service account whose tokens are used.
@@ -158,6 +175,8 @@ class StorageEntry:
     role_session_name: str | None = None
     session_seconds: int | None = setting(None, minimum=900, maximum=43200)
     sts_endpoint: str | None = None
+    directory_role_arn: str | None = None
+    cloudflare_api_token: Secret | None = None
     account: str | None = None
     account_key: Secret | None = None
     tenant_id: str | None = None
@@ -168,6 +187,7 @@ class StorageEntry:
         "auto"
     )
     authority_host: str | None = None
+    hierarchical_namespace: bool = False
     credentials_file: Path | None = None
     impersonate: str | None = None
     user_project: str | None = None
@@ -201,9 +221,21 @@ class StorageEntry:
             return "clientSecret"
         return "auto" if self.federated_token_file is None else "workloadIdentity"
 
+    @property
+    def r2_account(self) -> tuple[str, str] | None:
+        """Return the account of R2 and its jurisdiction, `default` or another; None for other stores."""
+        match = _R2_HOST.fullmatch(urlsplit(self.endpoint or "").hostname or "")
+        return (match[1], match[2] or "default") if match else None
+
+    @property
+    def is_aws(self) -> bool:
+        """Return whether the store and the token service are those of AWS."""
+        hosts = [urlsplit(url).hostname or "" for url in (self.endpoint, self.sts_endpoint) if url]
+        return self.prefix.kind == "s3" and all(host.endswith(_AWS_DOMAINS) for host in hosts)
+
     def _check_secrets(self) -> None:
         """Check that headers can have the keys. No message has a part of one."""
-        for name in ("access_key_id", "session_token"):
+        for name in ("access_key_id", "session_token", "cloudflare_api_token"):
             secret: Secret | None = getattr(self, name)
             if secret is not None and not _VISIBLE.fullmatch(secret.reveal()):
                 raise Invalid(name, "has a blank, a line break or another character that no key has")
@@ -238,10 +270,22 @@ class StorageEntry:
         for name in ("dual_stack", "fips"):
             if getattr(self, name) and self.endpoint is not None:
                 raise Invalid(name, "chooses a host of AWS, and `endpoint` is another; give one of them")
+        self._check_roles()
+
+    def _check_roles(self) -> None:
         for name in _ROLE:
-            if getattr(self, name) is not None and self.role_arn is None:
+            is_of_directory_role = name == "external_id" and self.directory_role_arn is not None
+            if getattr(self, name) is not None and self.role_arn is None and not is_of_directory_role:
                 raise Invalid(name, "describes the session of a role; give roleArn, too")
-        self._check_form("role_arn", _ARN, "arn:aws:iam::123456789012:role/name")
+        for name in ("role_arn", "directory_role_arn"):
+            self._check_form(name, _ARN, "arn:aws:iam::123456789012:role/name")
+        if self.cloudflare_api_token is not None and (self.r2_account is None or self.access_key_id is None):
+            raise Invalid(
+                "cloudflare_api_token",
+                "is for R2: give accessKeyId and `endpoint`, https://ACCOUNT.r2.cloudflarestorage.com",
+            )
+        if self.cloudflare_api_token is not None and _is_insecure(self.sts_endpoint):
+            raise Invalid("sts_endpoint", "tokens are sent by HTTPS alone; give https://")
         self._check_form("external_id", _EXTERNAL_ID, "2 to 1224 letters, digits and +=,.@:/-_")
         self._check_form("role_session_name", _SESSION_NAME, "2 to 64 letters, digits and +=,.@-_")
 
@@ -292,8 +336,10 @@ class StorageEntry:
             for name in ("credentials_file", "impersonate", "user_project"):
                 if getattr(self, name) is not None:
                     raise Invalid(name, "is not used with an HMAC key; remove it, or accessKeyId")
-        elif (self.endpoint or "").startswith("http://") and not _is_of_this_machine(self.endpoint):
+        elif _is_insecure(self.endpoint):
             raise Invalid("endpoint", "tokens are sent by HTTPS alone; give https://, or accessKeyId")
+        if _is_insecure(self.sts_endpoint):
+            raise Invalid("sts_endpoint", "tokens are sent by HTTPS alone; give https://")
         self._check_form("impersonate", _EMAIL, "name@project.iam.gserviceaccount.com")
         self._check_form("user_project", _PROJECT, "the id of a project")
         if self.credentials_file is not None:
@@ -384,6 +430,10 @@ def _is_of_this_machine(url: str | None) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _is_insecure(url: str | None) -> bool:
+    return (url or "").startswith("http://") and not _is_of_this_machine(url)
 
 
 def _names_an_address(url: str | None) -> bool:

@@ -23,6 +23,7 @@ class LimitKind(StrEnum):
     STREAMS = "streams"
     FILES = "files"
     MEMORY = "memory"
+    CREDENTIALS = "credentials"
 
 
 class LimitExceeded(Exception):

@@ -28,6 +28,7 @@ def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
         burst_requests=max(1, math.ceil(limits.burst_requests / workers)),
         concurrent_streams=part(limits.concurrent_streams),
         files_per_minute=part(limits.files_per_minute),
+        credentials_per_minute=part(limits.credentials_per_minute),
     )
 
 
@@ -73,6 +74,7 @@ class RecipientGate:
         self._queued = 0
         self._requests: TokenBucket | None = None
         self._files: TokenBucket | None = None
+        self._credentials: TokenBucket | None = None
         # Streams are counted without a limit, too: a reload may add one while they run.
         self._streams = Admission(UNLIMITED, queue_length=0, queue_seconds=0)
         self.configure(limits)
@@ -84,6 +86,10 @@ class RecipientGate:
         self._requests = self._bucket(self._requests, rate, limits.burst_requests)
         self._files = self._bucket(
             self._files, None if per_minute is None else per_minute / 60, per_minute or 0
+        )
+        credentials = limits.credentials_per_minute
+        self._credentials = self._bucket(
+            self._credentials, None if credentials is None else credentials / 60, credentials or 0
         )
         self._streams.configure(
             UNLIMITED if limits.concurrent_streams is None else limits.concurrent_streams,
@@ -120,6 +126,16 @@ class RecipientGate:
         """Charge the files that a stream has signed; a running stream is never cut for them."""
         if self._files is not None:
             self._files.take(files, self._now_seconds())
+
+    def charge_credential(self) -> None:
+        """Admit a request for temporary credentials. Raises LimitExceeded."""
+        if self._credentials is None:
+            return
+        now_seconds = self._now_seconds()
+        wait_seconds = self._credentials.wait_seconds(1, now_seconds)
+        if wait_seconds > 0:
+            raise LimitExceeded(LimitKind.CREDENTIALS, wait_seconds)
+        self._credentials.take(1, now_seconds)
 
     async def enter_stream(self) -> None:
         """Admit a stream. Raises LimitExceeded when too many run, or earlier files are not yet paid for."""

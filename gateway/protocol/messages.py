@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.config.sections import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
@@ -22,6 +23,15 @@ Time = Annotated[
 TimeMs = Annotated[int, Meta(description="milliseconds since the epoch")]
 PageToken = Annotated[str, Meta(description="token of an earlier answer, with the same request")]
 MaxFiles = Annotated[int, Meta(ge=1, description="maximum number of files of a page")]
+
+
+Directory = Annotated[str, Meta(description="root of the table, for directory access")]
+AuxiliaryDirectories = Annotated[
+    tuple[str, ...], Meta(description="further directories with files of the table")
+]
+AccessModes = Annotated[
+    tuple[Literal["url", "dir"], ...], Meta(description="how the table is read; without it, url")
+]
 
 
 class Message(Struct, frozen=True, rename="camel"):
@@ -54,6 +64,9 @@ class Table(Message, frozen=True):
     share_id: str
     id: str
     format: Annotated[str, Meta(description="formats of the table: delta")] | UnsetType = UNSET
+    location: Directory | UnsetType = UNSET
+    auxiliary_locations: AuxiliaryDirectories | UnsetType = UNSET
+    access_modes: AccessModes | UnsetType = UNSET
 
 
 class ShareAnswer(Message, frozen=True):
@@ -186,6 +199,9 @@ class MetaData(Message, frozen=True):
     partition_columns: tuple[str, ...] | UnsetType = UNSET
     configuration: Mapping[str, str] | UnsetType = UNSET
     delta_metadata: Mapping[str, Any] | UnsetType = UNSET
+    location: Directory | UnsetType = UNSET
+    auxiliary_locations: AuxiliaryDirectories | UnsetType = UNSET
+    access_modes: AccessModes | UnsetType = UNSET
 
 
 class Line(Message, frozen=True):
@@ -198,6 +214,59 @@ class Line(Message, frozen=True):
     cdf: File | UnsetType = UNSET
     remove: File | UnsetType = UNSET
     end_stream_action: EndStreamAction | UnsetType = UNSET
+
+
+class CredentialsBody(Message, frozen=True):
+    """The body of a request for temporary credentials."""
+
+    location: (
+        Annotated[str, Meta(description="root of the table, or one of auxiliaryLocations")] | UnsetType
+    ) = UNSET
+
+
+class SessionKeys(Message, frozen=True):
+    """Temporary keys of S3."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str
+
+
+class SharedAccessSignature(Message, frozen=True):
+    """A shared access signature of Azure."""
+
+    sas_token: str
+
+
+class OauthToken(Message, frozen=True):
+    """An access token of Google."""
+
+    oauth_token: str
+
+
+class TemporaryCredentials(Message, frozen=True):
+    """A credential that reads a directory, in one of four forms."""
+
+    location: str
+    aws_temp_credentials: SessionKeys | UnsetType = UNSET
+    azure_user_delegation_sas: SharedAccessSignature | UnsetType = UNSET
+    gcp_oauth_token: OauthToken | UnsetType = UNSET
+    r2_credentials: SessionKeys | UnsetType = UNSET
+    expiration_time: TimeMs = 0
+
+
+class CredentialsAnswer(Message, frozen=True):
+    """Temporary credentials for a table."""
+
+    credentials: TemporaryCredentials
+
+
+def temporary_credentials(
+    form: str, fields: Mapping[str, str], location: str, expires_ms: int
+) -> TemporaryCredentials:
+    """Return the message with one form, which has `fields`."""
+    found = {"location": location, form: fields, "expirationTime": expires_ms}
+    return msgspec.convert(found, TemporaryCredentials)
 
 
 class Error(Message, frozen=True):

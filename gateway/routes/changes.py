@@ -13,6 +13,7 @@ from gateway.web.context import RequestContext
 async def changes(context: RequestContext) -> web.StreamResponse:
     """Answer a range of changes."""
     request = TableRequest.of(context)
+    request.require_urls()
     parameters = ChangesQuery.parse(context.request.query)
     query = request.files_query(parameters)
     files = await request.files(query)

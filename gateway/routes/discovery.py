@@ -107,7 +107,15 @@ def _schema(schema: Schema) -> messages.Schema:
 
 
 def _table(table: SharedTable) -> messages.Table:
-    return messages.Table(table.name, table.schema, table.share, table.share_id, table.id)
+    found = messages.Table(table.name, table.schema, table.share, table.share_id, table.id)
+    if not table.offers_directory:
+        return found
+    return msgspec.structs.replace(
+        found,
+        location=table.location.hadoop_url,
+        auxiliary_locations=tuple(root.hadoop_url for root in table.auxiliary_locations) or UNSET,
+        access_modes=table.access_modes,
+    )
 
 
 def _json(body: messages.Message) -> WholeResponse:

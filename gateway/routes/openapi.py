@@ -30,7 +30,7 @@ Json = dict[str, Any]
 ERRORS: Mapping[int, str] = {
     400: "A parameter, the body or a capability is not accepted",
     401: "The token is missing, wrong or expired",
-    403: "The address is not allowed, or the storage denies access",
+    403: "The address is not allowed, or the storage denies access or issues no credentials",
     404: "The name does not exist or is not granted",
     413: "The body is larger than 1 MiB",
     429: "A limit of the recipient is reached",
@@ -70,6 +70,8 @@ VERSION = (VERSION_HEADER, "version that the answer describes; of a range, the f
 CHOSEN = (CAPABILITIES_HEADER, "chosen response format")
 HINTS = (HINT_STATUS_HEADER, "with predicates: ok, or the ignored hints")
 
+NOT_STORED = ("Cache-Control", "no-store: the answer is secret")
+
 DESCRIPTIONS: Mapping[str, Description] = {
     "list_shares": Description(messages.Shares, messages.ListParameters),
     "get_share": Description(messages.ShareAnswer),
@@ -100,6 +102,9 @@ DESCRIPTIONS: Mapping[str, Description] = {
         response_headers=(VERSION, CHOSEN),
     ),
     "async_query": Description(),
+    "temporary_table_credentials": Description(
+        messages.CredentialsAnswer, body=messages.CredentialsBody, response_headers=(NOT_STORED,)
+    ),
 }
 """By the name of the route."""
 NEVER_ANSWERED = frozenset({"async_query"})

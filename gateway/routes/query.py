@@ -29,6 +29,7 @@ LARGE_BODY_BYTES = 16 * 1024
 async def query(context: RequestContext) -> web.StreamResponse:
     """Answer a query."""
     request = TableRequest.of(context)
+    request.require_urls()
     is_large = len(context.body) > LARGE_BODY_BYTES
     if is_large:
         body = await context.state.tables.blocking(TableQuery.parse, context.body)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gateway.access.catalog import SharedTable
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest
+from gateway.errors import UnsupportedOperation
 from gateway.protocol.capabilities import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
@@ -110,6 +111,14 @@ class TableRequest(Struct, frozen=True):
         except BaseException:
             self.stop.cancel()
             raise
+
+    def require_urls(self) -> None:
+        """Raise UnsupportedOperation for a table without URL access."""
+        if not self.table.offers_urls:
+            raise UnsupportedOperation(
+                "the table offers directory access only (accessModes: dir); request "
+                "temporary-table-credentials"
+            )
 
     async def files(self, query: FilesQuery) -> Files:
         """Start the answer of a query, on a thread of the table's storage."""

@@ -136,6 +136,7 @@ class ServerProcess:
 
     def _close_tables(self) -> None:
         # The current tables: a reload replaces them.
+        self.pipeline.state.vendor.close()
         self.pipeline.state.tables.close()
 
     def _probe(self) -> Callable[[], None]:
@@ -178,6 +179,7 @@ class ServerProcess:
         self._resident_after_return_bytes = private_bytes()
 
     def _apply_credentials(self, credentials: CredentialTable) -> None:
+        self.pipeline.state.vendor.forget()
         self._replace_state(replace(self.pipeline.state, credentials=credentials))
 
     def _replace_state(self, state: GatewayState) -> None:

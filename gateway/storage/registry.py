@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.azure.identity import AzureIdentity, account_url
 from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
-from gateway.storage.credentials import Credentials, CredentialsFailed
+from gateway.storage.credentials import Credentials, CredentialsFailed, CredentialsUnavailable
 from gateway.storage.gcs.identity import GcsIdentity
 from gateway.storage.mounts import mount_of, mount_points
 from gateway.storage.refreshing_credentials import RefreshingCredentials
@@ -34,6 +34,11 @@ from gateway.storage.stores import (
     Store,
     s3_endpoint,
 )
+from gateway.storage.vending.aws import AwsVendor
+from gateway.storage.vending.azure import AzureVendor
+from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
+from gateway.storage.vending.google import GoogleVendor
+from gateway.storage.vending.r2 import R2Vendor
 
 if TYPE_CHECKING:
     from gateway.config import Config, Location, StorageEntry
@@ -52,6 +57,9 @@ NO_IDENTITY = frozenset(
         "requester_pays",
         "account",
         "user_project",
+        "directory_role_arn",
+        "cloudflare_api_token",
+        "hierarchical_namespace",
         "max_remote_signatures",
     }
 )
@@ -91,6 +99,45 @@ class Storages:
         if key not in self._stores:
             self._stores[key] = self._make(location, entry)
         return self._stores[key]
+
+    def issuer(
+        self, location: Location, *, now_ms: Callable[[], int]
+    ) -> Callable[[CredentialRequest], TemporaryCredential]:
+        """Return a function that issues temporary credentials below a location.
+
+        It blocks, and raises CredentialsUnavailable and LogError.
+        """
+        entry = self.entry(location)
+        if location.kind == "azure":
+            keys: RefreshingCredentials[Any] | None = self.store(location).keys
+            vendor: Any = AzureVendor(entry, now_ms)
+        elif location.kind == "gs":
+            keys = self._shared(
+                ("gs for exchange", _identity(entry)),
+                lambda: GcsIdentity(entry, self._environment, for_exchange=True).request,
+            )
+            vendor = GoogleVendor(entry)
+        elif location.kind == "s3" and entry is not None:
+            region = self._region(entry)
+            # The role's own session cannot assume it for longer than an hour, if at all.
+            base = replace(
+                entry, role_arn=None, external_id=None, role_session_name=None, session_seconds=None
+            )
+            keys = self._shared(
+                ("s3", region, _identity(base)), lambda: AwsIdentity(base, self._environment, region).request
+            )
+            is_r2 = entry.cloudflare_api_token is not None
+            vendor = R2Vendor(entry, now_ms) if is_r2 else AwsVendor(entry, self._environment, region)
+        else:
+            keys, vendor = None, None
+
+        def issue(request: CredentialRequest) -> TemporaryCredential:
+            if keys is None:
+                raise CredentialsUnavailable("the storage issues no credentials", lasting=True)
+            issued: TemporaryCredential = vendor.issue(request, keys.get())
+            return issued
+
+        return issue
 
     def entry(self, location: Location) -> StorageEntry | None:
         """Return the entry of a location."""

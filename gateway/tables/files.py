@@ -84,6 +84,7 @@ class FilesQuery(Struct, frozen=True):
             content_coding=coding,
             deadline_ms=now_ms + int(self.timeout_seconds * MILLISECONDS) if self.timeout_seconds else None,
             history_shared=opened.shared.history_shared,
+            access=opened.shared.access_members,
             stop=self.stop,
         )
 

@@ -35,6 +35,10 @@ def read_metadata(opened: OpenTable, at: TimeTravel, capabilities: Capabilities,
         client_reader_features=snapshot.client_reader_features,
     )
     lines = snapshot.header(
-        chosen, with_version=bool(at), history_shared=opened.shared.history_shared, stop=stop
+        chosen,
+        with_version=bool(at),
+        history_shared=opened.shared.history_shared,
+        access=opened.shared.access_members,
+        stop=stop,
     )
     return Metadata(lines, snapshot.version, chosen, opened.stale)

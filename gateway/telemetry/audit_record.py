@@ -1,6 +1,7 @@
 """Records of the audit log: one per request of a recipient or change by an administrator.
 
-A record holds names and numbers, never a token, a URL or a storage path.
+A record holds names and numbers, never a token or a URL. Only the record of a temporary credential has a
+location.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Action(StrEnum):
     GET_TABLE_VERSION = "deltaSharingGetTableVersion"
     GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
     GET_QUERY_INFO = "deltaSharingGetQueryInfo"
+    GENERATE_TABLE_CREDENTIAL = "deltaSharingGenerateTemporaryTableCredential"
     QUERY_TABLE = "deltaSharingQueryTable"
     QUERIED_TABLE = "deltaSharingQueriedTable"
     QUERY_TABLE_CHANGES = "deltaSharingQueryTableChanges"

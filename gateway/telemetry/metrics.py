@@ -31,7 +31,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
 PAGE_RETRY_SECONDS = 0.02
-EXCESSES = ("requests", "streams", "files", "memory")
+EXCESSES = ("requests", "streams", "files", "memory", "credentials")
+CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
 
@@ -153,6 +154,9 @@ class Metrics:
         self.refused_tokens = self._counter(
             "refused_identity_tokens", "Tokens of identity providers that are refused.", "reason"
         )
+        self.temporary_credentials = self._counter(
+            "temporary_credentials", "Requests for temporary credentials by outcome.", "outcome"
+        )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
             "Age of the public keys of an identity provider.",
@@ -202,6 +206,7 @@ class Metrics:
             (self.auth_failures, ("token", "address")),
             (self.refused_tokens, REFUSAL_REASONS),
             (self.limited, EXCESSES),
+            (self.temporary_credentials, CREDENTIALS),
             (self.broken_streams, BROKEN_STREAMS),
             (self.cache_files, CACHE_FILES),
         ):

@@ -16,6 +16,14 @@ RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "aud
 REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 
 
+class IssuedCredential(Struct, frozen=True):
+    """A temporary credential, for the audit log only: its location is not for other logs."""
+
+    location: str
+    expires_ms: int
+    key_id: str
+
+
 class RequestRecord(Struct):
     """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
 
@@ -29,6 +37,7 @@ class RequestRecord(Struct):
         considered, pruned_by_partition, pruned_by_stats, pruned_by_limit, returned: counts of files.
         file_bytes: the sizes of the returned files.
         outcome: why a stream ended early.
+        credential: outcome of a request for temporary credentials.
         refusal: the check that a token of an identity provider failed.
         error_code: of the protocol, for a request that failed.
 
@@ -48,8 +57,11 @@ class RequestRecord(Struct):
     returned: int | None = None
     file_bytes: int | None = None
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
+    credential: Literal["issued", "cached", "failed"] | None = None
     refusal: RefusalReason | None = None
     error_code: str | None = None
+    issued: IssuedCredential | None = None
+    """The credential of the answer. No fact: its location is not for the log."""
     _known: dict[str, Any] | None = None
 
     def copy(self) -> RequestRecord:
@@ -67,6 +79,6 @@ class RequestRecord(Struct):
         return self._known
 
 
-FACTS = tuple(name for name in RequestRecord.__struct_fields__ if not name.startswith("_"))
+FACTS = tuple(name for name in RequestRecord.__struct_fields__ if name not in {"issued", "_known"})
 """The names of all facts."""
 _values = attrgetter(*FACTS)

@@ -37,6 +37,7 @@ class Route:
         handler: answers the request.
         is_public: answered without a token.
         may_stream: its answers may be streams.
+        issues_credentials: its answers are temporary credentials, which have a limit of their own.
         name: of the handler; the label of the route in logs and metrics, a bounded set unlike paths.
 
     """
@@ -46,6 +47,7 @@ class Route:
     handler: Handler
     is_public: bool = False
     may_stream: bool = False
+    issues_credentials: bool = False
     name: str = ""
 
     def __post_init__(self) -> None:

@@ -150,6 +150,8 @@ class RequestPipeline:
         gate = limits.recipients.gate(recipient.name)
         await gate.request()
         if not context.route.may_stream:
+            if context.route.issues_credentials:
+                gate.charge_credential()
             return await context.route.handler(context)
         await gate.enter_stream()
         try:

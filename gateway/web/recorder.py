@@ -1,7 +1,8 @@
 """Counts, times and audits every request at its end, errors included.
 
 In: contexts with their `RequestRecord`. Out: metrics, and one audit record per request of a recipient. The
-record holds names and numbers only: no token, query string, URL or storage path.
+record holds names and numbers only: no token, query string or URL, and a storage path only for a temporary
+credential.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ ACTIONS: Mapping[str, Action] = {
     "async_query": Action.GET_QUERY_INFO,
     "query": Action.QUERY_TABLE,
     "changes": Action.QUERY_TABLE_CHANGES,
+    "temporary_table_credentials": Action.GENERATE_TABLE_CREDENTIAL,
 }
 ANSWERED: Mapping[Action, Action] = {
     Action.QUERY_TABLE: Action.QUERIED_TABLE,
@@ -115,6 +117,8 @@ class RequestRecorder:
             metrics.first_byte.add(seconds if first is None else first - context.start_seconds)
         if route.may_stream:
             self._streamed(context, response)
+        if context.record.credential is not None:
+            self._metrics.temporary_credentials.labels(context.record.credential).inc()
         if self._audit is not None and route.name in ACTIONS:
             self._audit.put(self._audit_record(context, status, cut=response is None, seconds=seconds).line())
 
@@ -177,6 +181,9 @@ def _audited(record: RequestRecord) -> dict[str, str | int | bool | None]:
         "format": record.format,
         "fileBytes": record.file_bytes,
         "refusal": record.refusal,
+        "location": record.issued.location if record.issued else None,
+        "expirationTime": record.issued.expires_ms if record.issued else None,
+        "keyId": record.issued.key_id if record.issued else None,
     }
 
 

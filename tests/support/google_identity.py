@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from support.access_boundary import Boundary
 from support.google_storage import GoogleStorage
 from support.http_service import HttpService, Request, Response, json_response, serving
 
@@ -56,6 +57,8 @@ class GoogleIdentity:
     """Whether the machine has a service account."""
     failures: list[Response] = field(default_factory=list)
     """The next answers."""
+    downscoped_life: dict[str, int] = field(default_factory=dict)
+    """`expires_in` of tokens with a boundary; Google may leave it out."""
     signatures: int = 0
     """The number of signatures by IAM."""
     service: HttpService | None = None
@@ -142,6 +145,8 @@ class GoogleIdentity:
 
     def _exchange(self, request: Request) -> Response:
         form = request.form
+        if "options" in form:
+            return self._downscoped(form)
         if form.get("grant_type") != GRANT_OF_EXCHANGE or form.get("audience") != AUDIENCE:
             return google_error("invalid_request", 'Invalid value for "audience".')
         if form.get("subject_token") not in self.subject_tokens:
@@ -152,6 +157,23 @@ class GoogleIdentity:
         return json_response(
             granted | {"issued_token_type": kind, "token_type": "Bearer", "expires_in": self.seconds}
         )
+
+    def _downscoped(self, form: dict[str, str]) -> Response:
+        """Exchanges a token for one with an access boundary, which ends with it."""
+        source = form.get("subject_token", "")
+        if form.get("grant_type") != GRANT_OF_EXCHANGE or source not in self.storage.tokens:
+            return google_error("invalid_grant", "The subject token is not accepted.")
+        if source in self.storage.boundaries:
+            return google_error("invalid_request", "The subject token is downscoped already.")
+        try:
+            boundary = Boundary.parse(json.loads(unquote(form["options"])))
+        except (ValueError, KeyError, TypeError):
+            return google_error("invalid_request", "Invalid access boundary.")
+        token = self._grant()["access_token"]
+        self.storage.boundaries[token] = boundary
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        granted = {"access_token": token, "issued_token_type": kind, "token_type": "Bearer"}
+        return json_response(granted | self.downscoped_life)
 
     def _impersonation(self, request: Request) -> Response:
         if request.bearer not in self.storage.tokens:

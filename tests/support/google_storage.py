@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from support.access_boundary import Boundary
 from support.http_service import HttpService, Request, Response, serving
 from support.signature_v4 import Keys, SignatureRefused, verify
 
@@ -54,6 +55,8 @@ class GoogleStorage:
     """Of service accounts, by e-mail address."""
     tokens: set[str] = field(default_factory=set)
     """The bearer tokens that are accepted."""
+    boundaries: dict[str, Boundary] = field(default_factory=dict)
+    """Of tokens that are limited."""
     requester_pays: dict[str, str] = field(default_factory=dict)
     """The project that is charged, of buckets whose requester pays."""
     codes: list[str] = field(default_factory=list)
@@ -91,6 +94,10 @@ class GoogleStorage:
             bucket, _, key = unquote(request.path, errors="strict").removeprefix("/").partition("/")
         except UnicodeDecodeError:
             raise Refused(400, "InvalidURI") from None
+        boundary = self.boundaries.get(request.bearer or "")
+        listed = None if key else request.query.get("prefix", "")
+        if boundary is not None and not boundary.permits(bucket, key, listed):
+            raise Refused(403, "AccessDenied")
         if bucket not in self.objects:
             raise Refused(404, "NoSuchBucket")
         project = self.requester_pays.get(bucket)

@@ -162,8 +162,8 @@ def _refused(service: str, error: botocore.exceptions.ClientError) -> Credential
     advice = _ADVICE.get(code)
     if code == "ValidationError" and "DurationSeconds" in message:
         advice = (
-            "sessionSeconds is more than the role allows, or more than 3600 where a session of another role "
-            "assumes it"
+            "the lifetime (sessionSeconds, or temporaryCredentialValiditySeconds for directory access) is "
+            "more than the role allows, or more than 3600 where a session of another role assumes it"
         )
     text = f"{service} answers {status}{name}" + (f": {advice}" if advice else "")
     return CredentialsUnavailable(text, lasting=code in _DENIED)

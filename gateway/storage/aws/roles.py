@@ -47,24 +47,56 @@ def role_of(environment: Mapping[str, str], region: str, entry: StorageEntry | N
     return Role("instance", lambda: _instance(environment))
 
 
+@dataclass(frozen=True, slots=True)
+class RoleSession:
+    """A session of a role that other credentials assume.
+
+    Attributes:
+        role: ARN of the role.
+        name: name of the session in logs.
+        seconds: requested lifetime.
+        policy: permissions that the session is limited to, in JSON.
+
+    """
+
+    role: str
+    name: str
+    seconds: int
+    policy: str | None = None
+
+
 def assumed_role(
     base: S3Credentials, environment: Mapping[str, str], region: str, entry: StorageEntry
 ) -> S3Credentials:
     """Assume the role of an entry with other credentials. Blocks. Raises CredentialsUnavailable."""
+    name, seconds = entry.role_session_name or SESSION_NAME, entry.session_seconds or SESSION_SECONDS
+    return role_session(base, environment, region, entry, RoleSession(entry.role_arn or "", name, seconds))
+
+
+def role_session(
+    base: S3Credentials,
+    environment: Mapping[str, str],
+    region: str,
+    entry: StorageEntry,
+    session: RoleSession,
+) -> S3Credentials:
+    """Assume a role with other credentials. Blocks. Raises CredentialsUnavailable."""
     from gateway.storage.aws.clients import keys_of, requested  # noqa: PLC0415
 
-    request = {
-        "RoleArn": entry.role_arn,
-        "RoleSessionName": entry.role_session_name or SESSION_NAME,
-        "DurationSeconds": entry.session_seconds or SESSION_SECONDS,
+    request: dict[str, Any] = {
+        "RoleArn": session.role,
+        "RoleSessionName": session.name,
+        "DurationSeconds": session.seconds,
     }
     if entry.external_id is not None:
         request["ExternalId"] = entry.external_id
+    if session.policy is not None:
+        request["Policy"] = session.policy
 
     def assume() -> S3Credentials:
         client = _token_service(environment, region, entry, base)
         answer = client.assume_role(**request)
-        return keys_of(answer["Credentials"], f"the role {entry.role_arn}, assumed by {base.source}")
+        return keys_of(answer["Credentials"], f"the role {session.role}, assumed by {base.source}")
 
     return requested("the token service", assume)
 

@@ -11,6 +11,25 @@ from gateway.config.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)
+class UserDelegationKey:
+    """A user delegation key, each field as the service returns it.
+
+    Attributes:
+        fields: object, tenant, start, expiry, service and version, in the order of signatures.
+        value: the key in Base64.
+
+    """
+
+    fields: tuple[str, str, str, str, str, str]
+    value: Secret
+
+    @property
+    def expiry(self) -> str:
+        """Return the end of the key."""
+        return self.fields[3]
+
+
+@dataclass(frozen=True, slots=True)
 class AzureCredentials:
     """Credentials that read and sign the containers of an account, with their expiry.
 
@@ -18,6 +37,7 @@ class AzureCredentials:
         account_key: the account's key, in Base64. Without it the other two are there.
         token: the bearer token that reads.
         delegation_key: the key that signs URLs for the token's identity. URLs end before it.
+        user_delegation_key: the same key, for signatures of directories.
         expires: the end of the token.
         file: no file is watched.
         source: the identity.
@@ -27,6 +47,7 @@ class AzureCredentials:
     account_key: Secret | None = None
     token: Secret | None = None
     delegation_key: _native.DelegationKey | None = None
+    user_delegation_key: UserDelegationKey | None = field(default=None, compare=False)
     expires: datetime | None = None
     file: Path | None = None
     source: str = field(default="", compare=False)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway import _native
 from gateway.config.secret import Secret
-from gateway.storage.azure.credentials import AzureCredentials
+from gateway.storage.azure.credentials import AzureCredentials, UserDelegationKey
 from gateway.storage.credentials import CredentialsUnavailable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class AzureIdentity:
         self._source = ""
         self._expires: tuple[str, datetime] | None = None
         """The token and its end, which azure-identity computes again for a token of its cache."""
-        self._key: tuple[_native.DelegationKey, datetime] | None = None
+        self._key: tuple[_native.DelegationKey, datetime, UserDelegationKey] | None = None
 
     def request(self) -> AzureCredentials:
         """Return credentials. Blocks. Raises CredentialsUnavailable."""
@@ -83,9 +83,11 @@ class AzureIdentity:
             # The machine may have another identity by the next request, such as one that was starting.
             self._credential = None
             raise
+        delegation_key, user_delegation_key = self._delegation_key()
         return AzureCredentials(
             token=Secret(token.token),
-            delegation_key=self._delegation_key(),
+            delegation_key=delegation_key,
+            user_delegation_key=user_delegation_key,
             expires=self._end(token),
             source=self._source,
         )
@@ -95,20 +97,20 @@ class AzureIdentity:
             self._expires = (token.token, datetime.fromtimestamp(token.expires_on, UTC))
         return self._expires[1]
 
-    def _delegation_key(self) -> _native.DelegationKey:
+    def _delegation_key(self) -> tuple[_native.DelegationKey, UserDelegationKey]:
         """Return the key that signs URLs; it is requested again when half of its life is over."""
         now = datetime.now(UTC)
         if self._key is not None and now < self._key[1] - self._key_life / 2:
-            return self._key[0]
+            return self._key[0], self._key[2]
         try:
             self._key = self._request_key(now)
         except CredentialsUnavailable as reason:
             if self._key is None or now >= self._key[1]:
                 raise
             log.warning("the user delegation key was not renewed: %s", reason)
-        return self._key[0]
+        return self._key[0], self._key[2]
 
-    def _request_key(self, now: datetime) -> tuple[_native.DelegationKey, datetime]:
+    def _request_key(self, now: datetime) -> tuple[_native.DelegationKey, datetime, UserDelegationKey]:
         from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
 
         from gateway.storage.azure.errors import requested  # noqa: PLC0415
@@ -129,7 +131,16 @@ class AzureIdentity:
             version=found.signed_version,
             value=found.value,
         )
-        return key, datetime.fromisoformat(found.signed_expiry)
+        fields = (
+            found.signed_oid,
+            found.signed_tid,
+            found.signed_start,
+            found.signed_expiry,
+            found.signed_service,
+            found.signed_version,
+        )
+        user_key = UserDelegationKey(fields, Secret(found.value))
+        return key, datetime.fromisoformat(found.signed_expiry), user_key
 
     @property
     def account_url(self) -> str:

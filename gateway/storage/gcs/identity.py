@@ -27,7 +27,11 @@ NEEDS_EXTRA = "identities of Google need the extra `gcp`: pip install 'delta-sha
 class GcsIdentity:
     """Requests the credentials of an entry. Not thread-safe."""
 
-    def __init__(self, entry: StorageEntry | None, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, entry: StorageEntry | None, environment: Mapping[str, str], *, for_exchange: bool = False
+    ) -> None:
+        """`for_exchange`: the token can be exchanged for one with an access boundary."""
+        self._for_exchange = for_exchange
         self._entry = entry
         self._environment = environment
         self._tokens: Tokens | None = None
@@ -84,5 +88,7 @@ class GcsIdentity:
             tokens = of_metadata_server() if file is None else of_file(google_credentials(file), str(file))
         except ValueError as reason:
             raise CredentialsUnavailable(str(reason), lasting=True) from None
+        if self._for_exchange:
+            tokens = tokens.for_exchange()
         impersonate = self._entry.impersonate if self._entry else None
         return tokens if impersonate is None else tokens.impersonating(impersonate)

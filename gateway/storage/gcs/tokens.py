@@ -23,7 +23,7 @@ from google.auth import (
 from google.auth.compute_engine import _metadata
 from google.auth.transport.requests import Request
 from google.oauth2 import credentials as user_credentials
-from google.oauth2 import service_account
+from google.oauth2 import service_account, sts
 
 from gateway.storage.credentials import CredentialsUnavailable
 
@@ -39,6 +39,9 @@ READ_SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
 PLATFORM_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 """Reads, and signs by the service account's key of Google."""
 IMPERSONATED_SECONDS = 3600
+STS_ENDPOINT = "https://sts.googleapis.com"
+GRANT_OF_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a type of tokens
 _AWS_SUBJECT = "urn:ietf:params:aws:token-type:aws4_request"
 _IMPERSONATION = re.compile(r"(https?://[^/?#]+)/.*/serviceAccounts/([^/:]+):generateAccessToken")
 # Its records may have answers, and each failure is raised.
@@ -108,6 +111,12 @@ class Tokens:
             return None
         return self._fresh(self.signer or self.credentials)[0]
 
+    def for_exchange(self) -> Tokens:
+        """Return the same identity with tokens that can be exchanged for narrower ones."""
+        if isinstance(self.credentials, service_account.Credentials):
+            return replace(self, credentials=self.credentials.with_scopes([PLATFORM_SCOPE]))
+        return self
+
     def impersonating(self, email: str) -> Tokens:
         """Return the identity of a service account whose tokens this one requests."""
         source = self.credentials
@@ -144,6 +153,31 @@ def _end(credentials: Any) -> float:
     if credentials.expiry is None:
         return time.time() + IMPERSONATED_SECONDS
     return calendar.timegm(credentials.expiry.timetuple())
+
+
+def exchanged(token: str, boundary: Mapping[str, Any], endpoint: str | None) -> tuple[str, float | None]:
+    """Exchange a token for one with an access boundary; return it with its lifetime in seconds, if known.
+
+    `endpoint` is the URL of the token service; None for Google's. Blocks. Raises CredentialsUnavailable.
+    """
+    client = sts.Client(f"{(endpoint or STS_ENDPOINT).rstrip('/')}/v1/token")
+    answer: dict[str, Any] = {}
+
+    def exchange() -> None:
+        answer.update(
+            client.exchange_token(
+                _BoundedRequest(),
+                grant_type=GRANT_OF_EXCHANGE,
+                subject_token=token,
+                subject_token_type=ACCESS_TOKEN,
+                requested_token_type=ACCESS_TOKEN,
+                additional_options=boundary,
+            )
+        )
+
+    _requested("the exchange of the token", exchange)
+    seconds = answer.get("expires_in")
+    return str(answer["access_token"]), float(seconds) if seconds else None
 
 
 def of_metadata_server() -> Tokens:

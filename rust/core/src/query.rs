@@ -70,41 +70,53 @@ pub struct FilesRequest {
     pub after: Option<Cursor>,
     /// Whether lines name the version and its timestamp.
     pub with_version: bool,
+    /// As [`MetadataFacts::access`].
+    pub access: Arc<str>,
     /// Ends the work before the stream.
     pub stop: Stop,
 }
 
+/// The options of the first two lines.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderOptions<'text> {
+    /// The response format.
+    pub format: ResponseFormat,
+    /// Whether the metadata names its version.
+    pub with_version: bool,
+    /// Whether the reader may read the table's history. Otherwise the change data feed is not announced.
+    pub history_shared: bool,
+    /// As [`MetadataFacts::access`].
+    pub access: &'text str,
+}
+
 /// Writes the first two lines, which are equal for every request of a version. Reads paths and sizes from the log if
-/// the totals are not known. Without `history_shared` the metadata does not announce the change data feed.
+/// the totals are not known.
 pub fn header(
     table: &Table,
     snapshot: &Snapshot,
-    format: ResponseFormat,
-    with_version: bool,
-    history_shared: bool,
+    options: HeaderOptions<'_>,
     stop: &Stop,
 ) -> Result<Vec<u8>> {
     let mut head = Vec::new();
-    append_protocol(format, snapshot.protocol(), None, &mut head);
-    append_metadata_of(table, snapshot, format, with_version, history_shared, stop, &mut head)?;
+    append_protocol(options.format, snapshot.protocol(), None, &mut head);
+    append_metadata_of(table, snapshot, options, stop, &mut head)?;
     Ok(head)
 }
 
 fn append_metadata_of(
     table: &Table,
     snapshot: &Snapshot,
-    format: ResponseFormat,
-    with_version: bool,
-    history_shared: bool,
+    options: HeaderOptions<'_>,
     stop: &Stop,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let facts = MetadataFacts {
-        change_data_feed: history_shared && snapshot.change_data_feed(),
-        version: with_version.then(|| snapshot.version()),
+        change_data_feed: options.history_shared && snapshot.change_data_feed(),
+        version: options.with_version.then(|| snapshot.version()),
         totals: Some(table.totals(snapshot, stop)?),
+        access: options.access,
     };
-    append_metadata(format, snapshot.metadata(), facts, out)
+    append_metadata(options.format, snapshot.metadata(), facts, out)
 }
 
 /// Prepares the whole answer to a query for changes except its last line. `from` is the end of the previous page.
@@ -131,7 +143,9 @@ pub fn changes(
     } else {
         append_protocol(lines.format, heading.protocol(), None, &mut head);
     }
-    append_metadata_of(table, heading, lines.format, with_version, true, stop, &mut head)?;
+    let header =
+        HeaderOptions { format: lines.format, with_version, history_shared: true, access: &options.access };
+    append_metadata_of(table, heading, header, stop, &mut head)?;
     let from = from.unwrap_or(ChangeCursor { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
     let batches = match lines.format {
@@ -162,12 +176,17 @@ pub fn files(
     if request.max_files.is_some() {
         table.remember(snapshot);
     }
+    let header_options = HeaderOptions {
+        format: lines.format,
+        with_version: request.with_version,
+        history_shared: lines.history_shared,
+        access: &request.access,
+    };
     let head =
-        header(table, snapshot, lines.format, request.with_version, lines.history_shared, &request.stop);
-    let head = head.map_err(|error| match request.after {
-        Some(_) => snapshot.explain_missing(error),
-        None => error,
-    })?;
+        header(table, snapshot, header_options, &request.stop).map_err(|error| match request.after {
+            Some(_) => snapshot.explain_missing(error),
+            None => error,
+        })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let options = ScanOptions {
         predicate: Arc::new(predicate),

@@ -102,6 +102,7 @@ impl Changes {
                 include_historical_protocol,
                 hints: options.hints.clone(),
                 max_files: options.max_files,
+                access: Arc::clone(&options.access),
             };
             let from = options.cursor.as_deref().map(ChangeCursor::parse).transpose()?;
             let source = query::changes(

@@ -24,6 +24,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) hints: Hints,
     pub(crate) max_files: Option<u64>,
     pub(crate) cursor: Option<String>,
+    pub(crate) access: Arc<str>,
     coding: ContentCoding,
     deadline: Option<Instant>,
     pub(crate) stop: deltalog::stop::Stop,
@@ -34,7 +35,7 @@ impl AnswerOptions {
     #[new]
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
         predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, cursor=None,
-        content_coding="identity", deadline_ms=None, history_shared=false, stop=None))]
+        content_coding="identity", deadline_ms=None, history_shared=false, access="", stop=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         py: Python<'_>,
@@ -50,6 +51,7 @@ impl AnswerOptions {
         content_coding: &str,
         deadline_ms: Option<i64>,
         history_shared: bool,
+        access: &str,
         stop: Option<&Stop>,
     ) -> PyResult<Self> {
         let stop = or_never(stop);
@@ -62,6 +64,7 @@ impl AnswerOptions {
                 hints: Hints { sql: predicate_hints, json: json_predicate_hint },
                 max_files,
                 cursor,
+                access: Arc::from(access),
                 coding: content_coding_of(content_coding)?,
                 deadline: deadline_ms.map(|deadline_ms| instant_of(deadline_ms, now_ms)),
                 stop,

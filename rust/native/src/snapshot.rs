@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use deltalog::explain::explain;
 use deltalog::predicate::{Hints, Predicate};
-use deltalog::query::{self, FilesRequest};
+use deltalog::query::{self, FilesRequest, HeaderOptions};
 use deltalog::scan::Cursor;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -99,19 +99,21 @@ impl Snapshot {
         self.snapshot.identity().to_string()
     }
 
-    #[pyo3(signature = (response_format, *, with_version, history_shared=false, stop=None))]
+    #[pyo3(signature = (response_format, *, with_version, history_shared=false, access="", stop=None))]
     fn header<'py>(
         &self,
         py: Python<'py>,
         response_format: &str,
         with_version: bool,
         history_shared: bool,
+        access: &str,
         stop: Option<&Stop>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let stop = or_never(stop);
         let head = run(py, || {
             let format = response_format_of(response_format)?;
-            query::header(&self.table, &self.snapshot, format, with_version, history_shared, &stop)
+            let options = HeaderOptions { format, with_version, history_shared, access };
+            query::header(&self.table, &self.snapshot, options, &stop)
         })?;
         Ok(PyBytes::new(py, &head))
     }
@@ -137,6 +139,7 @@ impl Snapshot {
                 max_files: options.max_files,
                 after: options.cursor.as_deref().map(Cursor::parse).transpose()?,
                 with_version,
+                access: Arc::clone(&options.access),
                 stop: options.stop.clone(),
             };
             let source = query::files(

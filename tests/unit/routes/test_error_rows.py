@@ -61,6 +61,10 @@ HELD_BY = {
     "`refreshToken`": "test_query_values_outside_of_the_accepted_range_are_refused",
     "`fileidhash`": "test_an_unknown_scheme_of_file_ids",
     "a response format": "test_a_format_or_feature_that_was_not_announced",
+    "temporary credentials of a table": EVERY_ROUTE,
+    "a query of a table": "test_a_table_with_directory_access_only_has_no_urls",
+    "a `location`": "test_a_location_is_one_of_the_tables_roots",
+    "temporary credentials for a recipient": "test_networks_that_a_store_cannot_hold_are_refused",
     "a reader feature": EVERY_ROUTE,
     "an answer with more files": "test_an_answer_above_the_number_of_remote_signatures_is_refused",
     "a predicate hint": "test_a_hint_never_fails_a_request",
@@ -114,7 +118,9 @@ LISTINGS = {path for path in NAMED if path.endswith(("/shares", "/schemas", "/ta
 NAMES_ONLY = {f"GET {PREFIX}/shares/{{share}}/schemas/{{schema}}/tables/{{table}}"}
 OF_TABLES = {path for path in NAMED if "{table}" in path}
 # It knows no query of any table, so it looks at none.
-READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")} - NAMES_ONLY
+# Its tables are in directories, for which there are no credentials.
+ISSUING = {path for path in OF_TABLES if path.endswith("/temporary-table-credentials")}
+READING = {path for path in OF_TABLES if not path.endswith("/queries/{id}")} - NAMES_ONLY - ISSUING
 PAGED = {path for path in OF_TABLES if path.endswith("/changes")} | LISTINGS
 
 
@@ -158,6 +164,7 @@ ROWS = [
     Row("maxResults is no integer", LISTINGS, lambda a: a.plus("maxResults=many"), INVALID),
     Row("malformed pageToken", PAGED, lambda a: a.plus("pageToken=none"), INVALID),
     Row("unknown feature", READING, lambda a: a.of_table("fancy"), UNSUPPORTED),
+    Row("no directory access", ISSUING, lambda a: a, UNSUPPORTED),
     Row("no directory", READING, lambda a: a.of_table("absent"), MISSING),
     Row("nothing but a hint", READING, lambda a: a.of_table("empty"), MISSING),
     Row("storage is down", READING, lambda a: a.of_table("down"), UNAVAILABLE, "Retry-After"),

@@ -90,6 +90,17 @@ def share_field(name: str) -> Seen:
     return seen
 
 
+def table_field(name: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        return (await live.items("/shares/s/all-tables"))[0].get(name)
+
+    return seen
+
+
+async def credential_seconds(live: Live) -> Any:
+    return live.state.vendor._seconds
+
+
 async def share_id(live: Live) -> Any:
     return (await (await live.answer("GET", f"{PREFIX}/shares/s")).json())["share"]["id"]
 
@@ -226,6 +237,12 @@ SQL = {"predicateHints": ["x = 1"]}
 TREE = {"jsonPredicateHints": '{"op":"isNull","children":[{"op":"column","name":"x","valueType":"long"}]}'}
 JSON_OFF = {"evaluateJsonPredicateHints": False, "evaluateJsonPredicateHintsV2": False}
 RECIPIENT = "gateway.limits.recipient"
+IN_A_BUCKET = {
+    "shares[].schemas[].tables[].location": "s3://bucket/t",
+    "shares[].schemas[].tables[].historyShared": True,
+    "gateway.storages": [{"prefix": "s3://bucket/", "roleArn": "arn:aws:iam::123456789012:role/reader"}],
+    "gateway.allowedRoots": ["s3://bucket/one", "s3://bucket/two"],
+}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -242,6 +259,17 @@ AT_ONCE: Mapping[str, Row] = {
     "shares[].schemas[].tables[].location": Row("whole", "plain", table_of_metadata, ("whole", "plain")),
     "shares[].schemas[].tables[].historyShared": Row(True, False, status_of(version=1), (200, 400)),
     "shares[].schemas[].tables[].startVersion": Row(0, 2, status_of(version=1), (200, 400)),
+    "shares[].schemas[].tables[].accessModes": Row(
+        ["url"], ["url", "dir"], table_field("accessModes"), (None, ["url", "dir"]), IN_A_BUCKET
+    ),
+    "shares[].schemas[].tables[].auxiliaryLocations": Row(
+        ["s3://bucket/one"],
+        ["s3://bucket/two"],
+        table_field("auxiliaryLocations"),
+        (["s3://bucket/one"], ["s3://bucket/two"]),
+        IN_A_BUCKET | {"shares[].schemas[].tables[].accessModes": ["dir"]},
+    ),
+    "temporaryCredentialValiditySeconds": Row(900, 1000, credential_seconds, (900, 1000)),
     "authorization.bearerToken": Row(
         "one:token", "another", status_with({"Authorization": "Bearer one:token"}), (200, 401)
     ),
@@ -310,6 +338,7 @@ AT_ONCE: Mapping[str, Row] = {
         2, 1, statuses_of_requests_while_a_stream_runs, (200, 429), {f"{RECIPIENT}.queueLength": 0}
     ),
     f"{RECIPIENT}.filesPerMinute": Row(9, 8, limit("files_per_minute"), (9, 8)),
+    f"{RECIPIENT}.credentialsPerMinute": Row(9, 8, limit("credentials_per_minute"), (9, 8)),
     f"{RECIPIENT}.queueSeconds": Row(0.1, 0.2, guard("recipients._default.queue_seconds"), (0.1, 0.2)),
     f"{RECIPIENT}.queueLength": Row(5, 6, limit("queue_length"), (5, 6)),
     "gateway.limits.memoryBytes": Row(1 << 30, 1 << 29, guard("memory.limit_bytes"), (1 << 30, 1 << 29)),
@@ -431,6 +460,11 @@ async def test_a_changed_storage_takes_effect_from_the_next_request(
 
 AZURE, GOOGLE, BUCKET = "abfss://data@acct.dfs.core.windows.net/", "gs://bucket/", "s3://bucket/"
 ROLE = {"roleArn": "arn:aws:iam::123456789012:role/reader"}
+R2 = {
+    "endpoint": f"https://{'0' * 32}.r2.cloudflarestorage.com",
+    "accessKeyId": "key",
+    "secretAccessKey": "secret",
+}
 CLIENT = {"tenantId": "tenant", "clientId": "client"}
 USER = {"type": "authorized_user", "client_id": "c", "client_secret": "s", "refresh_token": "r"}
 IDENTITY_ROWS: Mapping[str, tuple[str, Mapping[str, Any], Any, Any]] = {
@@ -443,6 +477,9 @@ IDENTITY_ROWS: Mapping[str, tuple[str, Mapping[str, Any], Any, Any]] = {
     "roleSessionName": (BUCKET, ROLE, "one", "two"),
     "sessionSeconds": (BUCKET, ROLE, 900, 901),
     "stsEndpoint": (BUCKET, ROLE, "https://one", "https://two"),
+    "directoryRoleArn": (BUCKET, {}, ROLE["roleArn"], ROLE["roleArn"] + "2"),
+    "cloudflareApiToken": (BUCKET, R2, "one", "two"),
+    "hierarchicalNamespace": (AZURE, {}, False, True),
     "account": ("az://data/", {}, "acct", "other"),
     "accountKey": (AZURE, {}, "b25l", "dHdv"),
     "tenantId": (AZURE, {"clientId": "client", "clientSecret": "secret"}, "one", "two"),
@@ -601,7 +638,7 @@ async def test_a_refused_reload_changes_nothing(live: Live) -> None:
     assert await live.status(headers={}) == 200
 
 
-NO_EFFECT = {"version": (1, 1), "deltaTableCacheSize": (1, 2), "temporaryCredentialValiditySeconds": (1, 2)}
+NO_EFFECT = {"version": (1, 1), "deltaTableCacheSize": (1, 2)}
 
 
 @pytest.mark.parametrize("key", NO_EFFECT)

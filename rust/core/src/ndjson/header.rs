@@ -10,13 +10,15 @@ use crate::{Error, Result};
 
 /// Fields of a metaData line that the log's metadata lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MetadataFacts {
+pub struct MetadataFacts<'text> {
     /// Whether the change data feed can be read.
     pub change_data_feed: bool,
     /// The version of the metadata, if the line includes it.
     pub version: Option<i64>,
     /// Absent only in metadata of later versions in an answer of changes.
     pub totals: Option<Totals>,
+    /// Members in JSON, without braces, about access to the table's directory; empty without such access.
+    pub access: &'text str,
 }
 
 /// Appends the protocol line; `version` only for clients that request historical protocols.
@@ -39,7 +41,7 @@ pub fn append_protocol(format: ResponseFormat, protocol: &Protocol, version: Opt
 pub fn append_metadata(
     format: ResponseFormat,
     metadata: &Metadata,
-    facts: MetadataFacts,
+    facts: MetadataFacts<'_>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let schema_string = metadata.schema_string.as_deref().ok_or(Error::MissingSchema)?;
@@ -48,6 +50,10 @@ pub fn append_metadata(
             append_parquet_metadata(metadata, schema_string, facts.change_data_feed, out);
         }
         ResponseFormat::Delta => append_delta_metadata(metadata, schema_string, out),
+    }
+    if !facts.access.is_empty() {
+        out.push(b',');
+        out.extend_from_slice(facts.access.as_bytes());
     }
     if let Some(version) = facts.version {
         append_member(b",\"version\":", version, out);
@@ -155,10 +161,11 @@ fn append_map(entries: &[(String, String)], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const FACTS: MetadataFacts = MetadataFacts {
+    const FACTS: MetadataFacts<'_> = MetadataFacts {
         change_data_feed: true,
         version: Some(7),
         totals: Some(Totals { files: 2, size_bytes: 300 }),
+        access: "",
     };
 
     fn metadata() -> Metadata {
@@ -181,7 +188,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    fn metadata_line(format: ResponseFormat, metadata: &Metadata, facts: MetadataFacts) -> String {
+    fn metadata_line(format: ResponseFormat, metadata: &Metadata, facts: MetadataFacts<'_>) -> String {
         let mut out = Vec::new();
         append_metadata(format, metadata, facts, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -195,7 +202,7 @@ mod tests {
              \"schemaString\":\"{\\\"type\\\":\\\"struct\\\",\\\"fields\\\":[]} \",\"partitionColumns\":[\"a\",\"b\\\"\"],\
              \"configuration\":{\"enableChangeDataFeed\":\"true\"},\"version\":7,\"size\":300,\"numFiles\":2}}\n"
         );
-        let facts = MetadataFacts { change_data_feed: false, version: None, totals: None };
+        let facts = MetadataFacts { change_data_feed: false, version: None, totals: None, access: "" };
         let line = metadata_line(ResponseFormat::Parquet, &metadata(), facts);
         assert!(line.ends_with("\"configuration\":{}}}\n"), "{line}");
     }
@@ -209,6 +216,19 @@ mod tests {
              \"partitionColumns\":[\"a\",\"b\\\"\"],\"configuration\":{\"z\":\"1\",\"delta.x\":\"true\"},\
              \"createdTime\":5},\"version\":7,\"size\":300,\"numFiles\":2}}\n"
         );
+    }
+
+    #[test]
+    fn access_to_the_directory_stands_beside_the_metadata_of_the_log() {
+        let access = "\"location\":\"s3://b/t\",\"accessModes\":[\"url\",\"dir\"]";
+        let facts = MetadataFacts { access, ..FACTS };
+        let after = format!(",{access},\"version\":7,\"size\":300,\"numFiles\":2}}}}\n");
+        let parquet = metadata_line(ResponseFormat::Parquet, &metadata(), facts);
+        assert!(
+            parquet.ends_with(&format!("\"configuration\":{{\"enableChangeDataFeed\":\"true\"}}{after}"))
+        );
+        let delta = metadata_line(ResponseFormat::Delta, &metadata(), facts);
+        assert!(delta.ends_with(&format!("\"createdTime\":5}}{after}")), "{delta}");
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct ChangeOptions {
     pub hints: Hints,
     /// Maximum number of files of a page.
     pub max_files: Option<u64>,
+    /// As [`MetadataFacts::access`].
+    pub access: Arc<str>,
 }
 
 /// The position of a file in a range: its version and the index in the answer of that version.
@@ -239,6 +241,7 @@ impl ChangeLines {
                 change_data_feed: metadata.is_change_data_feed_on(),
                 version: Some(batch.version),
                 totals: None,
+                access: &self.options.access,
             };
             append_metadata(self.options.format, metadata, facts, &mut header)?;
         }

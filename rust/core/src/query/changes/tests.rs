@@ -57,6 +57,7 @@ fn answered(
         include_historical_protocol: false,
         hints: Hints { sql: vec![hint.to_owned()], json: None },
         max_files: None,
+        access: Arc::default(),
     };
     let writer = LineWriter::new(format, format.id_scheme(), urls);
     let from = ChangeCursor { version: start, skip: 0 };

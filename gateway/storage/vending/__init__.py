@@ -1,0 +1,1 @@
+"""Temporary credentials of the stores, each limited to one directory and to reading."""

@@ -1,0 +1,64 @@
+"""Issued credentials, bounded in bytes. The least recently used ones are removed first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from gateway.storage.vending.credential import TemporaryCredential
+
+ENTRY_BYTES = 1024
+"""The size of a key and of the objects of an entry, without the texts of the credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    credential: TemporaryCredential
+    until_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return ENTRY_BYTES + self.credential.size_bytes
+
+
+class CredentialCache:
+    """Credentials by everything that they depend on, each until half of its life is over."""
+
+    def __init__(self, maximum_bytes: int) -> None:
+        self._maximum_bytes = maximum_bytes
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, key: Hashable, *, now_ms: int) -> TemporaryCredential | None:
+        """Return a credential with more than half of its life."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if now_ms >= entry.until_ms:
+            self._remove(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry.credential
+
+    def keep(self, key: Hashable, credential: TemporaryCredential, *, now_ms: int) -> None:
+        """Keep a credential until half of its life is over."""
+        entry = _Entry(credential, now_ms + (credential.expires_ms - now_ms) // 2)
+        self._remove(key)
+        self._entries[key] = entry
+        self.size_bytes += entry.size_bytes
+        while self.size_bytes > self._maximum_bytes:
+            self._remove(next(iter(self._entries)))
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._entries.clear()
+        self.size_bytes = 0
+
+    def _remove(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes

@@ -1,0 +1,86 @@
+"""Temporary credentials of R2, which Cloudflare's API issues for the objects below a prefix."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gateway.config.secret import Secret
+from gateway.storage.aws.credentials import S3Credentials
+from gateway.storage.credentials import CredentialsUnavailable
+from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
+
+if TYPE_CHECKING:
+    from gateway.config import StorageEntry
+
+API = "https://api.cloudflare.com/client/v4"
+SERVICE = "Cloudflare's API"
+TIMEOUT_SECONDS = 10.0
+MAX_ANSWER_BYTES = 64 * 1024
+_DENIED = (400, 401, 403, 404)
+
+
+@dataclass(frozen=True, slots=True)
+class R2Vendor:
+    """Issues credentials by an API token and the access key of an entry."""
+
+    entry: StorageEntry
+    now_ms: Callable[[], int]
+
+    def issue(self, request: CredentialRequest, keys: S3Credentials) -> TemporaryCredential:
+        """Return credentials that derive from `keys`. Blocks. Raises CredentialsUnavailable."""
+        account, token = self.entry.r2_account, self.entry.cloudflare_api_token
+        if account is None or token is None or request.networks:
+            raise CredentialsUnavailable("credentials of R2 cannot be limited as requested", lasting=True)
+        requested_ms = self.now_ms()
+        api = (self.entry.sts_endpoint or API).rstrip("/")
+        found = _post(
+            f"{api}/accounts/{account[0]}/r2/temp-access-credentials",
+            {
+                "bucket": request.location.bucket,
+                "parentAccessKeyId": keys.access_key_id.reveal(),
+                "permission": "object-read-only",
+                "prefixes": [f"{request.location.key}/"],
+                "ttlSeconds": request.seconds,
+            },
+            {"Authorization": f"Bearer {token.reveal()}", "cf-r2-jurisdiction": account[1]},
+        )
+        try:
+            fields = {name: str(found["result"][name]) for name in _FIELDS}
+        except (KeyError, TypeError):
+            raise CredentialsUnavailable(f"{SERVICE} answers without credentials") from None
+        return TemporaryCredential(
+            request.location,
+            "r2Credentials",
+            {name: Secret(text) for name, text in fields.items()},
+            # The answer has no end. Whole seconds, as it is counted by them.
+            requested_ms // 1000 * 1000 + request.seconds * 1000,
+            fields["accessKeyId"],
+        )
+
+
+_FIELDS = ("accessKeyId", "secretAccessKey", "sessionToken")
+
+
+def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
+    request = urllib.request.Request(  # noqa: S310 - the URL is of the configuration
+        url,
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", "User-Agent": "delta-sharing-gateway", **headers},
+        method="POST",
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            return json.loads(response.read(MAX_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            denied = error.code in _DENIED
+            raise CredentialsUnavailable(f"{SERVICE} answers {error.code}", lasting=denied) from None
+    except ValueError:
+        raise CredentialsUnavailable(f"{SERVICE} does not answer in JSON") from None
+    except OSError as error:
+        raise CredentialsUnavailable(f"{SERVICE} cannot be reached ({type(error).__name__})") from None

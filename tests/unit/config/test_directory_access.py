@@ -1,0 +1,192 @@
+"""Tables that may not offer directory access stop the start, by name and with what to change."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.config import Config, ConfigError, loads
+from gateway.config.directory_access import address_range
+from gateway.config.networks import parse_networks
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+S3 = {"prefix": "s3://lake/", "roleArn": ROLE}
+AZURE = {"prefix": "abfss://data@acct.dfs.core.windows.net/", "hierarchicalNamespace": True}
+GOOGLE = {"prefix": "gs://lake/"}
+HASH = "0" * 64
+
+
+def table(location: str = "s3://lake/sales/orders", **keys: Any) -> dict[str, Any]:
+    found = {"name": "orders", "location": location, "historyShared": True, "accessModes": ["url", "dir"]}
+    return found | keys
+
+
+def load(*tables: dict[str, Any], storages: Any = (S3, AZURE, GOOGLE), **gateway: Any) -> Config:
+    named = [{**one, "name": f"{one['name']}{number or ''}"} for number, one in enumerate(tables)]
+    settings = {
+        "version": 1,
+        "shares": [{"name": "sales", "schemas": [{"name": "public", "tables": named}]}],
+        "gateway": {"anonymous": True, "storages": list(storages)} | gateway,
+    }
+    return loads(json.dumps(settings), file="share.yaml", environment={})
+
+
+def recipient(*networks: str, shares: list[str] | None = None) -> dict[str, Any]:
+    return {
+        "name": "alice",
+        "tokens": [{"sha256": HASH}],
+        "shares": shares or ["sales"],
+        "networks": list(networks),
+    }
+
+
+GOOD = ["s3://lake/sales/orders", "abfss://data@acct.dfs.core.windows.net/t", "gs://lake/t"]
+
+
+@pytest.mark.parametrize("location", GOOD)
+def test_a_table_of_each_store_offers_its_directory(location: str) -> None:
+    config = load(table(location), recipients=[recipient()])
+    assert config.shares[0].schemas[0].tables[0].access_modes == ("url", "dir")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"historyShared": False}, "historyShared: true"),
+        ({"startVersion": 3}, "startVersion"),
+        ({"location": "s3://lake/"}, "whole bucket"),
+        ({"location": "gs://lake"}, "whole bucket"),
+        ({"location": "abfss://data@acct.dfs.core.windows.net/"}, "whole bucket"),
+        ({"location": "/tables/orders"}, "local files"),
+        ({"location": "file:///tables/orders"}, "local files"),
+        ({"location": "abfss://flat@acct.dfs.core.windows.net/t"}, "hierarchicalNamespace: true"),
+        ({"location": "s3://bare/t"}, "roleArn"),
+        ({"location": "s3://lake-s3alias/t"}, "access point"),
+        ({"location": "s3://compatible/a*b"}, "its path"),
+        ({"location": "s3://compatible/a?b"}, "its path"),
+        ({"location": "s3://compatible/a$b"}, "its path"),
+        ({"location": "gs://hmac/t"}, "credentialsFile"),
+    ],
+)
+def test_what_would_leak_is_refused_with_the_table_and_what_to_change(
+    keys: dict[str, Any], reason: str
+) -> None:
+    storages = [
+        S3,
+        AZURE,
+        {"prefix": "s3://bare/"},
+        {"prefix": "s3://lake-s3alias/", "roleArn": ROLE},
+        {"prefix": "s3://compatible/", "roleArn": ROLE, "endpoint": "https://minio.example"},
+        {"prefix": "gs://hmac/", "accessKeyId": "a", "secretAccessKey": "b"},
+    ]
+    with pytest.raises(ConfigError) as refused:
+        load(table(**keys), storages=storages)
+    assert str(refused.value).startswith(
+        "share.yaml: shares: sales.public.orders cannot offer directory access: "
+    )
+    assert reason in str(refused.value)
+    assert "remove dir from accessModes" in str(refused.value)
+    # Without directory access nothing is wrong.
+    load(table(**keys) | {"accessModes": ["url"]}, storages=storages)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [
+        ("s3://lake/sales", "s3a://lake/sales/orders/"),
+        ("s3n://lake/sales/", "s3://lake/sales/x/y"),
+        ("gs://lake/sales", "gs://lake/sales/orders"),
+        ("gs://lake/sales", "s3://lake/sales/orders"),
+        (
+            "abfss://data@acct.dfs.core.windows.net/sales",
+            "wasbs://data@acct.blob.core.windows.net/sales/orders",
+        ),
+        (
+            "abfs://data@acct.dfs.core.windows.net/a b",
+            "https://acct.blob.core.windows.net/data/a%20b/orders",
+        ),
+    ],
+)
+def test_a_table_within_the_directory_of_another_is_refused(outer: str, inner: str) -> None:
+    interoperable = {"prefix": "s3://lake/", "endpoint": "https://storage.googleapis.com"}
+    storages = [interoperable if "gs:" in outer else S3, AZURE, GOOGLE]
+    url_only = table(inner, accessModes=["url"], historyShared=False)
+    with pytest.raises(ConfigError, match=r"orders cannot .* files of sales\.public\.orders1 lie within"):
+        load(table(outer), url_only, storages=storages)
+    load(
+        table(outer),
+        table(inner.replace("sales", "sales2").replace("b/o", "bc/o")),
+        storages=[*storages[1:], S3],
+    )
+
+
+def test_a_table_beside_and_the_same_table_in_another_share_are_accepted() -> None:
+    load(table("s3://lake/sales"), table("s3://lake/sales2"), table("s3://lake/sales"))
+
+
+def test_an_auxiliary_location_is_an_allowed_root_and_holds_no_other_table() -> None:
+    clone = table("s3://lake/clone", auxiliaryLocations=["s3://lake/source"])
+    roots = ["s3://lake/source"]
+    load(clone, allowedRoots=roots)
+    load(clone, table("s3://lake/source"), allowedRoots=roots)
+    with pytest.raises(ConfigError, match="allowedRoots"):
+        load(clone)
+    with pytest.raises(ConfigError, match="orders1 lie within"):
+        load(clone, table("s3://lake/source/x"), allowedRoots=roots)
+    with pytest.raises(ConfigError, match="orders1 lie within"):
+        load(clone, table("s3://lake/source", accessModes=["url"]), allowedRoots=roots)
+    with pytest.raises(ConfigError, match="whole bucket"):
+        load(clone | {"auxiliaryLocations": ["s3://lake/"]}, allowedRoots=["s3://lake/"])
+    with pytest.raises(ConfigError, match="add dir"):
+        load(clone | {"accessModes": ["url"]}, allowedRoots=roots)
+
+
+@pytest.mark.parametrize(
+    ("location", "networks", "is_accepted"),
+    [
+        ("s3://lake/t", ["192.0.2.0/24", "2001:db8::/32"], True),
+        ("abfss://data@acct.dfs.core.windows.net/t", ["192.0.2.0/24"], True),
+        ("abfss://data@acct.dfs.core.windows.net/t", ["192.0.2.0/24", "198.51.100.0/24"], False),
+        ("abfss://data@acct.dfs.core.windows.net/t", ["2001:db8::/32"], False),
+        ("gs://lake/t", ["192.0.2.0/24"], False),
+    ],
+)
+def test_recipients_with_networks_that_a_store_cannot_hold_are_refused(
+    location: str, networks: list[str], is_accepted: bool
+) -> None:
+    if is_accepted:
+        load(table(location), recipients=[recipient(*networks)])
+        return
+    for shares in (["SALES"], ["*"]):
+        with pytest.raises(ConfigError, match="the recipient alice has networks"):
+            load(table(location), recipients=[recipient(*networks, shares=shares)])
+    # A recipient without the share does not matter.
+    nobody = recipient(*networks) | {"shares": []}
+    load(table(location), recipients=[nobody])
+
+
+@pytest.mark.parametrize("modes", [[], ["url", "url"], ["directory"]])
+def test_access_modes_are_url_and_dir(modes: list[str]) -> None:
+    with pytest.raises(ConfigError, match="accessModes"):
+        load(table(accessModes=modes))
+
+
+@pytest.mark.parametrize("seconds", [0, 899, 43_201])
+def test_credentials_live_from_a_quarter_of_an_hour_to_twelve_hours(seconds: int) -> None:
+    with pytest.raises(ConfigError, match="temporaryCredentialValiditySeconds"):
+        loads(f"version: 1\ntemporaryCredentialValiditySeconds: {seconds}\ngateway: {{anonymous: true}}")
+
+
+def test_a_location_keeps_its_scheme_for_clients() -> None:
+    for text in ("s3a://lake/t", "s3n://lake/t", "gs://lake/t", "wasbs://data@acct.blob.core.windows.net/t"):
+        found = load(table(text)) if "wasbs" not in text else load(table(text), storages=[AZURE])
+        assert found.shares[0].schemas[0].tables[0].location.hadoop_url == text
+    config = load(table("https://acct.blob.core.windows.net/data/a%20b"))
+    location = config.shares[0].schemas[0].tables[0].location
+    assert location.hadoop_url == "abfss://data@acct.dfs.core.windows.net/a b"
+
+
+def test_adjacent_networks_are_one_range() -> None:
+    assert address_range(()) is None
+    first, last = address_range(parse_networks(["192.0.2.128/25", "192.0.2.0/25"])) or (None, None)
+    assert (str(first), str(last)) == ("192.0.2.0", "192.0.2.255")
