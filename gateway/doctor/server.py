@@ -76,17 +76,15 @@ class Server:
             SERVER, method, url, headers=headers, body=content, max_lines=max_lines
         )
 
-    async def list(self, path: str, request: str) -> tuple[Listing, Answer]:
-        """Return the items of a list, and the first answer. Raises StepFailed."""
-        items: list[Mapping[str, Any]] = []
-        first = answer = await self.get(path, request)
-        for _ in range(MAX_PAGES):
-            page, token = _page(answer, request)
-            items += page
+    async def list(self, path: str, request: str, first: Answer | None = None) -> Listing:
+        """Return the items of a list, of which `first` is the first page. Raises StepFailed."""
+        items, token = _page(first or await self.get(path, request), request)
+        for _ in range(MAX_PAGES - 1):
             if not token:
-                return Listing(tuple(items), is_whole=True), first
-            answer = await self.get(f"{path}?pageToken={quote(token, safe='')}", request)
-        return Listing(tuple(items), is_whole=False), first
+                break
+            page, token = _page(await self.get(f"{path}?pageToken={quote(token, safe='')}", request), request)
+            items += page
+        return Listing(tuple(items), is_whole=not token)
 
     async def endpoint_elsewhere(self) -> str | None:
         """Return the endpoint of the same host that has a list of shares, if there is one."""

@@ -68,7 +68,7 @@ async def _shares(server: Server, findings: Findings) -> Listing:
         )
     if answer.status != 200:  # noqa: PLR2004 - OK
         server_errors.refuse(answer, request, server.authorization.hint)
-    shares, _ = await server.list("/shares", request)
+    shares = await server.list("/shares", request, answer)
     if not shares.items:
         raise StepFailed(
             Problem("the recipient has no share", Owner.PROVIDER, "grant a share to the recipient")
@@ -91,10 +91,10 @@ def _check_clock(answer: Answer, findings: Findings) -> None:
 
 async def _named(server: Server, wanted: TableName, findings: Findings) -> ChosenTable:
     path = f"/shares/{quote(wanted.share, safe='')}/schemas"
-    schemas, _ = await server.list(path, "the list of schemas")
+    schemas = await server.list(path, "the list of schemas")
     schema = _find(schemas, wanted.schema, "schema")
     findings.ok("schemas", f"{schemas.count}: {_names(schemas)}")
-    tables, _ = await server.list(f"{path}/{quote(schema, safe='')}/tables", "the list of tables")
+    tables = await server.list(f"{path}/{quote(schema, safe='')}/tables", "the list of tables")
     table = _find(tables, wanted.table, "table")
     findings.ok("tables", f"{tables.count}: {_names(tables)}")
     return ChosenTable(TableName(wanted.share, schema, table), tables.find(table) or {})
@@ -103,9 +103,9 @@ async def _named(server: Server, wanted: TableName, findings: Findings) -> Chose
 async def _first(server: Server, share: str, findings: Findings) -> ChosenTable | None:
     """Return the first table of a share."""
     path = f"/shares/{quote(share, safe='')}"
-    schemas, _ = await server.list(f"{path}/schemas", "the list of schemas")
+    schemas = await server.list(f"{path}/schemas", "the list of schemas")
     findings.ok("schemas", f"{schemas.count} in the share {share}: {_names(schemas)}")
-    tables, _ = await server.list(f"{path}/all-tables", "the list of all tables")
+    tables = await server.list(f"{path}/all-tables", "the list of all tables")
     if not tables.items:
         return None
     findings.ok("tables", f"{tables.count} in the share {share}: {_names(tables)}")

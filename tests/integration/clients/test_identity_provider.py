@@ -120,6 +120,25 @@ def test_a_wrong_secret_gets_no_token(
         official_client.call("shares", complete(profile, "another secret"))
 
 
+def test_the_doctor_reads_by_the_same_tokens_and_names_a_wrong_secret(
+    openid_provider: OpenIdProvider, profiles: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", f"{profiles / 'acme.share'}#{TABLE}"]) == 0
+    assert "the token endpoint issues tokens" in capsys.readouterr().out
+    profile = tmp_path / "wrong.share"
+    profile.write_text((profiles / "acme.share").read_text())
+    profile.chmod(0o600)
+    assert main(["doctor", str(complete(profile, "another secret"))]) == 1
+    printed = capsys.readouterr().out
+    assert "invalid_client" in printed
+    assert "-> recipient: compare clientId and clientSecret" in printed
+    assert "another secret" not in printed
+    # A template is refused before any request.
+    template = profiles / "another-subject.share"
+    assert main(["doctor", str(template)]) == 1
+    assert "placeholder of a template: clientSecret" in capsys.readouterr().out
+
+
 def test_a_policy_that_is_removed_ends_the_access(
     official_client: OfficialClient, openid_provider: OpenIdProvider, profiles: Path
 ) -> None:
