@@ -78,6 +78,7 @@ def protocol_routes(prefix: str) -> list[Route]:
     schemas = f"{shares}/{{share}}/schemas"
     tables = f"{schemas}/{{schema}}/tables"
     of_table = f"{tables}/{{table}}"
+    volumes = f"{schemas}/{{schema}}/volumes"
     return [
         Route("GET", shares, discovery.list_shares),
         Route("GET", f"{shares}/{{share}}", discovery.get_share),
@@ -95,6 +96,15 @@ def protocol_routes(prefix: str) -> list[Route]:
             "POST",
             f"{of_table}/temporary-table-credentials",
             temporary_credentials.temporary_table_credentials,
+            issues_credentials=True,
+        ),
+        Route("GET", volumes, discovery.list_volumes),
+        Route("GET", f"{shares}/{{share}}/all-volumes", discovery.list_all_volumes),
+        Route("GET", f"{volumes}/{{volume}}", discovery.get_volume),
+        Route(
+            "POST",
+            f"{volumes}/{{volume}}/temporary-volume-credentials",
+            temporary_credentials.temporary_volume_credentials,
             issues_credentials=True,
         ),
     ]

@@ -18,7 +18,7 @@ from gateway.errors import NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry
+    from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
 
 EVERY_SHARE = "*"
@@ -91,12 +91,31 @@ class SharedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedVolume:
+    """A volume of a schema: a directory of files that are no table."""
+
+    name: str
+    schema: str
+    share: str
+    share_id: str
+    id: str
+    location: Location
+    comment: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """`share.schema.volume`."""
+        return f"{self.share}.{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema and its tables, in the configuration's order."""
+    """A schema with its tables and volumes, in the configuration's order."""
 
     name: str
     share: str
     tables: Names[SharedTable]
+    volumes: Names[SharedVolume]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,10 @@ class Share:
     def tables(self) -> list[SharedTable]:
         """All tables of all schemas, in order."""
         return [table for schema in self.schemas for table in schema.tables]
+
+    def volumes(self) -> list[SharedVolume]:
+        """All volumes of all schemas, in order."""
+        return [volume for schema in self.schemas for volume in schema.volumes]
 
 
 class Names(Generic[Named]):
@@ -186,6 +209,15 @@ class Catalog:
             raise NotFound("no such table, or it is not shared with you")
         return innermost
 
+    def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
+        """Find a volume of a granted share. Raises NotFound."""
+        found = self._granted(recipient, share)
+        inner = found.schemas.find(schema, None) if found else None
+        innermost = inner.volumes.find(volume, None) if inner else None
+        if innermost is None:
+            raise NotFound("no such volume, or it is not shared with you")
+        return innermost
+
     def _granted(self, recipient: Recipient, share: str) -> Share | None:
         """Return a granted share. An absent share takes the same steps as one that is not granted."""
         found = self._shares.find(share, NO_SHARE)
@@ -218,7 +250,8 @@ def _share(entry: ShareEntry) -> Share:
 
 def _schema(share: ShareEntry, share_id: str, schema: SchemaEntry) -> Schema:
     tables = Names(_table(share, share_id, schema, table) for table in schema.tables)
-    return Schema(schema.name, share.name, tables)
+    volumes = Names(_volume(share, share_id, schema, volume) for volume in schema.volumes)
+    return Schema(schema.name, share.name, tables, volumes)
 
 
 def _table(share: ShareEntry, share_id: str, schema: SchemaEntry, table: TableEntry) -> SharedTable:
@@ -246,6 +279,19 @@ def _access_members(table: TableEntry) -> str:
     members["accessModes"] = table.access_modes
     # In ASCII: clients split lines at separators of Unicode.
     return json.dumps(members, separators=(",", ":"))[1:-1]
+
+
+def _volume(share: ShareEntry, share_id: str, schema: SchemaEntry, volume: VolumeEntry) -> SharedVolume:
+    return SharedVolume(
+        name=volume.name,
+        schema=schema.name,
+        share=share.name,
+        share_id=share_id,
+        # A table of the same name has another id; no name has a slash.
+        id=volume.id or _stable_id(share.name, schema.name, "volumes", volume.name),
+        location=volume.location,
+        comment=volume.comment,
+    )
 
 
 def _stable_id(*names: str) -> str:

@@ -24,6 +24,7 @@ from gateway.config.sections import (
     TableEntry,
     TokenEntry,
     TokenKey,
+    VolumeEntry,
 )
 from gateway.config.storages import StorageEntry
 
@@ -54,6 +55,7 @@ __all__ = [
     "TokenEntry",
     "TokenKey",
     "Tracing",
+    "VolumeEntry",
     "load",
     "loads",
 ]

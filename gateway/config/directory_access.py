@@ -113,7 +113,7 @@ def _problems_of(config: Config, one: NamedTable, tables: Sequence[NamedTable]) 
             yield f"{problem}, {WITHOUT}"
         for recipient in config.gateway.recipients:
             problem = networks_problem(root, entry, parse_networks(recipient.networks))
-            if problem is not None and _is_granted(recipient, one.share):
+            if problem is not None and is_granted(recipient, one.share):
                 yield (
                     f"{problem}, and the recipient {recipient.name} has networks; share the table with it in "
                     f"another share, {WITHOUT}"
@@ -134,12 +134,12 @@ def _nested(config: Config, one: NamedTable, tables: Sequence[NamedTable]) -> It
             is_source = root in one.table.auxiliary_locations and (
                 other is one or DIRECTORY in other.table.access_modes
             )
-            held = any(_place(config, mine).contains(_place(config, root)) for mine in one.roots)
+            held = any(comparable(config, mine).contains(comparable(config, root)) for mine in one.roots)
             if held and not is_source:
                 yield f"the files of {other.name} lie within its directory; move one of them, {WITHOUT}"
 
 
-def _place(config: Config, location: Location) -> Location:
+def comparable(config: Config, location: Location) -> Location:
     """Return a location for comparisons: buckets of Google can be reached as those of S3, too."""
     entry = config.gateway.storage(location)
     if (
@@ -175,6 +175,7 @@ def _s3_problem(location: Location, entry: StorageEntry | None) -> str | None:
     return None
 
 
-def _is_granted(recipient: RecipientEntry, share: str) -> bool:
+def is_granted(recipient: RecipientEntry, share: str) -> bool:
+    """Return whether a recipient of the configuration may read a share."""
     granted = {name.casefold() for name in recipient.shares}
     return EVERY_SHARE in granted or share.casefold() in granted

@@ -16,6 +16,7 @@ from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.reader import Reader
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
+from gateway.config.volumes import volume_problem
 
 __all__ = ["CURRENT_VERSION", "load", "loads"]
 
@@ -82,7 +83,7 @@ def loads(
             "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
-    leak = directory_access_problem(config)
+    leak = directory_access_problem(config) or volume_problem(config)
     if leak is not None:
         raise ConfigError(file, "shares", leak)
     _warn(config, file)

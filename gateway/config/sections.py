@@ -87,21 +87,48 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeEntry:
+    """A shared volume: a directory of files that are no table, read by temporary credentials.
+
+    Attributes:
+        name: name of the volume in the schema; case-insensitive.
+        location: the directory, in the forms of a table's location. Local directories and whole buckets
+            are refused, and so is a directory that contains a table or another volume, or lies in one.
+        id: identifier of the volume in answers. Without it the id is derived from the names and stays the
+            same.
+        comment: description of the volume, of at most 65,536 characters.
+
+    """
+
+    name: str
+    location: Location
+    id: str | None = None
+    comment: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaEntry:
     """A schema of a share.
 
     Attributes:
         name: name of the schema; case-insensitive.
         tables: tables of the schema.
+        volumes: volumes of the schema.
 
     """
 
     name: str
     tables: tuple[TableEntry, ...] = ()
+    volumes: tuple[VolumeEntry, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         _check_unique("tables", [table.name for table in self.tables])
+        _check_unique("volumes", [volume.name for volume in self.volumes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +460,7 @@ class Config:
                 for table in schema.tables:
                     yield table.location
                     yield from table.auxiliary_locations
+                yield from (volume.location for volume in schema.volumes)
         yield from self.gateway.allowed_roots
 
     @property

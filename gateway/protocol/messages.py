@@ -69,6 +69,18 @@ class Table(Message, frozen=True):
     access_modes: AccessModes | UnsetType = UNSET
 
 
+class Volume(Message, frozen=True):
+    """A volume of a schema, as in OpenSharing: a directory of files that are no table."""
+
+    name: Name
+    schema: Name
+    share: Name
+    share_id: str
+    id: str
+    storage_location: Annotated[str, Meta(description="the directory, in its object store")]
+    comment: Annotated[str, Meta(max_length=MAX_COMMENT_LENGTH)] | UnsetType = UNSET
+
+
 class ShareAnswer(Message, frozen=True):
     """One share."""
 
@@ -93,6 +105,13 @@ class Tables(Message, frozen=True):
     """A page of tables."""
 
     items: tuple[Table, ...]
+    next_page_token: PageToken | UnsetType = UNSET
+
+
+class Volumes(Message, frozen=True):
+    """A page of volumes."""
+
+    items: tuple[Volume, ...]
     next_page_token: PageToken | UnsetType = UNSET
 
 
@@ -259,6 +278,21 @@ class CredentialsAnswer(Message, frozen=True):
     """Temporary credentials for a table."""
 
     credentials: TemporaryCredentials
+
+
+class VolumeCredentials(Message, frozen=True):
+    """Temporary credentials for a volume, in one of four forms. OpenSharing has no wrapper for these."""
+
+    aws_temp_credentials: SessionKeys | UnsetType = UNSET
+    azure_user_delegation_sas: SharedAccessSignature | UnsetType = UNSET
+    gcp_oauth_token: OauthToken | UnsetType = UNSET
+    r2_credentials: SessionKeys | UnsetType = UNSET
+    expiration_time: TimeMs = 0
+
+
+def volume_credentials(form: str, fields: Mapping[str, str], expires_ms: int) -> VolumeCredentials:
+    """Return the message with one form, which has `fields`."""
+    return msgspec.convert({form: fields, "expirationTime": expires_ms}, VolumeCredentials)
 
 
 def temporary_credentials(

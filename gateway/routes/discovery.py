@@ -1,4 +1,4 @@
-"""Shares, schemas and tables that a recipient was granted: each alone, and in pages."""
+"""Shares, schemas, tables and volumes that a recipient was granted: each alone, and in pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.access import catalog as shared
-from gateway.access.catalog import Schema, Share, SharedTable
+from gateway.access.catalog import Schema, Share, SharedTable, SharedVolume
 from gateway.access.sealed_tokens import InvalidToken
 from gateway.protocol import messages
 from gateway.protocol.queries import ListQuery
@@ -17,8 +17,8 @@ from gateway.web.context import RequestContext
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
 
-Item = TypeVar("Item", Share, Schema, SharedTable)
-Message = messages.Share | messages.Schema | messages.Table
+Item = TypeVar("Item", Share, Schema, SharedTable, SharedVolume)
+Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
 
 async def list_shares(context: RequestContext) -> WholeResponse:
@@ -60,6 +60,29 @@ async def get_table(context: RequestContext) -> WholeResponse:
         context.required_recipient, names["share"], names["schema"], names["table"]
     )
     return _json(msgspec.structs.replace(_table(table), format="delta"))
+
+
+async def list_volumes(context: RequestContext) -> WholeResponse:
+    """`GET {prefix}/shares/{share}/schemas/{schema}/volumes`, of OpenSharing."""
+    names = context.names
+    schema = context.state.catalog.schema(context.required_recipient, names["share"], names["schema"])
+    return _page(context, list(schema.volumes), lambda volume: volume.name, _volume, messages.Volumes)
+
+
+async def list_all_volumes(context: RequestContext) -> WholeResponse:
+    """`GET {prefix}/shares/{share}/all-volumes`, of OpenSharing."""
+    share = context.state.catalog.share(context.required_recipient, context.names["share"])
+    volumes = share.volumes()
+    return _page(context, volumes, lambda volume: f"{volume.schema}/{volume.name}", _volume, messages.Volumes)
+
+
+async def get_volume(context: RequestContext) -> WholeResponse:
+    """`GET {prefix}/shares/{share}/schemas/{schema}/volumes/{volume}`, of OpenSharing."""
+    names = context.names
+    volume = context.state.catalog.volume(
+        context.required_recipient, names["share"], names["schema"], names["volume"]
+    )
+    return _json(_volume(volume))
 
 
 def _page(
@@ -115,6 +138,18 @@ def _table(table: SharedTable) -> messages.Table:
         location=table.location.hadoop_url,
         auxiliary_locations=tuple(root.hadoop_url for root in table.auxiliary_locations) or UNSET,
         access_modes=table.access_modes,
+    )
+
+
+def _volume(volume: SharedVolume) -> messages.Volume:
+    return messages.Volume(
+        volume.name,
+        volume.schema,
+        volume.share,
+        volume.share_id,
+        volume.id,
+        volume.location.hadoop_url,
+        volume.comment or UNSET,
     )
 
 

@@ -105,6 +105,10 @@ DESCRIPTIONS: Mapping[str, Description] = {
     "temporary_table_credentials": Description(
         messages.CredentialsAnswer, body=messages.CredentialsBody, response_headers=(NOT_STORED,)
     ),
+    "list_volumes": Description(messages.Volumes, messages.ListParameters),
+    "list_all_volumes": Description(messages.Volumes, messages.ListParameters),
+    "get_volume": Description(messages.Volume),
+    "temporary_volume_credentials": Description(messages.VolumeCredentials, response_headers=(NOT_STORED,)),
 }
 """By the name of the route."""
 NEVER_ANSWERED = frozenset({"async_query"})
@@ -146,7 +150,7 @@ def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
         "info": {
             "title": "Delta Sharing",
             "version": "1",
-            "description": "The Delta Sharing protocol for tables, as recipients use it.",
+            "description": "Delta Sharing for tables, and OpenSharing for volumes, as recipients use them.",
         },
         "servers": [{"url": url}],
         "security": [{"recipient": []}],

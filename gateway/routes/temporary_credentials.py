@@ -1,7 +1,7 @@
-"""`POST .../temporary-table-credentials`: a credential that reads the directory of a table.
+"""Temporary credentials: for the directory of a table, and for that of a volume.
 
-In: a table that offers directory access, and one of its roots. Out: one JSON object. The credential is never
-in a log, a metric or the audit log, which has its id and its end.
+In: a table that offers directory access and one of its roots, or a volume. Out: one JSON object. The
+credential is never in a log, a metric or the audit log, which has its id and its end.
 """
 
 from __future__ import annotations
@@ -30,14 +30,31 @@ async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
     if not table.offers_directory:
         raise UnsupportedOperation("the table does not offer directory access; query it for URLs")
     location = requested_root(table, string_field(json_object(context.body), "location"))
+    credential = await _issue(context, location, table.id)
+    return WholeResponse(msgspec.json.encode(messages.CredentialsAnswer(message_of(credential))), HEADERS)
+
+
+async def temporary_volume_credentials(context: RequestContext) -> WholeResponse:
+    """`POST .../temporary-volume-credentials`, of OpenSharing: temporary credentials for a volume."""
+    recipient, names = context.required_recipient, context.names
+    volume = context.state.catalog.volume(recipient, names["share"], names["schema"], names["volume"])
+    context.record.volume = volume.full_name
+    credential = await _issue(context, volume.location, volume.id)
+    fields = {name: secret.reveal() for name, secret in credential.fields.items()}
+    answer = messages.volume_credentials(credential.form, fields, credential.expires_ms)
+    return WholeResponse(msgspec.json.encode(answer), HEADERS)
+
+
+async def _issue(context: RequestContext, location: Location, purpose: str) -> TemporaryCredential:
+    """Return a credential for a location, and record it."""
     context.record.credential = "failed"
-    issued = await context.state.vendor.credential(location, recipient, table.id)
+    issued = await context.state.vendor.credential(location, context.required_recipient, purpose)
     credential = issued.credential
     context.record.credential = "cached" if issued.is_cached else "issued"
     context.record.issued = IssuedCredential(
         credential.location.hadoop_url, credential.expires_ms, credential.key_id
     )
-    return WholeResponse(msgspec.json.encode(messages.CredentialsAnswer(message_of(credential))), HEADERS)
+    return credential
 
 
 def requested_root(table: SharedTable, text: str | None) -> Location:

@@ -28,7 +28,7 @@ class RequestRecord(Struct):
     """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
 
     Attributes:
-        table: the full name of the requested table.
+        table, volume: the full name of the requested table or volume.
         stale: True when the answer is from a cached snapshot because the storage is down.
         version, ending_version: of the answer; the latter for a range.
         format: the response format.
@@ -44,6 +44,7 @@ class RequestRecord(Struct):
     """
 
     table: str | None = None
+    volume: str | None = None
     stale: bool | None = None
     version: int | None = None
     ending_version: int | None = None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MAX_USER_AGENT_LENGTH = 300
 AUDIT_SECONDS = 2.0
-PARAMETERS = ("share", "schema", "table")
+PARAMETERS = ("share", "schema", "table", "volume")
 OK = 200
 UNAUTHORIZED = 401
 CLIENT_LEFT = "client left"
@@ -48,6 +48,10 @@ ACTIONS: Mapping[str, Action] = {
     "query": Action.QUERY_TABLE,
     "changes": Action.QUERY_TABLE_CHANGES,
     "temporary_table_credentials": Action.GENERATE_TABLE_CREDENTIAL,
+    "list_volumes": Action.LIST_VOLUMES,
+    "list_all_volumes": Action.LIST_ALL_VOLUMES,
+    "get_volume": Action.GET_VOLUME,
+    "temporary_volume_credentials": Action.GENERATE_VOLUME_CREDENTIAL,
 }
 ANSWERED: Mapping[Action, Action] = {
     Action.QUERY_TABLE: Action.QUERIED_TABLE,

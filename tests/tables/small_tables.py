@@ -7,6 +7,7 @@ from typing import Any
 from support.gateway_app import PREFIX, recipients
 
 FIRST_MS = 1_700_000_000_000
+ROLE = "arn:aws:iam::123456789012:role/reader"
 SECRET_PLACE = "a-place-that-nobody-may-see"
 TABLE = f"{PREFIX}/shares/s/schemas/d/tables"
 
@@ -96,10 +97,12 @@ def configuration(root: Path, down_port: int) -> str:
     storage = (
         "  storages:\n"
         f"  - {{prefix: 's3://down', endpoint: 'http://127.0.0.1:{down_port}', pathStyle: true, region: r, "
-        f"accessKeyId: {SECRET_PLACE}, secretAccessKey: {SECRET_PLACE}}}\n"
+        f"accessKeyId: {SECRET_PLACE}, secretAccessKey: {SECRET_PLACE}, "
+        f"stsEndpoint: 'http://127.0.0.1:{down_port}', directoryRoleArn: {ROLE}}}\n"
     )
     return (
         "shares:\n- name: s\n  schemas:\n  - name: d\n    tables:\n"
         f"{tables}    - {{name: down, location: 's3://down/{SECRET_PLACE}', historyShared: true}}\n"
+        f"    volumes: [{{name: files, location: 's3://down/{SECRET_PLACE}-files'}}]\n"
         f"- name: hidden\n{recipients(alice='s', bob='hidden')}{storage}"
     )

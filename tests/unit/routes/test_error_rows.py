@@ -102,7 +102,9 @@ class Call:
 WELL = {
     f"{route.method} {route.path}": Call(
         route.method,
-        route.path.replace(":.+", "").format(share="s", schema="d", table="whole", id="1", root="r", key="k")
+        route.path.replace(":.+", "").format(
+            share="s", schema="d", table="whole", volume="files", id="1", root="r", key="k"
+        )
         + ("?startingVersion=0" if route.path.endswith("/changes") else ""),
         bearer(),
     )
@@ -114,7 +116,9 @@ OPEN = {
 }
 NAMED = set(WELL) - OPEN
 OF_SHARES = {path for path in NAMED if "{share}" in path}
-LISTINGS = {path for path in NAMED if path.endswith(("/shares", "/schemas", "/tables", "/all-tables"))}
+LISTED = ("/shares", "/schemas", "/tables", "/all-tables", "/volumes", "/all-volumes")
+LISTINGS = {path for path in NAMED if path.endswith(LISTED)}
+OF_VOLUMES = {path for path in NAMED if "{volume}" in path}
 NAMES_ONLY = {f"GET {PREFIX}/shares/{{share}}/schemas/{{schema}}/tables/{{table}}"}
 OF_TABLES = {path for path in NAMED if "{table}" in path}
 # It knows no query of any table, so it looks at none.
@@ -152,6 +156,14 @@ ROWS = [
     ),
     Row("not granted", OF_SHARES, lambda a: replace(a, headers=bearer("bob")), MISSING),
     Row("unknown table", OF_TABLES, lambda a: a.of_table("none"), MISSING),
+    Row("unknown volume", OF_VOLUMES, lambda a: replace(a, path=a.path.replace("/files", "/none")), MISSING),
+    Row(
+        "no token service",
+        {path for path in OF_VOLUMES if path.endswith("-credentials")},
+        lambda a: a,
+        UNAVAILABLE,
+        "Retry-After",
+    ),
     Row("unknown path", set(WELL), lambda a: replace(a, path=f"{PREFIX}/none{a.path}"), MISSING),
     Row(
         "wrong method",

@@ -12,6 +12,7 @@ import orjson
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer
 from support.gateway_process import RunningGateway, running_gateway, share
 from support.history_table import TABLE, Client
@@ -22,7 +23,7 @@ from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document
 
 DOCUMENT = document(protocol_routes(PREFIX), PREFIX, f"https://sharing.example.com{PREFIX}")
 EXAMPLES = 30
-NAMES = {"share": "s", "schema": "default", "table": "cities"}
+NAMES = {"share": "s", "schema": "default", "table": "cities", "volume": "pictures"}
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
 
 
@@ -94,9 +95,14 @@ async def test_every_field_of_a_body_is_read_by_its_type(client: Client, name: s
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, demo_tables: Path) -> Iterator[RunningGateway]:
     directory = tmp_path_factory.mktemp("openapi")
-    with running_gateway(directory, [share("s", {"cities": str(demo_tables / "cities")})]) as gateway:
-        yield gateway
-        assert "Traceback" not in gateway.log.read_text()
+    shared = share("s", {"cities": str(demo_tables / "cities")})
+    shared["schemas"][0]["volumes"] = [{"name": "pictures", "location": "s3://lake/pictures"}]
+    with running_sts(Sts("AKIATESTS", "the-long-lived-secret")) as sts:
+        keys = {"accessKeyId": sts.access_key_id, "secretAccessKey": sts.secret_access_key}
+        lake = {"prefix": "s3://lake/", "region": "r", "stsEndpoint": sts.url, "directoryRoleArn": ROLE}
+        with running_gateway(directory, [shared], {"storages": [lake | keys]}) as gateway:
+            yield gateway
+            assert "Traceback" not in gateway.log.read_text()
 
 
 def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: RunningGateway) -> None:

@@ -154,6 +154,61 @@ async def test_an_asynchronous_query_is_answered_at_once(client: Client) -> None
     assert (answer.status, error_of(await answer.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
+@pytest.mark.parametrize("response_format", ["parquet", "delta"])
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "cdfonviews=true",
+        "cdfOnViews=true;asyncquery=true",
+        "x;y=;=z;;newcapability=1,2",
+        "readerfeatures=none",
+    ],
+)
+@pytest.mark.parametrize(
+    ("method", "route", "body"),
+    [
+        ("GET", "/metadata", None),
+        ("POST", "/query", {}),
+        ("POST", "/query", {"startingVersion": 1}),
+        ("GET", "/changes?startingVersion=1", None),
+    ],
+)
+async def test_unknown_capabilities_are_ignored_and_never_echoed(
+    client: Client, *, response_format: str, unknown: str, method: str, route: str, body: Any
+) -> None:
+    known = f"responseformat={response_format}"
+
+    async def answer(capabilities: str) -> tuple[int, list[str], str | None, list[Any]]:
+        headers = bearer() | {"delta-sharing-capabilities": capabilities}
+        response = await client.request(method, f"{TABLE}{route}", json=body, headers=headers)
+        chosen = response.headers.getall("delta-sharing-capabilities")
+        return (
+            response.status,
+            chosen,
+            response.headers.get("Delta-Table-Version"),
+            shown(await response.read()),
+        )
+
+    plain = await answer(known)
+    # Of a view, changes would have no version; of a table they always have one.
+    assert plain[:2] == (200, [known])
+    assert plain[2] is not None
+    assert await answer(f"{known};{unknown}") == plain
+    assert await answer(f"{unknown};{known}") == plain
+
+
+def shown(body: bytes) -> list[Any]:
+    """The lines of an answer without their URLs, which are signed anew."""
+    lines = [json.loads(line) for line in body.splitlines()]
+    for line in lines:
+        for action in line.values():
+            action.pop("url", None)
+            action.pop("expirationTimestamp", None)
+            for inner in action.get("deltaSingleAction", {}).values():
+                inner.pop("path", None)
+    return lines
+
+
 async def test_every_request_is_a_line_without_its_query_string(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,6 +97,13 @@ def table_field(name: str) -> Seen:
     return seen
 
 
+def volume_field(name: str) -> Seen:
+    async def seen(live: Live) -> Any:
+        return (await live.items("/shares/s/all-volumes"))[0].get(name)
+
+    return seen
+
+
 async def credential_seconds(live: Live) -> Any:
     return live.state.vendor._seconds
 
@@ -243,6 +250,10 @@ IN_A_BUCKET = {
     "gateway.storages": [{"prefix": "s3://bucket/", "roleArn": "arn:aws:iam::123456789012:role/reader"}],
     "gateway.allowedRoots": ["s3://bucket/one", "s3://bucket/two"],
 }
+VOLUME = {
+    "shares[].schemas[].volumes": [{"name": "v", "location": "s3://bucket/v"}],
+    "gateway.storages": IN_A_BUCKET["gateway.storages"],
+}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -268,6 +279,18 @@ AT_ONCE: Mapping[str, Row] = {
         table_field("auxiliaryLocations"),
         (["s3://bucket/one"], ["s3://bucket/two"]),
         IN_A_BUCKET | {"shares[].schemas[].tables[].accessModes": ["dir"]},
+    ),
+    "shares[].schemas[].volumes[].name": Row("v", "w", volume_field("name"), ("v", "w"), VOLUME),
+    "shares[].schemas[].volumes[].id": Row("one", "two", volume_field("id"), ("one", "two"), VOLUME),
+    "shares[].schemas[].volumes[].comment": Row(
+        "one", "two", volume_field("comment"), ("one", "two"), VOLUME
+    ),
+    "shares[].schemas[].volumes[].location": Row(
+        "s3://bucket/one",
+        "s3a://bucket/two",
+        volume_field("storageLocation"),
+        ("s3://bucket/one", "s3a://bucket/two"),
+        VOLUME,
     ),
     "temporaryCredentialValiditySeconds": Row(900, 1000, credential_seconds, (900, 1000)),
     "authorization.bearerToken": Row(
@@ -361,7 +384,7 @@ AT_ONCE: Mapping[str, Row] = {
 
 def located(key: str, value: Any, tables: Path) -> Any:
     """A value whose place is known when the test runs."""
-    if key.endswith(".location"):
+    if key.endswith("tables[].location"):
         return str(tables / value)
     if key == "gateway.allowedRoots":
         return [str(tables / value[0])]
@@ -374,7 +397,7 @@ async def test_a_changed_key_takes_effect_from_the_next_request(
 ) -> None:
     row, settings = AT_ONCE[key], base(tables)
     for other, value in row.beside.items():
-        put(settings, other, value)
+        put(settings, other, deepcopy(value))
     if key == "gateway.allowedRoots":
         settings["shares"][0]["schemas"][0]["tables"][0]["location"] = str(tables / "clone")
     put(settings, key, located(key, row.before, tables))
