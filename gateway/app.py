@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.routes import changes, discovery, files, health, openapi, query, table, temporary_credentials
+from gateway.protocol.profile import TOKEN_ENDPOINT
+from gateway.routes import (
+    changes,
+    discovery,
+    files,
+    health,
+    oauth,
+    openapi,
+    query,
+    table,
+    temporary_credentials,
+)
 from gateway.state import GatewayState
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
@@ -107,4 +118,5 @@ def protocol_routes(prefix: str) -> list[Route]:
             temporary_credentials.temporary_volume_credentials,
             issues_credentials=True,
         ),
+        Route("POST", f"{prefix}{TOKEN_ENDPOINT}", oauth.issue_token, is_for_clients=True),
     ]

@@ -2,9 +2,11 @@
 
 GatewayError              its text is shown to clients
 ├── InvalidParameter      a parameter outside of what is accepted
+│   └── UnsupportedGrant  a token request by another grant
 ├── MalformedRequest      a body that cannot be read
 │   └── BodyTooLarge
 ├── Unauthenticated       no valid token
+│   └── InvalidClient     a token request without a known client and its secret
 ├── PermissionDenied
 │   └── AccessRevoked     while the answer was under way
 ├── NotFound              absent or not granted: one answer
@@ -30,6 +32,13 @@ class InvalidParameter(GatewayError):
     """A parameter outside of what is accepted."""
 
 
+class UnsupportedGrant(InvalidParameter):
+    """A token request by another grant than client credentials."""
+
+    def __init__(self) -> None:
+        super().__init__("grant_type: client_credentials is the only one here")
+
+
 class MalformedRequest(GatewayError):
     """A body that cannot be read."""
 
@@ -49,6 +58,13 @@ class Unauthenticated(GatewayError):
     ) -> None:
         super().__init__(message)
         self.token_sent = token_sent
+
+
+class InvalidClient(Unauthenticated):
+    """A token request whose client is unknown, has another secret, or an expired one: one answer for all."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is unknown, or its secret is missing, wrong or expired")
 
 
 class PermissionDenied(GatewayError):

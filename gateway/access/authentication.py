@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.access.catalog import EVERY_SHARE, Recipient
 from gateway.access.federation import FederationPolicy, PolicyTable
+from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
 from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from gateway.config import Config, RecipientEntry
 
@@ -40,6 +42,7 @@ class Credential:
         expires_ms: end of the token; None without one.
         identity: for the audit log, what a token of an identity provider says about its bearer.
         verified: the verified token of an identity provider; None for tokens of this server.
+        is_forbidden: the recipient may not use bearer tokens of this server.
 
     """
 
@@ -48,6 +51,7 @@ class Credential:
     expires_ms: int | None = None
     identity: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     verified: VerifiedToken | None = field(default=None, repr=False, compare=False)
+    is_forbidden: bool = False
 
     def has_expired(self, now_ms: int) -> bool:
         """Return whether the token has expired at that time."""
@@ -73,6 +77,13 @@ class Credentials(Protocol):
     def policies(self) -> PolicyTable:
         """The policies for tokens of identity providers."""
 
+    @property
+    def clients(self) -> ClientTable:
+        """The OAuth clients."""
+
+    def forbidden(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
+
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
         """Return the credential with a token hash, unless it is unknown or expired at that time."""
 
@@ -86,19 +97,28 @@ class CredentialTable:
         *,
         anonymous: Recipient | None = None,
         policies: Iterable[tuple[FederationPolicy, Recipient]] = (),
+        clients: Iterable[OAuthClient] = (),
     ) -> None:
         self.anonymous = anonymous
         self.policies = PolicyTable(policies)
+        self.clients = ClientTable(clients)
         self._by_prefix: dict[bytes, list[Credential]] = {}
+        self._forbidden: dict[bytes, Recipient] = {}
         for credential in credentials:
-            self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
+            if credential.is_forbidden:
+                self._forbidden[credential.sha256] = credential.recipient
+            else:
+                self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
 
     @staticmethod
     def of(config: Config) -> CredentialTable:
         """Build the table of a configuration."""
         anonymous = ANONYMOUS if config.gateway.anonymous else None
         return CredentialTable(
-            configured_credentials(config), anonymous=anonymous, policies=configured_policies(config)
+            configured_credentials(config),
+            anonymous=anonymous,
+            policies=configured_policies(config),
+            clients=configured_clients(config),
         )
 
     def find(self, sha256: bytes, *, now_ms: int) -> Credential | None:
@@ -111,6 +131,10 @@ class CredentialTable:
             return None
         return found
 
+    def forbidden(self, sha256: bytes) -> Recipient | None:
+        """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
+        return self._forbidden.get(sha256)
+
 
 def configured_credentials(config: Config) -> Iterable[Credential]:
     """Iterate over all tokens of the configuration."""
@@ -121,8 +145,22 @@ def configured_credentials(config: Config) -> Iterable[Credential]:
     for entry in config.gateway.recipients:
         recipient = _recipient(entry)
         for known in entry.tokens:
-            expires_ms = int(known.expires.timestamp() * 1000) if known.expires else None
-            yield Credential(bytes.fromhex(known.sha256), recipient, expires_ms)
+            expires_ms = _milliseconds(known.expires)
+            yield Credential(
+                bytes.fromhex(known.sha256), recipient, expires_ms, is_forbidden=entry.forbid_bearer_tokens
+            )
+
+
+def configured_clients(config: Config) -> Iterable[OAuthClient]:
+    """Iterate over all OAuth clients of the configuration."""
+    for entry in config.gateway.recipients:
+        recipient = _recipient(entry)
+        for client in entry.clients:
+            secrets = tuple(
+                ClientSecret(bytes.fromhex(known.sha256), _milliseconds(known.expires))
+                for known in client.secrets
+            )
+            yield OAuthClient(client.id, recipient, secrets)
 
 
 def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Recipient]]:
@@ -131,6 +169,10 @@ def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Reci
         recipient = _recipient(entry)
         for policy in entry.oidc:
             yield FederationPolicy.of(policy), recipient
+
+
+def _milliseconds(time: datetime | None) -> int | None:
+    return int(time.timestamp() * 1000) if time else None
 
 
 def _recipient(entry: RecipientEntry) -> Recipient:

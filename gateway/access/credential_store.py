@@ -11,12 +11,13 @@ import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gateway.access.authentication import (
     ANONYMOUS,
-    Credential,
     CredentialTable,
+    configured_clients,
     configured_credentials,
     configured_policies,
 )
@@ -164,21 +165,28 @@ class CredentialStore:
         taken = configured_names(config)
         credentials = [*configured_credentials(config)]
         policies = [*configured_policies(config)]
+        clients = [*configured_clients(config)]
         for own in stored:
             if own.recipient.name.lower() not in taken:
                 credentials += own.credentials
                 policies += ((policy, own.recipient) for policy in own.policies)
-        self._report_expiries(credentials)
+                clients += own.clients
+        self._report_expiries(
+            chain(
+                ((one.recipient.name, one.expires_ms) for one in credentials if not one.is_forbidden),
+                ((one.recipient.name, secret.expires_ms) for one in clients for secret in one.secrets),
+            )
+        )
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(credentials, anonymous=anonymous, policies=policies)
+        return CredentialTable(credentials, anonymous=anonymous, policies=policies, clients=clients)
 
-    def _report_expiries(self, credentials: Iterable[Credential]) -> None:
+    def _report_expiries(self, ends_ms: Iterable[tuple[str, int | None]]) -> None:
+        """Report the last end of each recipient's tokens and client secrets."""
         expiries: dict[str, float] = {}
         now_ms = self._now_ms()
-        for credential in credentials:
-            if credential.expires_ms is None or credential.expires_ms > now_ms:
-                ends = NEVER_EXPIRES if credential.expires_ms is None else credential.expires_ms / 1000
-                name = credential.recipient.name
+        for name, expires_ms in ends_ms:
+            if expires_ms is None or expires_ms > now_ms:
+                ends = NEVER_EXPIRES if expires_ms is None else expires_ms / 1000
                 expiries[name] = max(ends, expiries.get(name, 0.0))
         previous, self._expiries = self._expiries, expiries
         # A comparison with NaN is false, so a revoked recipient raises no alert.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gateway.access.catalog import Recipient
     from gateway.config import PolicyEntry
-    from gateway.telemetry.request_record import RefusalReason
+    from gateway.telemetry.request_record import GatewayTokenRefusal, RefusalReason
 
 SINGLE_CLAIMS = frozenset({"sub", "oid", "azp", "appid", "client_id", "email", "tid", "iss"})
 """Claims that are never a list."""
@@ -23,7 +23,7 @@ SCOPES = frozenset({"scope", "scp"})
 
 
 class TokenRefused(Exception):
-    """Raised for a token of an identity provider that is not accepted.
+    """Raised for a token of an identity provider or an access token of this server that is not accepted.
 
     Attributes:
         reason: the check that failed; a label of metrics.
@@ -31,7 +31,7 @@ class TokenRefused(Exception):
     The text explains it for the log. It holds no part of the token but names of claims.
     """
 
-    def __init__(self, reason: RefusalReason, message: str) -> None:
+    def __init__(self, reason: RefusalReason | GatewayTokenRefusal, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gateway.access.federation import FederationPolicy
-from gateway.protocol.profile import Profile, profile
+from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,14 +17,14 @@ class RecipientError(ValueError):
     """Base of errors of the recipients' database, whose text may be shown to the operator.
 
     RecipientError
-    ├── RecipientNotFound    also: no such policy
+    ├── RecipientNotFound    also: no such policy or client
     ├── RecipientExists
     └── DatabaseMissing
     """
 
 
 class RecipientNotFound(RecipientError):
-    """Raised when no recipient has the name, or the recipient has no such policy."""
+    """Raised when no recipient has the name, or the recipient has no such policy or client."""
 
 
 class RecipientExists(RecipientError):
@@ -61,8 +61,20 @@ class PolicyRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientRecord:
+    """A stored OAuth client with its secrets, the oldest first."""
+
+    id: str
+    created_ms: int
+    secrets: tuple[TokenRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RecipientRecord:
-    """A stored recipient. `shares` are case-folded and may be `*`; no `networks` allow any address."""
+    """A stored recipient. `shares` are case-folded and may be `*`; no `networks` allow any address.
+
+    With `forbids_bearer_tokens` its `tokens` are refused.
+    """
 
     name: str
     comment: str
@@ -71,6 +83,8 @@ class RecipientRecord:
     shares: tuple[str, ...]
     networks: tuple[str, ...]
     policies: tuple[PolicyRecord, ...] = ()
+    clients: tuple[ClientRecord, ...] = ()
+    forbids_bearer_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,16 @@ class IssuedToken:
 
     recipient: str
     token: str = field(repr=False)
+    expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedSecret:
+    """A new secret of an OAuth client, with its plain text, which is not stored."""
+
+    recipient: str
+    client_id: str
+    secret: str = field(repr=False)
     expires_ms: int | None
 
 
@@ -107,3 +131,13 @@ def profile_of(endpoint: str, issued: IssuedToken) -> Profile:
         return profile(endpoint, issued.token)
     expires = datetime.fromtimestamp(issued.expires_ms / 1000, UTC)
     return profile(endpoint, issued.token, expires.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+
+
+def client_profile_of(endpoint: str, issued: IssuedSecret) -> Profile:
+    """Return the profile of a new secret of an OAuth client."""
+    return oauth_profile(
+        endpoint,
+        token_endpoint=endpoint + TOKEN_ENDPOINT,
+        client_id=issued.client_id,
+        client_secret=issued.secret,
+    )

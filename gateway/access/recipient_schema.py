@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_SECONDS = 5.0
 """Maximum time that a change waits for the lock of another program."""
 
@@ -42,7 +42,20 @@ CREATE TABLE policies (
     issuer TEXT NOT NULL, subject_claim TEXT NOT NULL, subject TEXT NOT NULL, audiences TEXT NOT NULL,
     claims TEXT NOT NULL, created_ms INTEGER NOT NULL, PRIMARY KEY (recipient, name)) WITHOUT ROWID
 """
-_STEPS = (_SCHEMA, _POLICIES)
+_CLIENTS = """
+CREATE TABLE clients (
+    id TEXT PRIMARY KEY, recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name),
+    created_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX clients_of ON clients(recipient);
+CREATE TABLE client_secrets (
+    sha256 TEXT PRIMARY KEY, recipient TEXT NOT NULL COLLATE NOCASE REFERENCES recipients(name),
+    client TEXT NOT NULL REFERENCES clients(id), created_ms INTEGER NOT NULL,
+    expires_ms INTEGER) WITHOUT ROWID;
+CREATE INDEX client_secrets_of ON client_secrets(recipient);
+CREATE TABLE bearer_tokens_forbidden (
+    recipient TEXT PRIMARY KEY COLLATE NOCASE REFERENCES recipients(name)) WITHOUT ROWID
+"""
+_STEPS = (_SCHEMA, _POLICIES, _CLIENTS)
 """The statements that lead from each version of the schema to the next one."""
 
 
@@ -96,6 +109,11 @@ def check_newer(connection: sqlite3.Connection) -> None:
 def has_policies(connection: sqlite3.Connection) -> bool:
     """Return whether the schema has policies: that of an earlier gateway has none until it is changed."""
     return _version(connection) > 1
+
+
+def has_clients(connection: sqlite3.Connection) -> bool:
+    """Return whether the schema has OAuth clients, and recipients that may not use bearer tokens."""
+    return _version(connection) > 2  # noqa: PLR2004 - the version that added them
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Operations on the recipients' database: recipients, their tokens, grants and networks.
+"""Operations on the recipients' database: recipients, their tokens, clients, grants and networks.
 
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
 and the plain text of a new token once (only its SHA-256 is stored). Every change writes a history entry in
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from gateway.access import client_rows
 from gateway.access.authentication import token_hash
 from gateway.access.federation import FederationPolicy, stored_policy
 from gateway.access.recipient_names import (
@@ -26,6 +27,7 @@ from gateway.access.recipient_names import (
 )
 from gateway.access.recipient_records import (
     Change,
+    IssuedSecret,
     IssuedToken,
     PolicyRecord,
     Purged,
@@ -35,7 +37,7 @@ from gateway.access.recipient_records import (
     RecipientRecord,
     TokenRecord,
 )
-from gateway.access.recipient_schema import has_policies, open_file, transaction
+from gateway.access.recipient_schema import has_clients, has_policies, open_file, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,14 +46,22 @@ if TYPE_CHECKING:
 TOKEN_BYTES = 32
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
 EVERY_SHARE = "*"
+OWNED_TABLES = (
+    "tokens", "client_secrets", "clients", "bearer_tokens_forbidden", "grants", "networks", "policies",
+)  # fmt: skip
 NOBODY = ""
 """The recipient in the record of a change without a single recipient."""
 
+_FORBIDDEN = "SELECT recipient FROM bearer_tokens_forbidden WHERE ?1 IS NULL OR recipient = ?1"
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def _undelivered(_issued: IssuedToken) -> None:
     """Do nothing with a new token, which the caller gets."""
+
+
+def _undelivered_secret(_issued: IssuedSecret) -> None:
+    """Do nothing with a new secret, which the caller gets."""
 
 
 def _nothing() -> None:
@@ -170,6 +180,100 @@ class RecipientDatabase:
             detail["policies"] = " ".join(policies)
             return self._one(name)
 
+    def add_with_client(
+        self,
+        name: str,
+        *,
+        shares: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        comment: str = "",
+        expires_in_seconds: int | None = None,
+        allow_absent: bool = False,
+        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        committed: Callable[[], None] = _nothing,
+    ) -> IssuedSecret:
+        """Add a recipient with an OAuth client and without a bearer token, which is forbidden to it.
+
+        The arguments are those of `add`, for the client's secret.
+        """
+        self._check_new(name, comment)
+        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
+            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
+            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            client_rows.forbid_bearer_tokens(self._connection, name, forbidden=True)
+            detail["bearerTokensForbidden"] = "true"
+            client_id = client_rows.insert_client(self._connection, self._one(name), self._now_ms())
+            issued = self._issue_secret(name, client_id, expires_in_seconds, detail)
+            return issued
+
+    def add_client(
+        self,
+        name: str,
+        *,
+        expires_in_seconds: int | None = None,
+        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        committed: Callable[[], None] = _nothing,
+    ) -> IssuedSecret:
+        """Add an OAuth client to a recipient, and return its first secret. Raises RecipientNotFound.
+
+        `deliver` and `committed` as for `add`.
+        """
+        with self._change("createClient", name, lambda: deliver(issued), committed) as detail:
+            record = self._one(name)
+            client_id = client_rows.insert_client(self._connection, record, self._now_ms())
+            issued = self._issue_secret(record.name, client_id, expires_in_seconds, detail)
+            return issued
+
+    def rotate_client(
+        self,
+        name: str,
+        client_id: str | None = None,
+        *,
+        old_expires_in_seconds: int = 0,
+        expires_in_seconds: int | None = None,
+        deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
+        committed: Callable[[], None] = _nothing,
+    ) -> IssuedSecret:
+        """Issue a new secret. Only the youngest old secret stays valid, as a token does for `rotate`.
+
+        Without `client_id` the recipient must have one client. Raises RecipientNotFound.
+        """
+        _check_old_life(old_expires_in_seconds, "secret")
+        with self._change("rotateClientSecret", name, lambda: deliver(issued), committed) as detail:
+            record = self._one(name)
+            client = client_rows.find(record, client_id)
+            self._end_old("client_secrets", client.secrets, old_expires_in_seconds)
+            detail["oldSecretExpiresInSeconds"] = str(old_expires_in_seconds)
+            issued = self._issue_secret(record.name, client.id, expires_in_seconds, detail)
+            return issued
+
+    def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
+        """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
+        with self._change("deleteClient", name) as detail:
+            client = client_rows.find(self._one(name), client_id)
+            client_rows.delete(self._connection, client.id)
+            detail["client"] = client.id
+            return self._one(name)
+
+    def forbid_bearer_tokens(self, name: str, *, forbidden: bool) -> RecipientRecord:
+        """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
+        with self._change("updateRecipient", name) as detail:
+            record = self._one(name)
+            client_rows.forbid_bearer_tokens(self._connection, record.name, forbidden=forbidden)
+            detail["bearerTokensForbidden"] = "true" if forbidden else "false"
+            return self._one(name)
+
+    def _issue_secret(
+        self, name: str, client_id: str, expires_in_seconds: int | None, detail: dict[str, str]
+    ) -> IssuedSecret:
+        now_ms = self._now_ms()
+        expires_ms = _end(now_ms, expires_in_seconds, "secret")
+        secret = secrets.token_urlsafe(TOKEN_BYTES)
+        stored = TokenRecord(token_hash(secret).hex(), now_ms, expires_ms)
+        client_rows.insert_secret(self._connection, name, client_id, stored)
+        detail |= {"client": client_id, "secretExpiresMs": _end_text(expires_ms)}
+        return IssuedSecret(name, client_id, secret, expires_ms)
+
     def add_policy(
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
@@ -253,20 +357,28 @@ class RecipientDatabase:
 
         `deliver` and `committed` as for `add`: if the delivery fails, the old tokens stay.
         """
-        if not 0 <= old_expires_in_seconds <= MAX_LIFE_SECONDS:
-            raise RecipientError(f"the old token's remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
+        _check_old_life(old_expires_in_seconds, "token")
         with self._change("rotateRecipientToken", name, lambda: deliver(issued), committed) as detail:
-            record, now_ms = self._one(name), self._now_ms()
-            youngest_first = sorted(record.tokens, key=lambda token: token.created_ms, reverse=True)
-            live = [token for token in youngest_first if token.live(now_ms)]
-            for rank, token in enumerate(live):
-                self._shorten(token.sha256, now_ms + (old_expires_in_seconds * 1000 if rank == 0 else 0))
+            record = self._one(name)
+            if record.forbids_bearer_tokens:
+                raise RecipientError(
+                    f"bearer tokens are forbidden to {record.name!r}: rotate the secret of its client instead"
+                )
+            self._end_old("tokens", record.tokens, old_expires_in_seconds)
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
             issued = self._issue(record.name, expires_in_seconds, detail)
             return issued
 
+    def _end_old(self, table: str, old: Sequence[TokenRecord], expires_in_seconds: int) -> None:
+        """End the live ones at once, but the youngest in that time."""
+        now_ms = self._now_ms()
+        youngest_first = sorted(old, key=lambda token: token.created_ms, reverse=True)
+        live = [token for token in youngest_first if token.live(now_ms)]
+        for rank, token in enumerate(live):
+            self._shorten(table, token.sha256, now_ms + (expires_in_seconds * 1000 if rank == 0 else 0))
+
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
-        """End all tokens of a recipient or, with `shares`, revoke only these grants."""
+        """End all tokens and client secrets of a recipient or, with `shares`, revoke only these grants."""
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
         with self._change(action, name) as detail:
             record = self._one(name)
@@ -275,7 +387,10 @@ class RecipientDatabase:
                 detail["revoked"] = _listed(shares)
             else:
                 for token in record.tokens:
-                    self._shorten(token.sha256, self._now_ms())
+                    self._shorten("tokens", token.sha256, self._now_ms())
+                for client in record.clients:
+                    for secret in client.secrets:
+                        self._shorten("client_secrets", secret.sha256, self._now_ms())
             return self._one(name)
 
     def grant(
@@ -299,10 +414,13 @@ class RecipientDatabase:
             return self._one(name)
 
     def delete(self, name: str) -> RecipientRecord:
-        """Delete a recipient with its tokens, grants and networks, and return it. Its history stays."""
+        """Delete a recipient with its tokens, clients, grants and networks, and return it.
+
+        Its history stays.
+        """
         with self._change("deleteRecipient", name) as detail:
             record = self._one(name)
-            for table in ("tokens", "grants", "networks", "policies"):
+            for table in OWNED_TABLES:
                 self._connection.execute(f"DELETE FROM {table} WHERE recipient = ?", (record.name,))  # noqa: S608
             self._connection.execute("DELETE FROM recipients WHERE name = ?", (record.name,))
             detail |= {"tokens": str(len(record.tokens)), "shares": _listed(record.shares)}
@@ -311,10 +429,11 @@ class RecipientDatabase:
     def purge(
         self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
     ) -> Purged:
-        """Delete tokens and changes of the history that are older than the given ages; None: none."""
+        """Delete tokens, client secrets and changes that are older than the given ages; None: none."""
         with self._change("purgeRecipients", NOBODY) as detail:
             purged = Purged(
-                self._delete_older("tokens", "expires_ms", tokens_expired_for_seconds),
+                self._delete_older("tokens", "expires_ms", tokens_expired_for_seconds)
+                + self._delete_older("client_secrets", "expires_ms", tokens_expired_for_seconds),
                 self._delete_older("history", "at_ms", history_older_than_seconds),
             )
             for key, seconds in (
@@ -405,6 +524,9 @@ class RecipientDatabase:
                 else ()
             )
         )
+        knows_clients = has_clients(self._connection)
+        clients = client_rows.read(self._connection, name) if knows_clients else {}
+        forbidden = {who for (who,) in rows(_FORBIDDEN)} if knows_clients else set()
         return tuple(
             RecipientRecord(
                 who,
@@ -414,6 +536,8 @@ class RecipientDatabase:
                 shares.get(who, ()),
                 networks.get(who, ()),
                 policies.get(who, ()),
+                clients.get(who, ()),
+                who in forbidden,
             )
             for who, comment, created_ms in rows(
                 "SELECT name, comment, created_ms FROM recipients WHERE ?1 IS NULL OR name = ?1 ORDER BY name"
@@ -421,19 +545,17 @@ class RecipientDatabase:
         )
 
     def _issue(self, name: str, expires_in_seconds: int | None, detail: dict[str, str]) -> IssuedToken:
-        if expires_in_seconds is not None and not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
-            raise RecipientError(f"a token's life: 1 to {MAX_LIFE_SECONDS} seconds")
         now_ms, token = self._now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
-        expires_ms = None if expires_in_seconds is None else now_ms + expires_in_seconds * 1000
+        expires_ms = _end(now_ms, expires_in_seconds, "token")
         self._connection.execute(
             "INSERT INTO tokens VALUES (?, ?, ?, ?)", (token_hash(token).hex(), name, now_ms, expires_ms)
         )
-        detail["tokenExpiresMs"] = "never" if expires_ms is None else str(expires_ms)
+        detail["tokenExpiresMs"] = _end_text(expires_ms)
         return IssuedToken(name, token, expires_ms)
 
-    def _shorten(self, sha256: str, expires_ms: int) -> None:
+    def _shorten(self, table: str, sha256: str, expires_ms: int) -> None:
         self._connection.execute(
-            "UPDATE tokens SET expires_ms = min(coalesce(expires_ms, ?1), ?1) WHERE sha256 = ?2",
+            f"UPDATE {table} SET expires_ms = min(coalesce(expires_ms, ?1), ?1) WHERE sha256 = ?2",  # noqa: S608
             (expires_ms, sha256),
         )
 
@@ -470,6 +592,24 @@ class RecipientDatabase:
         for text in networks:
             values = (name, str(check_network(text)))
             self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", values)
+
+
+def _end(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
+    """Return the end of a new token or secret. Raises RecipientError."""
+    if expires_in_seconds is None:
+        return None
+    if not 0 < expires_in_seconds <= MAX_LIFE_SECONDS:
+        raise RecipientError(f"a {what}'s life: 1 to {MAX_LIFE_SECONDS} seconds")
+    return now_ms + expires_in_seconds * 1000
+
+
+def _end_text(expires_ms: int | None) -> str:
+    return "never" if expires_ms is None else str(expires_ms)
+
+
+def _check_old_life(seconds: int, what: str) -> None:
+    if not 0 <= seconds <= MAX_LIFE_SECONDS:
+        raise RecipientError(f"the old {what}'s remaining life: 0 to {MAX_LIFE_SECONDS} seconds")
 
 
 def _listed(shares: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Sealed tokens: page and refresh tokens that only this server's keys can make and open.
+"""Sealed tokens: page, refresh and access tokens that only this server's keys can make and open.
 
 In: a purpose, the recipient, a small JSON value and an expiry. Out: base64url text without padding, which
 the Spark client puts into URLs unencoded. AES-256-GCM encrypts the value and authenticates purpose and
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gateway.config import TokenKey
 
-Purpose = Literal["list", "page", "refresh"]
+Purpose = Literal["list", "page", "refresh", "access"]
 
 FORMAT = b"\x01"
 KEY_ID_BYTES = 4
@@ -104,6 +104,12 @@ class Sealer:
         if now_ms >= expires_ms:
             raise InvalidToken(purpose)
         return value, expires_ms
+
+    def may_have_sealed(self, token: str) -> bool:
+        """Return whether a text has the form of a token and the id of a key of this server."""
+        raw = _decode(token)
+        is_token = raw is not None and raw[:1] == FORMAT and len(raw) > HEAD_BYTES
+        return is_token and raw is not None and raw[1 : 1 + KEY_ID_BYTES] in self._ciphers
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import orjson
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy, stored_policy
-from gateway.access.recipient_schema import check_schema, connect, has_policies
+from gateway.access.oauth_clients import ClientSecret, OAuthClient
+from gateway.access.recipient_schema import check_schema, connect, has_clients, has_policies
 from gateway.config.networks import parse_networks
 
 if TYPE_CHECKING:
@@ -42,24 +43,38 @@ SELECT json_array(
         SELECT * FROM grants WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, share)),
     (SELECT json_group_array(json_array(recipient, network)) FROM (
         SELECT * FROM networks WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, network)),
-    {policies})
+    {policies},
+    {clients})
 """
 _POLICIES = """
     (SELECT json_group_array(json_array(recipient, issuer, subject_claim, subject, audiences, claims)) FROM (
         SELECT * FROM policies WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, name))
 """
+_CLIENTS = """
+    (SELECT json_group_array(json_array(recipient, id)) FROM (
+        SELECT * FROM clients WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, id)),
+    (SELECT json_group_array(json_array(recipient, client, sha256, expires_ms)) FROM (
+        SELECT * FROM client_secrets WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, sha256)),
+    (SELECT json_group_array(recipient) FROM (
+        SELECT * FROM bearer_tokens_forbidden WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient))
+"""
 _NO_POLICIES = "json('[]')"
+_NO_CLIENTS = "json('[]'), json('[]'), json('[]')"
 _FIRST, _AFTER_ALL = "", b""
 """Bounds before and after all names: SQLite sorts every blob after every text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecipient:
-    """A recipient with its policies and tokens, also expired ones: each request compares the time."""
+    """A recipient with its policies, tokens and clients.
+
+    It has expired tokens and secrets, too: each request compares the time.
+    """
 
     recipient: Recipient
     credentials: tuple[Credential, ...]
     policies: tuple[FederationPolicy, ...]
+    clients: tuple[OAuthClient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,10 @@ class RecipientReader:
             NameRange(last, b"", ())
             for last in (*(name for (name,) in connection.execute(_BOUNDS, (RANGE_RECIPIENTS,))), None)
         ]
-        query = _RANGE.format(policies=_POLICIES if has_policies(connection) else _NO_POLICIES)
+        query = _RANGE.format(
+            policies=_POLICIES if has_policies(connection) else _NO_POLICIES,
+            clients=_CLIENTS if has_clients(connection) else _NO_CLIENTS,
+        )
         after = _FIRST
         for previous in known:
             last = _AFTER_ALL if previous.last is None else previous.last
@@ -160,8 +178,9 @@ class RecipientReader:
 
 def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
     """Parse the text of a range into one range, or several where recipients were added."""
-    names, tokens, grants, networks, policies = orjson.loads(text)
-    policies_of = _by_name(policies)
+    names, tokens, grants, networks, policies, clients, secrets, forbidding = orjson.loads(text)
+    policies_of, clients_of, secrets_of = _by_name(policies), _by_name(clients), _by_name(secrets)
+    forbids = {_key(name) for name in forbidding}
     shares_of, networks_of, tokens_of = _by_name(grants), _by_name(networks), _by_name(tokens)
     found = []
     for name in names:
@@ -170,11 +189,12 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
         allowed = parse_networks([network for (network,) in networks_of.get(key, ())])
         recipient = Recipient(name, shares, allowed)
         credentials = tuple(
-            Credential(bytes.fromhex(sha256), recipient, expires_ms)
+            Credential(bytes.fromhex(sha256), recipient, expires_ms, is_forbidden=key in forbids)
             for sha256, expires_ms in tokens_of.get(key, ())
         )
         own = tuple(stored_policy(*policy) for policy in policies_of.get(key, ()))
-        found.append(StoredRecipient(recipient, credentials, own))
+        own_clients = tuple(_clients(recipient, clients_of.get(key, ()), secrets_of.get(key, ())))
+        found.append(StoredRecipient(recipient, credentials, own, own_clients))
     if len(found) <= 2 * RANGE_RECIPIENTS:
         yield NameRange(last, digest, tuple(found))
         return
@@ -183,6 +203,18 @@ def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
         part = found[begin : begin + RANGE_RECIPIENTS]
         is_last = begin + RANGE_RECIPIENTS >= len(found)
         yield NameRange(last if is_last else part[-1].recipient.name, b"", tuple(part))
+
+
+def _clients(
+    recipient: Recipient, clients: Sequence[Sequence[Any]], secrets: Sequence[Sequence[Any]]
+) -> Iterator[OAuthClient]:
+    for (client_id,) in clients:
+        own = (
+            ClientSecret(bytes.fromhex(sha256), expires_ms)
+            for client, sha256, expires_ms in secrets
+            if client == client_id
+        )
+        yield OAuthClient(client_id, recipient, tuple(own))
 
 
 def _by_name(rows: Sequence[Sequence[Any]]) -> dict[bytes, list[Sequence[Any]]]:

@@ -45,6 +45,11 @@ class Call:
         """Return the policy's name in the path."""
         return self.request.match_info["policy"]
 
+    @property
+    def client(self) -> str:
+        """Return the OAuth client's id in the path."""
+        return self.request.match_info["client"]
+
     async def with_database(
         self, work: Callable[[RecipientDatabase], T], *, create: bool = False, read_only: bool = False
     ) -> T:

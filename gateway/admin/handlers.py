@@ -11,24 +11,33 @@ import asyncio
 
 from aiohttp import web
 
-from gateway.access import federation, recipient_records
+from gateway.access import client_rows, federation, recipient_records
+from gateway.access.oauth_clients import secret_id
 from gateway.access.recipient_records import (
+    ClientRecord,
     DatabaseMissing,
     IssuedToken,
     PolicyRecord,
     RecipientNotFound,
+    client_profile_of,
     profile_of,
 )
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.call import Call
 from gateway.admin.messages import (
     Addition,
+    BearerTokens,
     Change,
+    ClientSecret,
+    ClientSecretLife,
     FederationPolicies,
     FederationPolicy,
     GrantOptions,
     Issued,
+    IssuedSecret,
     NetworkList,
+    OAuthClient,
+    OAuthClients,
     OidcPolicy,
     Purge,
     Purged,
@@ -43,7 +52,7 @@ from gateway.admin.messages import (
 )
 from gateway.admin.openapi import DOCUMENT
 from gateway.errors import InvalidParameter
-from gateway.protocol.profile import oauth_profile
+from gateway.protocol.profile import TOKEN_ENDPOINT, oauth_profile
 from gateway.telemetry.metrics import CONTENT_TYPE
 from gateway.web.error_response import JSON_CONTENT_TYPE
 
@@ -98,12 +107,16 @@ async def show_recipient(call: Call) -> RecipientHistory:
         found.shares,
         found.networks,
         found.federation_policies,
+        found.clients,
+        found.bearer_tokens_forbidden,
         tuple(Change(change.at_ms, change.actor, change.action, {**change.detail}) for change in changes),
     )
 
 
 async def add_recipient(call: Call, body: Addition) -> Issued:
     """Add a recipient, and return the profile of its first token."""
+    if body.oauth_client:
+        return await _add_with_client(call, body)
     if body.federation_policies:
         return await _add_federated(call, body)
     issued = await call.with_database(
@@ -118,6 +131,23 @@ async def add_recipient(call: Call, body: Addition) -> Issued:
         create=True,
     )
     return _issued(call, issued)
+
+
+async def _add_with_client(call: Call, body: Addition) -> Issued:
+    if body.federation_policies:
+        raise InvalidParameter("oauthClient and federationPolicies exclude each other")
+    issued = await call.with_database(
+        lambda database: database.add_with_client(
+            body.name,
+            shares=body.shares,
+            networks=body.networks,
+            comment=body.comment,
+            expires_in_seconds=body.expires_in_seconds,
+            allow_absent=body.allow_absent,
+        ),
+        create=True,
+    )
+    return Issued(issued.recipient, client_profile_of(call.administration.endpoint(), issued))
 
 
 async def _add_federated(call: Call, body: Addition) -> Issued:
@@ -169,6 +199,53 @@ async def remove_policy(call: Call) -> FederationPolicies:
     return FederationPolicies(tuple(map(_stored_policy, record.policies)))
 
 
+async def list_clients(call: Call) -> OAuthClients:
+    """List the OAuth clients of a recipient."""
+    record = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    return OAuthClients(tuple(map(_client, record.clients)))
+
+
+async def add_client(call: Call, body: ClientSecretLife) -> IssuedSecret:
+    """Add an OAuth client to a recipient, and return the profile of its first secret."""
+    issued = await call.with_database(
+        lambda database: database.add_client(call.name, expires_in_seconds=body.expires_in_seconds)
+    )
+    return _issued_secret(call, issued)
+
+
+async def show_client(call: Call) -> OAuthClient:
+    """Return an OAuth client."""
+    record = await call.with_database(lambda database: database.show(call.name), read_only=True)
+    return _client(client_rows.find(record, call.client))
+
+
+async def rotate_client(call: Call, body: Rotation) -> IssuedSecret:
+    """Issue a new secret; the youngest old one may stay valid for a while."""
+    issued = await call.with_database(
+        lambda database: database.rotate_client(
+            call.name,
+            call.client,
+            old_expires_in_seconds=body.old_expires_in_seconds or 0,
+            expires_in_seconds=body.expires_in_seconds,
+        ),
+    )
+    return _issued_secret(call, issued)
+
+
+async def remove_client(call: Call) -> OAuthClients:
+    """Remove an OAuth client with its access tokens, and return the others."""
+    record = await call.with_database(lambda database: database.remove_client(call.name, call.client))
+    return OAuthClients(tuple(map(_client, record.clients)))
+
+
+async def set_bearer_tokens(call: Call, body: BearerTokens) -> Recipient:
+    """Forbid or allow the bearer tokens of a recipient."""
+    record = await call.with_database(
+        lambda database: database.forbid_bearer_tokens(call.name, forbidden=body.forbidden)
+    )
+    return _recipient(record)
+
+
 async def rotate_token(call: Call, body: Rotation) -> Issued:
     """Issue a new token; the youngest old one may stay valid for a while."""
     issued = await call.with_database(
@@ -182,7 +259,7 @@ async def rotate_token(call: Call, body: Rotation) -> Issued:
 
 
 async def revoke_tokens(call: Call) -> Recipient:
-    """End all tokens of a recipient."""
+    """End all tokens and client secrets of a recipient."""
     return _recipient(await call.with_database(lambda database: database.revoke(call.name)))
 
 
@@ -207,12 +284,12 @@ async def revoke_share(call: Call) -> Recipient:
 
 
 async def delete_recipient(call: Call) -> Recipient:
-    """Delete a recipient with its tokens and grants, and return its last state."""
+    """Delete a recipient with its tokens, clients and grants, and return its last state."""
     return _recipient(await call.with_database(lambda database: database.delete(call.name)))
 
 
 async def purge(call: Call, body: Purge) -> Purged:
-    """Delete expired tokens and old history."""
+    """Delete expired tokens, expired client secrets and old history."""
     tokens, history = body.tokens_expired_for_seconds, body.history_older_than_seconds
     if tokens is None and history is None:
         raise InvalidParameter("give tokensExpiredForSeconds, historyOlderThanSeconds or both")
@@ -238,7 +315,36 @@ def _recipient(record: recipient_records.RecipientRecord) -> Recipient:
         record.shares,
         record.networks,
         tuple(map(_stored_policy, record.policies)),
+        tuple(map(_client, record.clients)),
+        record.forbids_bearer_tokens,
     )
+
+
+def _client(record: ClientRecord) -> OAuthClient:
+    secrets = tuple(
+        ClientSecret(
+            secret_id(bytes.fromhex(secret.sha256)), _seconds(secret.created_ms), _seconds(secret.expires_ms)
+        )
+        for secret in record.secrets
+    )
+    return OAuthClient(record.id, _seconds(record.created_ms), secrets)
+
+
+def _issued_secret(call: Call, issued: recipient_records.IssuedSecret) -> IssuedSecret:
+    endpoint = call.administration.endpoint()
+    return IssuedSecret(
+        issued.recipient,
+        issued.client_id,
+        issued.secret,
+        _seconds(issued.expires_ms),
+        endpoint + TOKEN_ENDPOINT,
+        client_profile_of(endpoint, issued),
+    )
+
+
+def _seconds(time_ms: int | None) -> int:
+    """Return a time in seconds; 0 for None."""
+    return 0 if time_ms is None else time_ms // 1000
 
 
 def _policy(described: FederationPolicy) -> federation.FederationPolicy:

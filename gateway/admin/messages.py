@@ -21,6 +21,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=MAX_LIST_LENGTH)]
 Network = Annotated[str, Meta(description="an address or a network, IPv4 or IPv6")]
 Networks = Annotated[tuple[Network, ...], Meta(max_length=MAX_LIST_LENGTH)]
+TimeSeconds = Annotated[int, Meta(ge=0, description="seconds since the epoch; 0: never")]
 Life = Annotated[int, Meta(ge=1, le=MAX_LIFE_SECONDS)]
 Age = Annotated[int, Meta(ge=0, le=MAX_LIFE_SECONDS)]
 PolicyText = Annotated[str, Meta(min_length=1, max_length=MAX_POLICY_TEXT_LENGTH)]
@@ -47,6 +48,10 @@ class Addition(Request, frozen=True):
     networks: Networks = ()
     expires_in_seconds: Life | None = None
     allow_absent: AllowAbsent = False
+    oauth_client: Annotated[
+        bool,
+        Meta(description="with a client instead of a bearer token, which is then forbidden to the recipient"),
+    ] = False
     federation_policies: Annotated[
         tuple[FederationPolicy, ...],
         Meta(
@@ -92,6 +97,18 @@ class Rotation(Request, frozen=True):
     expires_in_seconds: Life | None = None
 
 
+class ClientSecretLife(Request, frozen=True):
+    """The lifetime of the first secret of a client. Without it: no end."""
+
+    expires_in_seconds: Life | None = None
+
+
+class BearerTokens(Request, frozen=True):
+    """Whether the bearer tokens of a recipient are refused."""
+
+    forbidden: bool
+
+
 class NetworkList(Request, frozen=True):
     """The networks that replace those of a recipient."""
 
@@ -118,6 +135,39 @@ class Token(Answer, frozen=True):
     expires_ms: TimeMs | None
 
 
+class ClientSecret(Struct, frozen=True):
+    """A secret of an OAuth client. Its plain text is not stored; the id is the beginning of its SHA-256."""
+
+    id: str
+    created_at: TimeSeconds
+    client_secret_expires_at: TimeSeconds
+
+
+class OAuthClient(Struct, frozen=True):
+    """An OAuth client of a recipient. The fields have the names of RFC 7591."""
+
+    client_id: str
+    client_id_issued_at: TimeSeconds
+    client_secrets: tuple[ClientSecret, ...]
+
+
+class OAuthClients(Answer, frozen=True):
+    """The OAuth clients of a recipient."""
+
+    clients: tuple[OAuthClient, ...]
+
+
+class IssuedSecret(Struct, frozen=True):
+    """A new secret of an OAuth client, as a profile that is shown once, and by the names of RFC 7591."""
+
+    recipient: str
+    client_id: str
+    client_secret: str
+    client_secret_expires_at: TimeSeconds
+    token_endpoint: str
+    profile: Profile
+
+
 class Recipient(Answer, frozen=True):
     """A recipient of the database."""
 
@@ -128,6 +178,8 @@ class Recipient(Answer, frozen=True):
     shares: tuple[str, ...]
     networks: tuple[str, ...]
     federation_policies: tuple[StoredFederationPolicy, ...]
+    clients: tuple[OAuthClient, ...]
+    bearer_tokens_forbidden: bool
 
 
 class Change(Answer, frozen=True):

@@ -30,6 +30,14 @@ from gateway.access.recipient_records import (
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli.durations import life, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
+from gateway.cli.oauth_clients import (
+    add_bearer_token_arguments,
+    add_client_arguments,
+    client_text,
+    issue_secret,
+    print_clients,
+    warn_of_keys,
+)
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
 from gateway.protocol.profile import oauth_profile
@@ -103,13 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "issue a new token and end the old ones, at once or later",
         "acme -c share.yaml --old-expires 24h --expires 90d --profile acme-2.share",
     )
-    rotate.add_argument(
-        "--old-expires",
-        type=seconds,
-        default=0,
-        metavar="24h",
-        help="remaining lifetime of the old tokens; default 0s",
-    )
     identity = add.add_argument_group("a recipient of an identity provider, without a token of this server")
     identity.add_argument(
         "--oidc",
@@ -122,16 +123,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     identity.add_argument("--client-id", metavar="ID", help="the recipient's client, for the profile")
     identity.add_argument("--scope", metavar="TEXT", help="the scope of its token requests, for the profile")
-    for parser_of_token in (add, rotate):
+    add.add_argument(
+        "--oauth",
+        action="store_true",
+        help="add a client that gets short-lived tokens here for its secret, instead of a bearer token",
+    )
+    client = operation(
+        "client",
+        "add, list, rotate or remove the clients that get short-lived tokens for a secret",
+        "add acme -c share.yaml --expires 365d --profile acme.share",
+        named=False,
+    )
+    add_client_arguments(client)
+    for parser_of_secret in (rotate, client):
+        parser_of_secret.add_argument(
+            "--old-expires",
+            type=seconds,
+            default=0,
+            metavar="24h",
+            help="remaining lifetime of the old tokens or secrets; default 0s",
+        )
+    bearer_tokens = operation(
+        "bearer-tokens",
+        "forbid or allow the long-lived bearer tokens of a recipient",
+        "forbid acme -c share.yaml",
+        named=False,
+    )
+    add_bearer_token_arguments(bearer_tokens)
+    for parser_of_token in (add, rotate, client):
         parser_of_token.add_argument(
-            "--expires", type=life, metavar="90d", help="lifetime of the new token; default: no end"
+            "--expires", type=life, metavar="90d", help="lifetime of the new token or secret; default: no end"
         )
         parser_of_token.add_argument(
             "--profile", type=Path, metavar="FILE", help="write the profile to a new file; default: print it"
         )
         parser_of_token.add_argument("--overwrite", action="store_true", help="replace an existing profile")
     revoke = operation(
-        "revoke", "end all tokens at once, or take shares back", "acme -c share.yaml --share sales"
+        "revoke",
+        "end all tokens and client secrets at once, or take shares back",
+        "acme -c share.yaml --share sales",
     )
     revoke.add_argument(
         "--share",
@@ -180,11 +210,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help="accept shares and issuers that are not in the configuration yet",
         )
     operation(
-        "delete", "delete a recipient with its tokens and grants; its history stays", "acme -c share.yaml"
+        "delete",
+        "delete a recipient with its tokens, clients and grants; its history stays",
+        "acme -c share.yaml",
     )
     purge = operation(
         "purge",
-        "delete expired tokens and old history",
+        "delete expired tokens, expired client secrets and old history",
         "-c share.yaml --tokens-expired-for 30d --history-older-than 365d",
         named=False,
     )
@@ -192,7 +224,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens-expired-for",
         type=seconds,
         metavar="30d",
-        help="delete tokens that expired at least this long ago",
+        help="delete tokens and secrets that expired at least this long ago",
     )
     purge.add_argument(
         "--history-older-than", type=seconds, metavar="365d", help="delete changes that are at least this old"
@@ -228,7 +260,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_reading(arguments: argparse.Namespace) -> bool:
-    return arguments.operation in READING or (arguments.operation == "policy" and arguments.change == "list")
+    is_list = arguments.operation in {"policy", "client"} and arguments.change == "list"
+    return arguments.operation in READING or is_list
 
 
 def _run(arguments: argparse.Namespace, config: Config, audit: AuditLog | None) -> int:
@@ -260,6 +293,11 @@ def _user() -> str:
 
 
 def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.oauth:
+        if arguments.oidc:
+            raise RecipientError("add: --oauth and --oidc exclude each other")
+        _issue_secret(database, config, arguments)
+        return
     if arguments.oidc:
         _add_federated(database, config, arguments)
         return
@@ -306,6 +344,29 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
     if arguments.profile is not None:
         place = printable(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
+
+
+def _issue_secret(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    with _profile_target(arguments) as file:
+        issue_secret(database, config, arguments, file)
+    _warn_of_host(config, arguments)
+    warn_of_keys(config)
+    _report_file(arguments)
+
+
+def _client(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
+    if arguments.change in ("add", "rotate"):
+        _issue_secret(database, config, arguments)
+        return
+    if arguments.change == "remove":
+        record = database.remove_client(arguments.name, arguments.client)
+    else:
+        record = database.show(arguments.name)
+    print_clients(record, _time, epoch_ms())
+
+
+def _bearer_tokens(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
+    _print(database.forbid_bearer_tokens(arguments.name, forbidden=arguments.change == "forbid"))
 
 
 def _policy(database: RecipientDatabase, _config: Config, arguments: argparse.Namespace) -> None:
@@ -402,6 +463,8 @@ _OPERATIONS: Mapping[str, Callable[[RecipientDatabase, Config, argparse.Namespac
     "delete": _delete,
     "purge": _purge,
     "policy": _policy,
+    "client": _client,
+    "bearer-tokens": _bearer_tokens,
     "show": _show,
     "list": _list,
     "history": _history,
@@ -442,9 +505,12 @@ def _print(record: RecipientRecord) -> None:
     networks = ", ".join(record.networks) or "anywhere"
     comment = f"; comment: {printable(record.comment)}" if record.comment else ""
     tokens = "; ".join(lives) or "none alive"
+    if record.forbids_bearer_tokens:
+        tokens = f"forbidden ({tokens})" if lives else "forbidden"
     policies = "".join(f"; {policy_text(stored)}" for stored in record.policies)
+    clients = "".join(f"; {client_text(client, _time, now_ms)}" for client in record.clients)
     sys.stdout.write(
-        f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{policies}{comment}\n"
+        f"{record.name}: shares {shares}; from {networks}; tokens: {tokens}{clients}{policies}{comment}\n"
     )
 
 

@@ -10,11 +10,13 @@ from gateway.config.errors import ConfigError
 from gateway.config.federation import Issuer, Oidc, PolicyEntry
 from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
+from gateway.config.oauth import OAuth
 from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
 from gateway.config.secret import Secret
 from gateway.config.sections import (
     Authorization,
     Cache,
+    ClientEntry,
     Compression,
     Config,
     Gateway,
@@ -34,6 +36,7 @@ __all__ = [
     "Audit",
     "Authorization",
     "Cache",
+    "ClientEntry",
     "Compression",
     "Config",
     "ConfigError",
@@ -41,6 +44,7 @@ __all__ = [
     "Issuer",
     "Limits",
     "Location",
+    "OAuth",
     "Oidc",
     "PolicyEntry",
     "RecipientEntry",

@@ -48,6 +48,7 @@ EFFECTS: Mapping[str, Effect] = {
     "gateway.endpointAliases": Effect.RESTART,
     "gateway.publicUrl": Effect.AT_ONCE,
     "gateway.oidc": Effect.AT_ONCE,
+    "gateway.oauth": Effect.AT_ONCE,
     "gateway.recipients": Effect.AT_ONCE,
     "gateway.recipientsDatabase": Effect.RESTART,
     "gateway.trustedProxies": Effect.AT_ONCE,

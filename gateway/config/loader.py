@@ -95,8 +95,8 @@ def _warn(config: Config, file: str) -> None:
         log.warning("%s: Spark clients refuse URLs that live 15 minutes or less", file)
     if not config.gateway.token_keys:
         log.warning(
-            "%s: gateway.tokenKeys is missing: page tokens and local URLs end with this process and are "
-            "unknown to other replicas",
+            "%s: gateway.tokenKeys is missing: page tokens, access tokens and local URLs end with this "
+            "process and are unknown to other replicas",
             file,
         )
     admin = config.gateway.admin

@@ -19,6 +19,7 @@ from gateway.config.federation import Oidc, PolicyEntry
 from gateway.config.file_stamps import Stamp
 from gateway.config.locations import Location
 from gateway.config.networks import parse_networks
+from gateway.config.oauth import OAuth
 from gateway.config.operation import (
     PROTECTS,
     Admin,
@@ -46,6 +47,9 @@ MIN_TOKEN_KEY_LENGTH = 16
 _UNSPEAKABLE = re.compile(r"[/\x00-\x1f\x7f]")
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+MAX_CLIENT_ID_LENGTH = 64
+CLIENT_ID = re.compile(rf"[A-Za-z0-9._~-]{{1,{MAX_CLIENT_ID_LENGTH}}}")
+"""Characters that are the same with and without encoding for a form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +211,27 @@ class TokenEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientEntry:
+    """An OAuth client of a recipient, which gets access tokens at the server's token endpoint.
+
+    Attributes:
+        id: name of the client in its token requests: letters, digits, `.`, `_`, `~` and `-`.
+        secrets: secrets of the client, stored as hashes; several are valid at the same time during a
+            rotation.
+
+    """
+
+    id: str
+    secrets: tuple[TokenEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not CLIENT_ID.fullmatch(self.id):
+            raise Invalid(
+                "id", f"expected 1 to {MAX_CLIENT_ID_LENGTH} letters, digits, '.', '_', '~' and '-'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class RecipientEntry:
     """A recipient with its tokens and grants.
 
@@ -215,6 +240,9 @@ class RecipientEntry:
         tokens: tokens of the recipient; several are valid at the same time during a rotation.
         shares: names of the granted shares; `'*'` grants every share.
         oidc: tokens of identity providers that are the recipient's.
+        clients: OAuth clients of the recipient.
+        forbid_bearer_tokens: refuses `tokens`, so that only access tokens of `clients` and of identity
+            providers are accepted.
         networks: IP addresses and networks that requests may come from. An empty list allows every address.
         limits: limits of this recipient in place of `gateway.limits.recipient`, with the same keys.
 
@@ -224,6 +252,8 @@ class RecipientEntry:
     tokens: tuple[TokenEntry, ...] = ()
     shares: tuple[str, ...] = ()
     oidc: tuple[PolicyEntry, ...] = ()
+    clients: tuple[ClientEntry, ...] = ()
+    forbid_bearer_tokens: bool = setting(False, protects=True)
     networks: tuple[str, ...] = setting((), protects=True)
     limits: RecipientLimits | None = setting(None, protects=True)
 
@@ -233,7 +263,7 @@ class RecipientEntry:
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key that seals page and refresh tokens and signs the URLs of local files.
+    """A key that seals page, refresh and access tokens and signs the URLs of local files.
 
     The first key of the list seals and all keys open: put a new key first to rotate. Without any key the
     server makes one at start, which no other replica knows.
@@ -298,6 +328,7 @@ class Gateway:
         anonymous: lets everyone read every share without a token.
         recipients: recipients that are kept in the configuration.
         oidc: tokens of identity providers.
+        oauth: access tokens that the server issues to clients of recipients.
         recipients_database: SQLite file of recipients that change while the server runs. Without it
             `recipients.db` beside the configuration, if that file exists.
         trusted_proxies: networks of proxies whose `X-Forwarded-For` and `traceparent` are believed.
@@ -333,6 +364,7 @@ class Gateway:
     allowed_roots: tuple[Location, ...] = ()
     endpoint_aliases: tuple[str, ...] = ()
     oidc: Oidc = dataclasses.field(default_factory=Oidc)
+    oauth: OAuth = dataclasses.field(default_factory=OAuth)
     public_url: str | None = None
     max_staleness_seconds: float = setting(0.0, minimum=0)
     drain_seconds: float = setting(30.0, minimum=0)
@@ -353,6 +385,9 @@ class Gateway:
         self._check_prefixes()
         _check_unique("token_keys", [key.id for key in self.token_keys])
         self._check_tokens()
+        ids = [client.id for recipient in self.recipients for client in recipient.clients]
+        if len({*ids}) < len(ids):
+            raise Invalid("recipients", "a client id is there twice")
 
     def storage(self, location: Location) -> StorageEntry | None:
         """Return the entry with the longest prefix that contains a location."""

@@ -24,6 +24,7 @@ class LimitKind(StrEnum):
     FILES = "files"
     MEMORY = "memory"
     CREDENTIALS = "credentials"
+    ATTEMPTS = "attempts"
 
 
 class LimitExceeded(Exception):

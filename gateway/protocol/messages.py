@@ -303,10 +303,36 @@ def temporary_credentials(
     return msgspec.convert(found, TemporaryCredentials)
 
 
+class TokenForm(Struct, frozen=True):
+    """The form of a token request. With HTTP Basic it has neither `client_id` nor `client_secret`."""
+
+    grant_type: Literal["client_credentials"]
+    client_id: str | UnsetType = UNSET
+    client_secret: str | UnsetType = UNSET
+    scope: Annotated[str, Meta(description="ignored")] | UnsetType = UNSET
+
+
+class IssuedToken(Struct, frozen=True):
+    """An access token."""
+
+    access_token: str
+    token_type: Literal["Bearer"]
+    expires_in: Annotated[int, Meta(ge=0, description="seconds")]
+
+
 class Error(Message, frozen=True):
     """The body of an error."""
 
     error_code: Annotated[str, Meta(description="one of the protocol page's list")]
+    message: str
+
+
+class TokenError(Struct, frozen=True, rename={"error_code": "errorCode"}):
+    """The body of an error of a token request, as OAuth 2.0 and with the fields of other errors."""
+
+    error: Annotated[str, Meta(description="error code of RFC 6749, section 5.2")]
+    error_description: str
+    error_code: str
     message: str
 
 

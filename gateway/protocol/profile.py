@@ -7,12 +7,14 @@ from typing import Literal, NotRequired, TypedDict
 
 PROFILE_VERSION = 1
 OAUTH_PROFILE_VERSION = 2
+TOKEN_ENDPOINT = "/oauth/token"  # noqa: S105 - a path
+"""Path of the server's token endpoint, below the sharing endpoint."""
 
 
 class Profile(TypedDict):
     """A profile file. It holds the plain token, which is stored nowhere else.
 
-    With a `type` it is for a client that gets its tokens from an identity provider, and holds none.
+    With a `type` it is for a client that gets its tokens from a token endpoint, and holds none.
     """
 
     shareCredentialsVersion: int
@@ -35,11 +37,17 @@ def profile(endpoint: str, token: str, expiration_time: str | None = None) -> Pr
 
 
 def oauth_profile(
-    endpoint: str, *, token_endpoint: str | None, client_id: str | None, scope: str | None
+    endpoint: str,
+    *,
+    token_endpoint: str | None,
+    client_id: str | None,
+    client_secret: str | None = None,
+    scope: str | None = None,
 ) -> Profile:
-    """Return a profile for the recipient to complete: it has no secret, and placeholders in angle brackets.
+    """Return a profile for a client that requests its tokens.
 
-    Clients refuse a profile of this type with an empty field.
+    A value of None becomes a placeholder in angle brackets, which the recipient replaces: clients refuse a
+    profile of this type with an empty field.
     """
     values = Profile(
         shareCredentialsVersion=OAUTH_PROFILE_VERSION,
@@ -47,7 +55,7 @@ def oauth_profile(
         endpoint=endpoint,
         tokenEndpoint=token_endpoint or "<the token endpoint of your identity provider>",
         clientId=client_id or "<the id of your client>",
-        clientSecret="<the secret of your client>",
+        clientSecret=client_secret or "<the secret of your client>",
     )
     if scope is not None:
         values["scope"] = scope

@@ -18,6 +18,7 @@ import orjson
 
 from gateway.protocol import messages
 from gateway.protocol.capabilities import CAPABILITIES_HEADER, FILE_ID_HEADER
+from gateway.protocol.oauth import FORM_CONTENT_TYPE
 from gateway.protocol.response import HINT_STATUS_HEADER, NDJSON_CONTENT_TYPE, VERSION_HEADER
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 
 ERRORS: Mapping[int, str] = {
     400: "A parameter, the body or a capability is not accepted",
-    401: "The token is missing, wrong or expired",
+    401: "The token is missing, wrong or expired; of a token request, the client or its secret",
     403: "The address is not allowed, or the storage denies access or issues no credentials",
     404: "The name does not exist or is not granted",
     413: "The body is larger than 1 MiB",
@@ -52,6 +53,7 @@ class Description:
         answer: type of the JSON body; of each line if `is_stream`; None without a body.
         query: type of the parameters; all are optional for a parser.
         body: type of the request's body, which may be absent.
+        body_type: content type of that body.
         is_stream: the body has a JSON object in each line.
         request_headers: optional headers with their meanings.
         response_headers: headers of an answer with their meanings.
@@ -61,6 +63,7 @@ class Description:
     answer: type | None = None
     query: type | None = None
     body: type | None = None
+    body_type: str = JSON_CONTENT_TYPE
     is_stream: bool = False
     request_headers: tuple[tuple[str, str], ...] = ()
     response_headers: tuple[tuple[str, str], ...] = ()
@@ -101,6 +104,7 @@ DESCRIPTIONS: Mapping[str, Description] = {
         request_headers=(CAPABILITIES, FILE_IDS),
         response_headers=(VERSION, CHOSEN),
     ),
+    "issue_token": Description(messages.IssuedToken, body=messages.TokenForm, body_type=FORM_CONTENT_TYPE),
     "async_query": Description(),
     "temporary_table_credentials": Description(
         messages.CredentialsAnswer, body=messages.CredentialsBody, response_headers=(NOT_STORED,)
@@ -111,6 +115,7 @@ DESCRIPTIONS: Mapping[str, Description] = {
     "temporary_volume_credentials": Description(messages.VolumeCredentials, response_headers=(NOT_STORED,)),
 }
 """By the name of the route."""
+COMMON = (messages.Name, messages.Error, messages.TokenError)
 NEVER_ANSWERED = frozenset({"async_query"})
 """Routes that answer 404 at best."""
 
@@ -137,9 +142,9 @@ def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
     used = [DESCRIPTIONS[route.name] for route in routes]
     kinds = list(dict.fromkeys(kind for one in used for kind in (one.answer, one.body) if kind))
     schemas, components = msgspec.json.schema_components(
-        [messages.Name, messages.Error, *kinds], ref_template="#/components/schemas/{name}"
+        [*COMMON, *kinds], ref_template="#/components/schemas/{name}"
     )
-    references: Mapping[Any, Json] = dict(zip([messages.Name, messages.Error, *kinds], schemas, strict=True))
+    references: Mapping[Any, Json] = dict(zip([*COMMON, *kinds], schemas, strict=True))
     paths: dict[str, Json] = {}
     for route in routes:
         path = route.path.removeprefix(prefix)
@@ -156,7 +161,10 @@ def document(routes: Iterable[Route], prefix: str, url: str) -> Json:
         "security": [{"recipient": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"recipient": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "recipient": {"type": "http", "scheme": "bearer"},
+                "client": {"type": "http", "scheme": "basic"},
+            },
             "schemas": components,
         },
     }
@@ -184,15 +192,22 @@ def _operation(route: Route, references: Mapping[Any, Json]) -> Json:
     if parameters:
         operation["parameters"] = parameters
     if described.body is not None:
-        operation["requestBody"] = _content(references[described.body], JSON_CONTENT_TYPE)
+        operation["requestBody"] = _content(references[described.body], described.body_type)
     statuses = {*OF_EVERY_ROUTE, *(OF_TABLES if "{share}" in route.path else ())}
+    error: type = messages.Error
+    if route.is_for_clients:
+        # Or by the fields of the form.
+        operation["security"] = [{"client": []}, {}]
+        operation["requestBody"]["required"] = True
+        statuses.remove(403)
+        error = messages.TokenError
     if described.body is not None:
         statuses.add(413)
     operation["responses"] = {} if route.name in NEVER_ANSWERED else {"200": _answer(described, references)}
     operation["responses"] |= {
         str(status): {
             "description": ERRORS[status],
-            **_content(references[messages.Error], JSON_CONTENT_TYPE),
+            **_content(references[error], JSON_CONTENT_TYPE),
         }
         for status in sorted(statuses)
     }

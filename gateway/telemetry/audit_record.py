@@ -29,6 +29,7 @@ class Action(StrEnum):
     GET_TABLE = "deltaSharingGetTable"
     GET_TABLE_VERSION = "deltaSharingGetTableVersion"
     GET_TABLE_METADATA = "deltaSharingGetTableMetadata"
+    ISSUE_TOKEN = "mintOAuthToken"  # noqa: S105 - a name
     GET_QUERY_INFO = "deltaSharingGetQueryInfo"
     GENERATE_TABLE_CREDENTIAL = "deltaSharingGenerateTemporaryTableCredential"
     LIST_VOLUMES = "deltaSharingListVolumes"

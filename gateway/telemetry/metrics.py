@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from gateway.telemetry.request_record import REFUSAL_REASONS
+from gateway.telemetry.request_record import GATEWAY_TOKEN_REFUSALS, REFUSAL_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,7 +31,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LAG_PROBE_SECONDS = 0.5
 PAGE_ATTEMPTS = 10
 PAGE_RETRY_SECONDS = 0.02
-EXCESSES = ("requests", "streams", "files", "memory", "credentials")
+EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts")
 CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
@@ -148,7 +148,7 @@ class Metrics:
         )
         self.auth_failures = self._counter(
             "auth_failures",
-            "Requests without a valid token or from an address that is not allowed.",
+            "Requests without a valid token or client, or from an address that is not allowed.",
             "reason",
         )
         self.refused_tokens = self._counter(
@@ -156,6 +156,11 @@ class Metrics:
         )
         self.temporary_credentials = self._counter(
             "temporary_credentials", "Requests for temporary credentials by outcome.", "outcome"
+        )
+        self.refused_gateway_tokens = self._counter(
+            "refused_gateway_tokens",
+            "Tokens of this server that are refused because they ended or are forbidden.",
+            "reason",
         )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
@@ -166,7 +171,7 @@ class Metrics:
         self.limited = self._counter("limited_requests", "Requests that a limit refused.", "limit")
         self.token_expiry = self._gauge(
             "token_expires_timestamp_seconds",
-            "End of the recipient's last token.",
+            "End of the recipient's last token or client secret.",
             "recipient",
             mode="mostrecent",
         )
@@ -203,8 +208,9 @@ class Metrics:
             (self.reloads, ("accepted", "refused")),
             (self.audit_records, ("written", "dropped", "failures")),
             (self.log_lines, ("written", "lost")),
-            (self.auth_failures, ("token", "address")),
+            (self.auth_failures, ("token", "address", "client")),
             (self.refused_tokens, REFUSAL_REASONS),
+            (self.refused_gateway_tokens, GATEWAY_TOKEN_REFUSALS),
             (self.limited, EXCESSES),
             (self.temporary_credentials, CREDENTIALS),
             (self.broken_streams, BROKEN_STREAMS),

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 RefusalReason = Literal["header", "issuer", "keys", "signature", "expired", "audience", "subject"]
 REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
+"""Checks of tokens of identity providers."""
+GatewayTokenRefusal = Literal["forbidden", "client", "expired", "key"]
+GATEWAY_TOKEN_REFUSALS: tuple[GatewayTokenRefusal, ...] = get_args(GatewayTokenRefusal)
+"""Checks of tokens of this server, beside their presence."""
+ClientRefusal = Literal["client", "secret", "expired", "address"]
+"""Checks of OAuth clients that request a token."""
 
 
 class IssuedCredential(Struct, frozen=True):
@@ -38,7 +44,7 @@ class RequestRecord(Struct):
         file_bytes: the sizes of the returned files.
         outcome: why a stream ended early.
         credential: outcome of a request for temporary credentials.
-        refusal: the check that a token of an identity provider failed.
+        refusal: the check that a token or a client failed.
         error_code: of the protocol, for a request that failed.
 
     """
@@ -59,7 +65,7 @@ class RequestRecord(Struct):
     file_bytes: int | None = None
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
     credential: Literal["issued", "cached", "failed"] | None = None
-    refusal: RefusalReason | None = None
+    refusal: RefusalReason | GatewayTokenRefusal | ClientRefusal | None = None
     error_code: str | None = None
     issued: IssuedCredential | None = None
     """The credential of the answer. No fact: its location is not for the log."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from gateway.errors import Unauthenticated
+from gateway.errors import InvalidClient, Unauthenticated
 from gateway.limits.drain_rate import DrainRate
 from gateway.telemetry.request_record import RequestRecord
 from gateway.web.client_address import client_address
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from gateway.access.catalog import Recipient
+    from gateway.access.oauth_clients import AuthenticatedClient
     from gateway.config.networks import Address
     from gateway.protocol.cors import FieldLines
     from gateway.state import GatewayState
@@ -36,6 +37,7 @@ class Route:
         path: literal segments and `{names}` of one segment each; `{name:.+}` at the end takes the rest.
         handler: answers the request.
         is_public: answered without a token.
+        is_for_clients: answered to OAuth clients, which send their secret.
         may_stream: its answers may be streams.
         issues_credentials: its answers are temporary credentials, which have a limit of their own.
         name: of the handler; the label of the route in logs and metrics, a bounded set unlike paths.
@@ -46,6 +48,7 @@ class Route:
     path: str
     handler: Handler
     is_public: bool = False
+    is_for_clients: bool = False
     may_stream: bool = False
     issues_credentials: bool = False
     name: str = ""
@@ -69,8 +72,9 @@ class RequestContext(Struct, eq=False):
         start_seconds: when the request came, by the monotonic clock.
         draining: the server is shutting down.
         recipient: known once the token is checked; see `required_recipient`.
-        identity: for the audit log, what a token of an identity provider says about its bearer.
-        body: the whole body, for routes that need a token.
+        oauth_client: the client of a token request, once it is authenticated; see `required_client`.
+        identity: for the audit log, what a token says about its bearer beside the recipient.
+        body: the whole body, for routes that need a token or a client.
         drain_rate: the slowest reader that the answer waits for.
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         record: facts for the log, metrics, audit and quota.
@@ -87,6 +91,7 @@ class RequestContext(Struct, eq=False):
     start_seconds: float
     draining: bool = False
     recipient: Recipient | None = None
+    oauth_client: AuthenticatedClient | None = None
     identity: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     drain_rate: DrainRate = DrainRate()
@@ -101,6 +106,13 @@ class RequestContext(Struct, eq=False):
         if self.recipient is None:
             raise Unauthenticated
         return self.recipient
+
+    @property
+    def required_client(self) -> AuthenticatedClient:
+        """The authenticated client. Raises InvalidClient where there is none: no route can forget it."""
+        if self.oauth_client is None:
+            raise InvalidClient
+        return self.oauth_client
 
     @property
     def address(self) -> Address | None:

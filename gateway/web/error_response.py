@@ -17,6 +17,7 @@ from gateway import _native
 from gateway.errors import (
     DEFAULT_RETRY_AFTER_SECONDS,
     BodyTooLarge,
+    InvalidClient,
     InvalidParameter,
     MalformedRequest,
     MethodNotAllowed,
@@ -25,6 +26,7 @@ from gateway.errors import (
     TooManyRequests,
     Unauthenticated,
     Unavailable,
+    UnsupportedGrant,
     UnsupportedOperation,
 )
 from gateway.web.response import WholeResponse
@@ -48,6 +50,9 @@ ErrorCode = Literal[
 
 JSON_CONTENT_TYPE = "application/json; charset=utf-8"
 CHALLENGE = 'Bearer realm="delta-sharing"'
+CLIENT_CHALLENGE = 'Basic realm="delta-sharing"'
+NOT_STORED: Mapping[str, str] = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+"""Headers of answers with tokens, and of their errors."""
 
 STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     InvalidParameter: (400, "INVALID_PARAMETER_VALUE"),
@@ -82,6 +87,13 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     web.HTTPBadRequest: (400, "MALFORMED_REQUEST"),
 }
 INTERNAL: tuple[int, ErrorCode] = (500, "INTERNAL_ERROR")
+OAUTH_ERRORS: Mapping[int, str] = {
+    401: "invalid_client",
+    429: "temporarily_unavailable",
+    500: "server_error",
+    503: "temporarily_unavailable",
+}
+"""By status (RFC 6749, sections 4.1.2.1 and 5.2); others are `invalid_request`."""
 SERVER_FAULT = 500
 CLIENT_CLOSED_REQUEST = 499
 
@@ -94,11 +106,24 @@ class ErrorAnswer:
     error_code: ErrorCode
     message: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    oauth_error: str | None = None
+    """The error code of OAuth, where the status does not say it."""
 
     def response(self) -> WholeResponse:
         """The JSON response."""
         body = orjson.dumps({"errorCode": self.error_code, "message": self.message})
         return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **self.headers}, status=self.status)
+
+    def oauth_response(self) -> WholeResponse:
+        """The JSON response to a token request, with the fields of OAuth beside those of the protocol."""
+        fields = {
+            "error": self.oauth_error or OAUTH_ERRORS.get(self.status, "invalid_request"),
+            "error_description": self.message,
+            "errorCode": self.error_code,
+            "message": self.message,
+        }
+        headers = {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED, **self.headers}
+        return WholeResponse(orjson.dumps(fields), headers, status=self.status)
 
 
 def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
@@ -111,7 +136,8 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
         log.error("request %s failed", request_id, exc_info=error)
         reason = f"{error}; " if isinstance(error, _native.CorruptLog) else "internal error; "
         return ErrorAnswer(status, code, f"{reason}quote request id {request_id} to the provider")
-    return ErrorAnswer(status, code, _message(error), _headers(error))
+    oauth_error = "unsupported_grant_type" if isinstance(error, UnsupportedGrant) else None
+    return ErrorAnswer(status, code, _message(error), _headers(error), oauth_error)
 
 
 def has_left(request: web.BaseRequest) -> bool:
@@ -130,6 +156,8 @@ def _message(error: BaseException) -> str:
 
 
 def _headers(error: BaseException) -> dict[str, str]:
+    if isinstance(error, InvalidClient):
+        return {"WWW-Authenticate": CLIENT_CHALLENGE}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"' if error.token_sent else CHALLENGE}
     if isinstance(error, TooManyRequests | Unavailable):

@@ -19,7 +19,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
-from gateway.access.authentication import bearer_token, identify
+from gateway.access.access_tokens import access_credential
+from gateway.access.authentication import bearer_token, identify, token_hash
 from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
@@ -34,6 +35,7 @@ from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
 from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
+from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.context import RequestContext, Route, next_id, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.federation import Federation
@@ -53,8 +55,7 @@ log = logging.getLogger("gateway.federation")
 Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
 
-MAX_BODY_BYTES = 1024 * 1024
-TOO_LARGE = f"a body is at most {MAX_BODY_BYTES} bytes"
+MAX_BODY_BYTES, MAX_TOKEN_REQUEST_BYTES = 1024 * 1024, 16 * 1024
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -80,6 +81,7 @@ class RequestPipeline:
         self.limits = limits
         self.draining = False
         self.federation = Federation()
+        self._client_authentication = ClientAuthentication()
         self._router = router
         self._recorder = recorder
         self._log = AccessLog()
@@ -122,6 +124,8 @@ class RequestPipeline:
         try:
             if context.route.is_public:
                 return await context.route.handler(context)
+            if context.route.is_for_clients:
+                return await self._authorize_client(context)
             return await self._authorize(context)
         except ConnectionError as error:
             if has_left(context.request):
@@ -160,18 +164,40 @@ class RequestPipeline:
             gate.leave_stream()
             gate.charge_files(context.record.returned or 0)
 
+    async def _authorize_client(self, context: RequestContext) -> web.StreamResponse:
+        """Answer an authenticated OAuth client, within the limits of its recipient."""
+        limits = self.limits
+        context.body = await _body(context.request, limits.body_seconds, MAX_TOKEN_REQUEST_BYTES)
+        context.oauth_client = client = self._client_authentication.client(context)
+        context.recipient, context.identity = client.recipient, client.identity
+        if self._audits_first:
+            await self._recorder.audit_first(context)
+        await limits.recipients.gate(client.recipient.name).request()
+        return await context.route.handler(context)
+
     async def _identify(self, context: RequestContext) -> Credential:
-        """Return the credential of a token of this server, else of an identity provider."""
+        """Return the credential of a bearer or access token of this server, else of an identity provider."""
         state, authorization = context.state, context.request.headers.getall("Authorization", [])
         try:
             return identify(state.credentials, authorization, now_ms=state.now_ms())
         except Unauthenticated:
             token = bearer_token(authorization)
-            credential = await self._federated(context, token) if token is not None else None
+            credential = await self._find_credential(context, token) if token is not None else None
             if credential is None:
                 raise
             context.identity = credential.identity
             return credential
+
+    async def _find_credential(self, context: RequestContext, token: str) -> Credential | None:
+        """Return the credential of an access token, else of a token of an identity provider."""
+        try:
+            credential = _access_credential(context, token)
+        except TokenRefused as refused:
+            context.record.refusal = refused.reason
+            self._recorder.refused_gateway_token(refused.reason)
+            log.info("request %s: the token is refused: %s", context.id, refused)
+            return None
+        return await self._federated(context, token) if credential is None else credential
 
     async def _federated(self, context: RequestContext, token: str) -> Credential | None:
         try:
@@ -203,7 +229,7 @@ class RequestPipeline:
             error = limit_error(error)
         answer = error_answer(error, context.id)
         context.record.error_code = answer.error_code
-        return answer.response()
+        return answer.oauth_response() if context.route.is_for_clients else answer.response()
 
 
 class AccessCheck:
@@ -241,10 +267,28 @@ class AccessCheck:
         try:
             return identify(state.credentials, authorization, now_ms=now_ms)
         except Unauthenticated:
-            credential = self._pipeline.federation.renewed(self._credential, state)
+            token = bearer_token(authorization)
+            credential = None if token is None else self._renewed(token, state, now_ms)
             if credential is None:
                 raise
             return credential
+
+    def _renewed(self, token: str, state: GatewayState, now_ms: int) -> Credential | None:
+        try:
+            own = access_credential(state.sealer, state.credentials.clients, token, now_ms=now_ms)
+        except TokenRefused:
+            return None
+        return own or self._pipeline.federation.renewed(self._credential, state)
+
+
+def _access_credential(context: RequestContext, token: str) -> Credential | None:
+    """Return the credential of an access token; None for another token. Raises TokenRefused."""
+    state = context.state
+    forbidden = state.credentials.forbidden(token_hash(token))
+    if forbidden is not None:
+        context.identity = (("forbiddenTo", forbidden.name),)
+        raise TokenRefused("forbidden", f"bearer tokens are forbidden to recipient {forbidden.name}")
+    return access_credential(state.sealer, state.credentials.clients, token, now_ms=state.now_ms())
 
 
 def _is_preflight(request: web.BaseRequest, cors: Cors) -> bool:
@@ -270,25 +314,36 @@ def _add_headers(response: web.StreamResponse, headers: FieldLines) -> None:
         response.headers.extend(headers)
 
 
-async def _body(request: web.BaseRequest, seconds: float) -> bytes:
+async def _body(request: web.BaseRequest, seconds: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Read the whole body within its time. Raises MalformedRequest, BodyTooLarge."""
     if not request.body_exists:
         return b""
     if request.content.is_eof():
         # It came together with the head.
         body = request.content.read_nowait()
-        if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(TOO_LARGE)
+        _check_length(len(body), max_bytes)
         return body
+    _check_length(request.content_length or 0, max_bytes)
     if request.headers.get("Expect", "").lower() == "100-continue":
         await request.writer.write(CONTINUE)
         request.writer.output_size = 0
     try:
         async with asyncio.timeout(seconds):
-            return await request.read()
+            return await _rest(request, max_bytes)
     except TimeoutError:
         raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
-    except web.HTTPRequestEntityTooLarge:
-        raise BodyTooLarge(TOO_LARGE) from None
     except (RequestPayloadError, HttpProcessingError):
         raise MalformedRequest("the body is not coded as its header fields say") from None
+
+
+async def _rest(request: web.BaseRequest, max_bytes: int) -> bytes:
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        _check_length(len(body), max_bytes)
+    return bytes(body)
+
+
+def _check_length(length: int, max_bytes: int) -> None:
+    if length > max_bytes:
+        raise BodyTooLarge(f"a body is at most {max_bytes} bytes")

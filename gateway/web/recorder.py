@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.telemetry.audit import AuditCounts
     from gateway.telemetry.log_output import LogCounts
     from gateway.telemetry.metrics import Metrics, Tally
-    from gateway.telemetry.request_record import RefusalReason, RequestRecord
+    from gateway.telemetry.request_record import RequestRecord
     from gateway.web.context import RequestContext
 
 MAX_USER_AGENT_LENGTH = 300
@@ -44,6 +44,7 @@ ACTIONS: Mapping[str, Action] = {
     "get_table": Action.GET_TABLE,
     "version": Action.GET_TABLE_VERSION,
     "metadata": Action.GET_TABLE_METADATA,
+    "issue_token": Action.ISSUE_TOKEN,
     "async_query": Action.GET_QUERY_INFO,
     "query": Action.QUERY_TABLE,
     "changes": Action.QUERY_TABLE_CHANGES,
@@ -98,9 +99,13 @@ class RequestRecorder:
         """Count a recipient whose address is not allowed."""
         self._metrics.auth_failures.labels("address").inc()
 
-    def refused_token(self, reason: RefusalReason) -> None:
+    def refused_token(self, reason: str) -> None:
         """Count a token of an identity provider that is refused."""
         self._metrics.refused_tokens.labels(reason).inc()
+
+    def refused_gateway_token(self, reason: str) -> None:
+        """Count a token of this server that ended or is forbidden."""
+        self._metrics.refused_gateway_tokens.labels(reason).inc()
 
     def limited(self, limit: LimitKind) -> None:
         """Count a request over a limit."""
@@ -115,7 +120,7 @@ class RequestRecorder:
         metrics.statuses(status).count += 1
         metrics.seconds.add(seconds)
         if status == UNAUTHORIZED:
-            self._metrics.auth_failures.labels("token").inc()
+            self._metrics.auth_failures.labels("client" if route.is_for_clients else "token").inc()
         if response is not None or context.first_byte_seconds is not None:
             first = context.first_byte_seconds
             metrics.first_byte.add(seconds if first is None else first - context.start_seconds)

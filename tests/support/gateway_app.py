@@ -70,6 +70,7 @@ async def serve(
 def error_of(body: bytes) -> str:
     """The errorCode of a body that has the protocol's shape of an error."""
     parsed = orjson.loads(body)
-    assert set(parsed) == {"errorCode", "message"}
+    # Errors of token requests have the fields of OAuth, too.
+    assert set(parsed) - {"error", "error_description"} == {"errorCode", "message"}
     assert parsed["message"]
     return str(parsed["errorCode"])

@@ -210,20 +210,27 @@ async def test_policies_of_the_database_are_followed(database, clock, tmp_path):
     assert store.tables[-1].policies.recipient(claims | {"sub": "other"}).shares == {"sales"}
 
 
-def test_a_database_of_an_earlier_gateway_is_read_and_gets_policies_with_its_first_change(clock, tmp_path):
+ADDED = ("policies", "client_secrets", "clients", "bearer_tokens_forbidden")
+
+
+@pytest.mark.parametrize("version", [0, 1], ids=["version 1", "version 2"])
+def test_a_database_of_an_earlier_gateway_is_read_and_changed_with_its_first_change(clock, tmp_path, version):
     path = tmp_path / "recipients.db"
     RecipientDatabase(path, now_ms=clock).add("alice")
     with closing(sqlite3.connect(path, isolation_level=None)) as by_hand:
-        by_hand.execute("DROP TABLE policies")
-        by_hand.execute("PRAGMA user_version = 1")
+        for table in ADDED[version:]:
+            by_hand.execute(f"DROP TABLE {table}")
+        by_hand.execute(f"PRAGMA user_version = {1 if version == 0 else 2}")
     reader = RecipientReader(path)
     assert [stored.recipient.name for stored in reader.read()] == ["alice"]
     with closing(RecipientDatabase(path, now_ms=clock, read_only=True)) as unchanged:
-        assert unchanged.show("alice").policies == ()
+        assert unchanged.show("alice").policies == unchanged.show("alice").clients == ()
     with closing(RecipientDatabase(path, now_ms=clock)) as database:
         database.add_policy("alice", "default", policy())
+        issued = database.add_client("alice")
     [stored] = reader.read()
     assert stored.policies == (policy(),)
+    assert [client.id for client in stored.clients] == [issued.client_id]
     reader.close()
 
 
@@ -232,18 +239,30 @@ def rotated(path, clock, name):
         return database.rotate(name)
 
 
+STEPS = {
+    "add": lambda database, name, _: database.add(name, shares=["sales"]),
+    "rotate": lambda database, name, _: database.rotate(name, old_expires_in_seconds=5),
+    "revoke": lambda database, name, _: database.revoke(name),
+    "grant": lambda database, name, number: database.grant(name, [f"s{number % 3}"]),
+    "take": lambda database, name, _: database.revoke(name, shares=["sales"]),
+    "allow": lambda database, name, number: database.allow(name, [f"192.0.2.{number}"]),
+    "policy": lambda database, name, number: database.add_policy(
+        name, f"p{number % 3}", policy(subject=str(number))
+    ),
+    "no policy": lambda database, name, number: database.remove_policy(name, f"p{number % 3}"),
+    "client": lambda database, name, number: database.add_client(name, expires_in_seconds=number + 1),
+    "new secret": lambda database, name, _: database.rotate_client(name, old_expires_in_seconds=5),
+    "no client": lambda database, name, _: database.remove_client(name),
+    "forbid": lambda database, name, number: database.forbid_bearer_tokens(name, forbidden=number % 3 > 0),
+    "delete": lambda database, name, _: database.delete(name),
+    "by hand": lambda database, name, _: database._connection.execute(
+        "DELETE FROM tokens WHERE recipient = ?", (name,)
+    ),
+}
+
+
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(
-                ["add", "rotate", "revoke", "grant", "take", "allow", "policy", "no policy", "by hand"]
-            ),
-            st.integers(0, 11),
-        ),
-        max_size=25,
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from([*STEPS, "add", "add"]), st.integers(0, 11)), max_size=25))
 def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, steps):
     clock = Clock(1_700_000_000_000)
     path = tmp_path_factory.mktemp("db") / "r.db"
@@ -252,24 +271,7 @@ def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, s
         name = f"{'Rr'[number % 2]}{number}"
         clock.now_ms += 1
         with suppress(RecipientError):
-            if step == "add":
-                database.add(name, shares=["sales"])
-            elif step == "rotate":
-                database.rotate(name, old_expires_in_seconds=5)
-            elif step == "revoke":
-                database.revoke(name)
-            elif step == "grant":
-                database.grant(name, [f"s{number % 3}"])
-            elif step == "take":
-                database.revoke(name, shares=["sales"])
-            elif step == "allow":
-                database.allow(name, [f"192.0.2.{number}"])
-            elif step == "policy":
-                database.add_policy(name, f"p{number % 3}", policy(subject=str(number)))
-            elif step == "no policy":
-                database.remove_policy(name, f"p{number % 3}")
-            else:
-                database._connection.execute("DELETE FROM tokens WHERE recipient = ?", (name,))
+            STEPS[step](database, name, number)
         before = reader.read()
         assert reader.read() is before
         assert {
@@ -277,8 +279,15 @@ def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, s
                 stored.recipient.name,
                 stored.recipient.shares,
                 stored.recipient.networks,
-                frozenset((token.sha256.hex(), token.expires_ms) for token in stored.credentials),
+                frozenset(
+                    (token.sha256.hex(), token.expires_ms, token.is_forbidden) for token in stored.credentials
+                ),
                 stored.policies,
+                frozenset(
+                    (client.id, secret.sha256.hex(), secret.expires_ms)
+                    for client in stored.clients
+                    for secret in client.secrets
+                ),
             )
             for stored in before
         } == {
@@ -286,8 +295,15 @@ def test_incremental_reads_equal_the_content_of_the_database(tmp_path_factory, s
                 record.name,
                 frozenset(record.shares),
                 parse_networks(record.networks),
-                frozenset((token.sha256, token.expires_ms) for token in record.tokens),
+                frozenset(
+                    (token.sha256, token.expires_ms, record.forbids_bearer_tokens) for token in record.tokens
+                ),
                 tuple(known.policy for known in record.policies),
+                frozenset(
+                    (client.id, secret.sha256, secret.expires_ms)
+                    for client in record.clients
+                    for secret in client.secrets
+                ),
             )
             for record in database.list()
         }

@@ -388,3 +388,39 @@ async def test_a_database_that_cannot_be_read_is_no_defect(client, tmp_path, met
         refused = await answer(response, 503)
         assert refused["errorCode"] == "TEMPORARILY_UNAVAILABLE"
         assert refused["message"] == "the recipients' database is busy or cannot be written"
+
+
+async def test_the_clients_of_a_recipient(client, open_database):
+    body = {"name": "alice", "shares": ["sales"], "oauthClient": True, "expiresInSeconds": 60}
+    profile = (await answer(await client.post("/recipients", json=body), 201))["profile"]
+    assert profile["tokenEndpoint"] == "https://share.example/delta-sharing/oauth/token"
+    shown = await answer(await client.get("/recipients/alice"))
+    assert (shown["tokens"], shown["bearerTokensForbidden"]) == ([], True)
+    clients = "/recipients/ALICE/clients"
+    issued = await answer(await client.post(clients, json={}), 201)
+    assert (issued["client_secret_expires_at"], issued["profile"]["clientSecret"]) == (
+        0,
+        issued["client_secret"],
+    )
+    assert len((await answer(await client.get(clients)))["clients"]) == 2
+    one = f"{clients}/{profile['clientId']}"
+    rotation = {"oldExpiresInSeconds": 30, "expiresInSeconds": 600}
+    rotated = await answer(await client.post(f"{one}/rotate", json=rotation))
+    assert rotated["client_id"] == profile["clientId"]
+    found = await answer(await client.get(one))
+    assert {secret["client_secret_expires_at"] for secret in found["client_secrets"]} == {
+        NOW_MS // 1000 + 30,
+        NOW_MS // 1000 + 600,
+    }
+    stored = open_database("t").show("alice").clients
+    hashes = {secret.sha256 for record in stored for secret in record.secrets}
+    assert token_hash(rotated["client_secret"]).hex() in hashes
+    assert [left["client_id"] for left in (await answer(await client.delete(one)))["clients"]] == [
+        issued["client_id"]
+    ]
+    assert (await client.get(one)).status == (await client.delete(one)).status == 404
+    assert (await client.post("/recipients/alice/rotate", json={})).status == 400
+    allowed = await answer(await client.put("/recipients/alice/bearer-tokens", json={"forbidden": False}))
+    assert allowed["bearerTokensForbidden"] is False
+    assert (await client.post("/recipients/alice/rotate", json={})).status == 200
+    assert (await client.post("/recipients", json=body | {"federationPolicies": [POLICY]})).status == 400

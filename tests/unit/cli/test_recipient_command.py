@@ -549,3 +549,56 @@ def test_a_policy_that_is_refused_is_explained_and_changes_nothing(run, config, 
     code, _, err = run(*arguments)
     assert (code, run("list")) == (1, before)
     assert message in err
+
+
+def test_a_recipient_with_a_client_from_its_profile_to_its_end(run, config, tmp_path):
+    profile = tmp_path / "acme.share"
+    code, out, err = run(
+        "add", "acme", "--share", "sales", "--oauth", "--expires", "90d", "--profile", str(profile)
+    )
+    assert (code, "holds the profile" in out) == (0, True)
+    assert "without gateway.tokenKeys the access tokens of clients end" in err
+    first = json.loads(profile.read_text())
+    endpoint = first["endpoint"]
+    assert first == {
+        "shareCredentialsVersion": 2,
+        "type": "oauth_client_credentials",
+        "endpoint": endpoint,
+        "tokenEndpoint": f"{endpoint}/oauth/token",
+        "clientId": first["clientId"],
+        "clientSecret": first["clientSecret"],
+    }
+    assert "tokens: forbidden; client" in run("show", "acme")[1]
+    assert "expires 2" in run("client", "list", "acme")[1]
+    rotated = json.loads(run("client", "rotate", "acme", "--old-expires", "1h")[1])
+    assert rotated["clientId"] == first["clientId"]
+    assert rotated["clientSecret"] != first["clientSecret"]
+    assert run("client", "list", "acme")[1].count("expires") == 2
+    second = json.loads(run("client", "add", "acme")[1])
+    code, _, err = run("client", "rotate", "acme")
+    assert (code, "has several clients, name one" in err) == (1, True)
+    code, _, err = run("client", "add", "acme", "--client", "mine")
+    assert (code, "the server chooses the id" in err) == (1, True)
+    assert second["clientId"] in run("client", "remove", "acme", "--client", first["clientId"])[1]
+    code, _, err = run("client", "remove", "acme", "--client", first["clientId"])
+    assert (code, "has no client" in err) == (1, True)
+    code, _, err = run("rotate", "acme")
+    assert (code, "bearer tokens are forbidden" in err) == (1, True)
+    assert "tokens: none alive" in run("bearer-tokens", "allow", "acme")[1]
+    assert run("rotate", "acme")[0] == 0
+    assert "tokens: forbidden (never expires)" in run("bearer-tokens", "forbid", "acme")[1]
+    history = run("history", "acme")[1]
+    for text in ("bearerTokensForbidden=true", "rotateClientSecret", "createClient", "deleteClient"):
+        assert text in history
+    for content in (first, rotated, second):
+        assert content["clientSecret"] not in history
+    assert "none alive" in run("revoke", "acme")[1]
+    assert run("delete", "acme")[0] == 0
+
+
+def test_a_profile_that_cannot_be_written_adds_no_client(run, config, tmp_path):
+    assert run("add", "acme")[0] == 0
+    before = run("show", "acme")[1]
+    assert run("client", "add", "acme", "--profile", str(tmp_path / "absent" / "a.share"))[0] == 1
+    assert run("add", "new", "--oauth", "--oidc")[0] == 1
+    assert run("show", "acme")[1] == before

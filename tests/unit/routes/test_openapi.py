@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import orjson
 import pytest
@@ -14,15 +15,17 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import TOKEN, RunningGateway, running_gateway, share
 from support.history_table import TABLE, Client
 
+from gateway.access.authentication import token_hash
 from gateway.app import protocol_routes
 from gateway.protocol import messages
 from gateway.routes.openapi import DESCRIPTIONS, NEVER_ANSWERED, document
 
 DOCUMENT = document(protocol_routes(PREFIX), PREFIX, f"https://sharing.example.com{PREFIX}")
 EXAMPLES = 30
+CLIENT = "client-of-the-tests"
 NAMES = {"share": "s", "schema": "default", "table": "cities", "volume": "pictures"}
 DELTA = {"delta-sharing-capabilities": "responseformat=delta;includeendstreamaction=true"}
 
@@ -97,16 +100,22 @@ def running(tmp_path_factory: pytest.TempPathFactory, demo_tables: Path) -> Iter
     directory = tmp_path_factory.mktemp("openapi")
     shared = share("s", {"cities": str(demo_tables / "cities")})
     shared["schemas"][0]["volumes"] = [{"name": "pictures", "location": "s3://lake/pictures"}]
+    client = {"id": CLIENT, "secrets": [{"sha256": token_hash(CLIENT).hex()}]}
+    own = {"name": "tests", "tokens": [{"sha256": token_hash(TOKEN).hex()}], "shares": ["s"]}
+    recipients = [own | {"clients": [client]}]
     with running_sts(Sts("AKIATESTS", "the-long-lived-secret")) as sts:
         keys = {"accessKeyId": sts.access_key_id, "secretAccessKey": sts.secret_access_key}
         lake = {"prefix": "s3://lake/", "region": "r", "stsEndpoint": sts.url, "directoryRoleArn": ROLE}
-        with running_gateway(directory, [shared], {"storages": [lake | keys]}) as gateway:
+        with running_gateway(
+            directory, [shared], {"storages": [lake | keys], "recipients": recipients}
+        ) as gateway:
             yield gateway
             assert "Traceback" not in gateway.log.read_text()
 
 
 def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: RunningGateway) -> None:
     headers = {"Authorization": f"Bearer {running.token}"}
+    basic = {"Authorization": aiohttp.encode_basic_auth(CLIENT, CLIENT)}
     schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{running.port}{PREFIX}/openapi.json")
     checks = schemathesis.specs.openapi.checks
     named = [
@@ -115,8 +124,10 @@ def test_every_answer_to_drawn_requests_is_one_that_the_document_names(running: 
         checks.content_type_conformance,
     ]
     sent = {
-        operation.definition.raw["operationId"]: send_drawn(operation, headers, named)
-        for operation in (found.ok() for found in schema.get_all_operations())
+        name: send_drawn(operation, basic if name == "issue_token" else headers, named)
+        for name, operation in (
+            (found.ok().definition.raw["operationId"], found.ok()) for found in schema.get_all_operations()
+        )
     }
     # A drawn range of changes has two starts, or none. A local table has no credentials.
     assert {name for name in sent if 200 not in sent[name]} <= {

@@ -23,6 +23,7 @@ from support.processes import free_port
 from support.versitygw import VersityGw
 from tables.small_tables import lay_out
 
+from gateway.access.access_tokens import issue
 from gateway.access.authentication import token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
@@ -591,6 +592,35 @@ async def test_a_changed_trust_in_an_identity_provider_is_that_of_the_next_reque
     assert tuple(seen) == expected
 
 
+# Each with the statuses of requests by a bearer token, and by an access token of the client.
+CLIENTS = "recipients[].clients[]"
+OAUTH_ROWS: Mapping[str, tuple[Any, Any, tuple[int, int]]] = {
+    "oauth.tokenLifetimeSeconds": (60, 120, (200, 200)),
+    f"{CLIENTS}.id": ("c1", "c2", (200, 401)),
+    f"{CLIENTS}.secrets[].sha256": (token_hash("s").hex(), token_hash("t").hex(), (200, 401)),
+    f"{CLIENTS}.secrets[].expires": (None, "2001-01-01T00:00:00Z", (200, 401)),
+    "recipients[].forbidBearerTokens": (False, True, (401, 200)),
+}
+
+
+@pytest.mark.parametrize("key", OAUTH_ROWS)
+async def test_a_changed_client_is_that_of_the_next_request(tmp_path: Path, tables: Path, key: str) -> None:
+    before, after, expected = OAUTH_ROWS[key]
+    settings = base(tables)
+    client = {"id": "c1", "secrets": [{"sha256": token_hash("s").hex()}]}
+    settings["gateway"]["recipients"][0]["clients"] = [client]
+    put(settings, f"gateway.{key}", before)
+    async with running_process(tmp_path / "gateway.yaml", settings) as live:
+        state = live.process.pipeline.state
+        found = state.credentials.clients.authenticate("c1", token_hash("s"), now_ms=live.clock.now_ms)
+        token = issue(state.sealer, found, now_ms=live.clock.now_ms, lifetime_seconds=600).text
+        assert await live.change(f"gateway.{key}", after) is None
+        by_access_token = await live.status(headers={"Authorization": f"Bearer {token}"})
+        assert (await live.status(), by_access_token) == expected
+        lifetime = live.process.config.gateway.oauth.token_lifetime_seconds
+        assert lifetime == (after if key == "oauth.tokenLifetimeSeconds" else 3600)
+
+
 RESTART: Mapping[str, tuple[Any, Any]] = {
     "host": ("127.0.0.1", "localhost"),
     "port": (8080, 8081),
@@ -695,7 +725,7 @@ def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
         Effect.AT_ONCE: {
             *AT_ONCE,
             *(f"gateway.storages[].{key}" for key in (*S3_ROWS, *IDENTITY_ROWS)),
-            *(f"gateway.{key}" for key in OIDC_ROWS),
+            *(f"gateway.{key}" for key in (*OIDC_ROWS, *OAUTH_ROWS)),
         },
         Effect.RESTART: {*RESTART},
         Effect.NONE: {*NO_EFFECT},

@@ -1,0 +1,102 @@
+"""`delta-gateway recipient client` and `bearer-tokens`: OAuth clients on the command line.
+
+In: the recipients' database and parsed arguments. Out: the changed clients. A new secret is written as a
+profile before it takes effect, as a token is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.access.recipient_records import IssuedSecret, RecipientError, client_profile_of
+from gateway.cli.federation_policies import printable
+from gateway.config import Config
+
+if TYPE_CHECKING:
+    from gateway.access.recipient_records import ClientRecord, RecipientRecord
+    from gateway.access.recipient_store import RecipientDatabase
+    from gateway.cli.profile_file import PrintedProfile, ProfileFile
+
+CHANGES = ("add", "list", "rotate", "remove")
+
+
+def add_client_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `client`; those of a new secret are the same as of a new token."""
+    parser.add_argument("change", choices=CHANGES, metavar="|".join(CHANGES), help="the change")
+    parser.add_argument("name", metavar="NAME", help="the recipient")
+    parser.add_argument("--client", metavar="ID", help="the client; default: the recipient's only one")
+
+
+def add_bearer_token_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `bearer-tokens`."""
+    parser.add_argument("change", choices=("forbid", "allow"), metavar="forbid|allow", help="the change")
+    parser.add_argument("name", metavar="NAME", help="the recipient")
+
+
+def issue_secret(
+    database: RecipientDatabase,
+    config: Config,
+    arguments: argparse.Namespace,
+    file: ProfileFile | PrintedProfile,
+) -> None:
+    """Add a recipient with a client, or a client, or rotate the secret of one. Raises RecipientError."""
+
+    def deliver(issued: IssuedSecret) -> None:
+        file.write(client_profile_of(config.endpoint_url, issued))
+
+    if arguments.operation == "add":
+        database.add_with_client(
+            arguments.name,
+            shares=arguments.shares,
+            networks=arguments.networks,
+            comment=arguments.comment,
+            expires_in_seconds=arguments.expires,
+            allow_absent=arguments.allow_absent,
+            deliver=deliver,
+            committed=file.keep,
+        )
+    elif arguments.change == "add":
+        if arguments.client is not None:
+            raise RecipientError("client add: the server chooses the id; --client is for rotate and remove")
+        database.add_client(
+            arguments.name, expires_in_seconds=arguments.expires, deliver=deliver, committed=file.keep
+        )
+    else:
+        database.rotate_client(
+            arguments.name,
+            arguments.client,
+            old_expires_in_seconds=arguments.old_expires,
+            expires_in_seconds=arguments.expires,
+            deliver=deliver,
+            committed=file.keep,
+        )
+
+
+def warn_of_keys(config: Config) -> None:
+    """Warn that access tokens end with the server that issued them."""
+    if not config.gateway.token_keys:
+        sys.stderr.write(
+            "delta-gateway recipient: warning: without gateway.tokenKeys the access tokens of clients end "
+            "when the server restarts, and other servers do not accept them\n"
+        )
+
+
+def print_clients(record: RecipientRecord, end_of: Callable[[int], str], now_ms: int) -> None:
+    """Print each client of a recipient with its live secrets."""
+    if not record.clients:
+        sys.stdout.write(f"{printable(record.name)} has no client\n")
+    for client in record.clients:
+        sys.stdout.write(f"{printable(record.name)}: {client_text(client, end_of, now_ms)}\n")
+
+
+def client_text(client: ClientRecord, end_of: Callable[[int], str], now_ms: int) -> str:
+    """Return a stored client as a text for people; `end_of` returns the text of a time."""
+    secrets = [
+        "never expires" if secret.expires_ms is None else f"expires {end_of(secret.expires_ms)}"
+        for secret in client.secrets
+        if secret.live(now_ms)
+    ]
+    return printable(f"client {client.id}: secrets: {'; '.join(secrets) or 'none alive'}")

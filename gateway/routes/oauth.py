@@ -1,0 +1,28 @@
+"""`POST {endpoint}/oauth/token`: access tokens for OAuth clients of recipients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.access.access_tokens import issue
+from gateway.protocol.messages import IssuedToken
+from gateway.web.error_response import JSON_CONTENT_TYPE, NOT_STORED
+from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from gateway.web.context import RequestContext
+
+
+async def issue_token(context: RequestContext) -> WholeResponse:
+    """Issue an access token for the secret of a client."""
+    state = context.state
+    issued = issue(
+        state.sealer,
+        context.required_client,
+        now_ms=state.now_ms(),
+        lifetime_seconds=state.config.gateway.oauth.token_lifetime_seconds,
+    )
+    body = msgspec.json.encode(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
+    return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED})

@@ -1,0 +1,74 @@
+"""Authentication of token requests, whose clients have an id and a secret.
+
+In: a request for a token with its whole body. Out: the client. An unknown client, a wrong or expired secret
+and an address that is not allowed have one answer; the reason is in the log. Failed attempts are limited.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from ipaddress import IPv6Address, IPv6Network
+from typing import TYPE_CHECKING
+
+from gateway.access.authentication import token_hash
+from gateway.access.oauth_clients import AuthenticatedClient, ClientRefused
+from gateway.config.networks import allowed
+from gateway.errors import InvalidClient
+from gateway.limits.attempts import FailedAttempts
+from gateway.protocol.oauth import TokenRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.config.networks import Address
+    from gateway.web.context import RequestContext
+
+log = logging.getLogger("gateway.clients")
+
+SITE_BITS = 64
+"""One host may have any address of an IPv6 network of this length."""
+
+
+class ClientAuthentication:
+    """The clients of a process, and their failed attempts."""
+
+    def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
+        self._attempts = FailedAttempts(now_seconds)
+
+    def client(self, context: RequestContext) -> AuthenticatedClient:
+        """Return the client of a request. Raises InvalidClient, LimitExceeded, GatewayError."""
+        headers = context.request.headers
+        request = TokenRequest.parse(
+            headers.get("Content-Type"), headers.getall("Authorization", []), context.body
+        )
+        address = context.address
+        site = _site(address)
+        self._attempts.check(site, request.client_id)
+        try:
+            found = self._authenticate(context, request, address)
+        except ClientRefused as refused:
+            self._attempts.failed(site, request.client_id)
+            context.record.refusal = refused.reason
+            log.info("request %s: the client of a token request is refused: %s", context.id, refused.reason)
+            raise InvalidClient from None
+        self._attempts.succeeded(site, request.client_id)
+        return found
+
+    def _authenticate(
+        self, context: RequestContext, request: TokenRequest, address: Address | None
+    ) -> AuthenticatedClient:
+        state = context.state
+        found = state.credentials.clients.authenticate(
+            request.client_id, token_hash(request.secret), now_ms=state.now_ms()
+        )
+        networks = found.recipient.networks
+        if networks and not allowed(networks, address):
+            raise ClientRefused("address")
+        return found
+
+
+def _site(address: Address | None) -> str:
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((address.packed, SITE_BITS), strict=False))
+    return str(address)
