@@ -40,12 +40,14 @@ ALONE = (
 )
 # Their tests are of the part `stores`: programs that a toolchain of its own installs.
 EMULATORS = {"azurite_program", "minio", "openid_provider"}
+# Their tests are of the parts `spark` and `writers`, which need Java.
+JVM = {"spark", "oauth_server"}
 # Unit tests that run whole servers, most of them as processes: `quick` leaves them out.
 SERVERS = ("unit/server/",)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "spark: needs a Spark session (set for every test with the fixture)")
+    config.addinivalue_line("markers", "spark: needs Java (set for every test with a fixture of JVM)")
     config.addinivalue_line(
         "markers",
         "stores: needs Azurite, MinIO or an OpenID provider (set for tests with such a fixture)",
@@ -61,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "spark":
+        if JVM & {*getattr(item, "fixturenames", ())} or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_TEST_SECONDS))
             # py4j leaves its sockets to the garbage collector.

@@ -61,6 +61,7 @@ DEPLOYMENT_PROGRAMS = ("helm", "promtool", "actionlint")
 # Programs of npm. Their packages are those of each directory's package-lock.json, with their hashes.
 AZURITE = ROOT / "tests/support/azurite"
 OPENID_PROVIDER = ROOT / "tests/support/openid_provider"
+OAUTH_SERVER = ROOT / "tests/support/oauth2_server/pom.xml"
 JAVA = range(17, 22)
 ADVISORIES = "https://pypi.org/pypi/pip/25.0/json"
 # The core under test, in profile.release: its dependencies are those of the wheel, compiled once.
@@ -615,7 +616,7 @@ def spark(pytest_arguments: list[str]) -> None:
 
 
 def writers(pytest_arguments: list[str]) -> None:
-    """The tests of tables that delta-spark writes, in a Spark session of their own."""
+    """The tests of tables that delta-spark writes, in a Spark session of their own, and others with a JVM."""
     pytest("spark", [f"--ignore={SPARK_PIPELINE}", *pytest_arguments], needs=SPARK_NEEDS)
 
 
@@ -966,8 +967,22 @@ def build_kernel_program() -> None:
 @one_at_a_time
 def spark_jars() -> Path:
     """The jars that Spark needs to read and write Delta tables."""
-    pom = ROOT / "tests/support/pom.xml"
-    directory = CACHE / "jars"
+    return maven_jars(ROOT / "tests/support/pom.xml", CACHE / "jars")
+
+
+@one_at_a_time
+def oauth_server_jars() -> Path:
+    """The jars of the OAuth server of the tests, which issues tokens with any claims."""
+    return maven_jars(OAUTH_SERVER, oauth_server_directory())
+
+
+def oauth_server_directory() -> Path:
+    """Where the jars of the OAuth server are, once they were copied."""
+    return CACHE / "oauth2_server"
+
+
+def maven_jars(pom: Path, directory: Path) -> Path:
+    """Copies the dependencies of a POM into a directory, when it has changed."""
     key = digest([pom.read_text()])
     if not fresh(directory, key):
         need_tool("mvn", "Maven")
@@ -1035,7 +1050,15 @@ def made_tables(python: Path | None = None) -> Path:
 
 SPARK_PIPELINE = "tests/integration/spark"
 STORES = "tests/integration"
-SPARK_NEEDS = (java, spark_jars, versitygw, client_environment, build_kernel_program, made_tables)
+SPARK_NEEDS = (
+    java,
+    spark_jars,
+    oauth_server_jars,
+    versitygw,
+    client_environment,
+    build_kernel_program,
+    made_tables,
+)
 
 
 def need_tool(name: str, where: str) -> None:
