@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from gateway.doctor.findings import Owner, Problem
-from gateway.doctor.profile import is_loopback
+from gateway.doctor.urls import host_of, is_loopback
 
 HANDSHAKE_SECONDS = 5.0
 # Of OpenSSL's x509_vfy.h.
@@ -40,7 +40,7 @@ STORE = Service("the store of the data files", Owner.PROVIDER)
 
 async def explain(error: Exception, service: Service, url: str, proxy: str | None) -> Problem:
     """Return the problem of an exception."""
-    host = urlsplit(url).hostname or "?"
+    host = host_of(url)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return _proxy_answer(error.status, host, proxy)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -62,9 +62,9 @@ async def explain(error: Exception, service: Service, url: str, proxy: str | Non
 def _proxy_answer(status: int, host: str, proxy: str | None) -> Problem:
     if status == 407:  # noqa: PLR2004 - Proxy Authentication Required
         advice = "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY"
-        return Problem(f"the proxy {_host(proxy)} requires a login (407)", Owner.NETWORK, advice)
+        return Problem(f"the proxy {host_of(proxy)} requires a login (407)", Owner.NETWORK, advice)
     return Problem(
-        f"the proxy {_host(proxy)} does not connect to {host} ({status})",
+        f"the proxy {host_of(proxy)} does not connect to {host} ({status})",
         Owner.NETWORK,
         f"let {host} pass the proxy, or exempt it by NO_PROXY",
     )
@@ -72,7 +72,7 @@ def _proxy_answer(status: int, host: str, proxy: str | None) -> Problem:
 
 def _proxy_unreachable(proxy: str | None) -> Problem:
     return Problem(
-        f"the proxy {_host(proxy)} of HTTPS_PROXY or HTTP_PROXY cannot be reached",
+        f"the proxy {host_of(proxy)} of HTTPS_PROXY or HTTP_PROXY cannot be reached",
         Owner.NETWORK,
         "correct the address of the proxy, or exempt the host by NO_PROXY",
     )
@@ -232,7 +232,3 @@ def _broken(error: Exception, service: Service, host: str) -> Problem:
         f"let this machine connect to {host}: firewalls and proxies close connections so; if others can "
         f"connect, {service.owner} looks at the service",
     )
-
-
-def _host(url: str | None) -> str:
-    return urlsplit(url or "").hostname or "?"

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gateway.doctor import profile as profiles
 from gateway.doctor import tokens, vended
@@ -21,6 +20,7 @@ from gateway.doctor.server import Server
 from gateway.doctor.shares import ChosenTable, choose_table
 from gateway.doctor.table import examine_table
 from gateway.doctor.transport import Transport, proxy_for
+from gateway.doctor.urls import host_of
 from gateway.spark.read.table_name import TableName
 
 
@@ -59,7 +59,7 @@ class Examination:
 
     async def _examine_urls(self, server: Server, table: ChosenTable) -> None:
         files = await examine_table(server, table, self.findings)
-        host = urlsplit(server.endpoint).hostname
+        host = host_of(server.endpoint)
         # One file is enough: both formats sign the same files.
         if files:
             await self._step(
@@ -69,8 +69,7 @@ class Examination:
     def _report_proxy(self, profile: RecipientProfile) -> None:
         if (proxy := proxy_for(profile.endpoint)) is None:
             return
-        host = urlsplit(proxy).hostname
-        if urlsplit(proxy).scheme not in {"http", "https"}:
+        if not proxy.startswith(("http:", "https:")):
             problem = Problem(
                 "the proxy of the environment is neither http nor https",
                 Owner.NETWORK,
@@ -78,7 +77,7 @@ class Examination:
             )
             self.findings.warn("proxy", problem)
             return
-        self.findings.ok("proxy", f"requests use the proxy {host} of the environment")
+        self.findings.ok("proxy", f"requests use the proxy {host_of(proxy)} of the environment")
 
     async def _step(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         """Run steps; the first one that fails ends them."""

@@ -6,14 +6,13 @@ In: files of answers. Out: findings about the store. Only the host of a URL is i
 from __future__ import annotations
 
 import time
-from urllib.parse import urlsplit
 
 from gateway.doctor import store_errors
 from gateway.doctor.connection_errors import STORE
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
-from gateway.doctor.profile import is_loopback
 from gateway.doctor.table import SharedFile
 from gateway.doctor.transport import Transport
+from gateway.doctor.urls import is_loopback, parse_url
 
 STEP = "file"
 PARQUET_MAGIC = b"PAR1"
@@ -25,8 +24,8 @@ async def open_file(
     file: SharedFile, transport: Transport, findings: Findings, *, server_host: str | None
 ) -> None:
     """Read the first bytes of a file by its URL. Raises StepFailed."""
-    parts = urlsplit(file.url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    parts = parse_url(file.url)
+    if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise StepFailed(
             Problem(
                 "the server answers with a location instead of a URL",

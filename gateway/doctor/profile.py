@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
+from gateway.doctor.urls import is_loopback, parse_url
 from gateway.spark.read.table_name import TableName
 
 MAX_PROFILE_BYTES = 1024 * 1024
@@ -201,6 +201,8 @@ def _kind(document: Mapping[str, Any], findings: Findings) -> Kind:
             f"shareCredentialsVersion is {version}; clients know 1 and {NEWEST_VERSION}",
             "ask the provider for a profile of version 1, or update the client",
         )
+    if not isinstance(name, str | None):
+        raise _failed("`type` is not a text", "download the profile again")
     if version == 1 and name in (None, "bearer_token"):
         return "bearer"
     if version == 1 and name in KINDS:
@@ -298,7 +300,7 @@ def _endpoint(endpoint: str, findings: Findings) -> str:
 
 
 def _check_url(name: str, url: str, findings: Findings) -> None:
-    parts = _split(url)
+    parts = parse_url(url)
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise _failed(
             f"{name} is not a URL that begins with https://",
@@ -315,20 +317,6 @@ def _check_url(name: str, url: str, findings: Findings) -> None:
                 f"serve TLS, and send a profile with https in {name}",
             ),
         )
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        return None
-    return parts
-
-
-def is_loopback(host: str | None) -> bool:
-    """Return whether a host is this machine."""
-    return host is not None and (host in {"localhost", "::1"} or host.startswith("127."))
 
 
 def _expires(value: Any, findings: Findings) -> datetime | None:

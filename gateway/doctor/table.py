@@ -96,7 +96,7 @@ async def _metadata(server: Server, table: ChosenTable, findings: Findings) -> t
     protocol, metadata = _head(answer, "the metadata of the table")
     features = sorted(
         str(feature)
-        for feature in protocol.get("readerFeatures") or ()
+        for feature in _list(protocol.get("readerFeatures"))
         if str(feature).lower() not in LOG_FEATURES
     )
     if unknown := [feature for feature in features if feature.lower() not in KNOWN_FEATURES]:
@@ -206,6 +206,10 @@ def _inner(line: Mapping[str, Any], name: str, wrapper: str) -> Mapping[str, Any
     outer = line[name] if isinstance(line[name], dict) else {}
     inner = outer.get(wrapper)
     return {**outer, **inner} if isinstance(inner, dict) else outer
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _first_file(answer: Answer, name: Format) -> SharedFile | None:

@@ -187,7 +187,7 @@ def _token(answer: Answer, findings: Findings) -> str:
     findings.hide(token)
     try:
         life_seconds = int(life)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise StepFailed(_incomplete("expires_in")) from None
     if life_seconds < RENEWAL_SECONDS:
         findings.warn(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 import aiohttp
@@ -22,6 +21,7 @@ from yarl import URL
 
 from gateway.doctor.connection_errors import Service, explain
 from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.urls import host_of, parse_url
 
 CONNECT_SECONDS = 10.0
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -103,13 +103,13 @@ class Transport:
         max_lines: int | None = None,
     ) -> Answer:
         """Send a request, and read until a number of bytes or lines. Raises StepFailed."""
-        # A signed URL is sent as it is.
-        target, proxy = URL(url, encoded=True), proxy_for(url)
+        proxy = proxy_for(url)
         is_secure = any((address or "").startswith("https:") for address in (url, proxy))
         try:
             async with self._session.request(
                 method,
-                target,
+                # A signed URL is sent as it is.
+                URL(url, encoded=True),
                 headers=headers,
                 data=body,
                 proxy=proxy,
@@ -145,8 +145,9 @@ async def _read(
 
 def proxy_for(url: str) -> str | None:
     """Return the proxy of the environment for a URL."""
-    parts = urlsplit(url)
-    proxies = getproxies_environment()
+    parts, proxies = parse_url(url), getproxies_environment()
+    if parts is None:
+        return None
     proxy: str | None = proxies.get(parts.scheme) or proxies.get("all")
     if proxy is None or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
         return None
@@ -158,7 +159,7 @@ def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -
     if answer.status == 407:  # noqa: PLR2004 - Proxy Authentication Required
         raise StepFailed(
             Problem(
-                f"the proxy {_host(proxy)} requires a login (407)",
+                f"the proxy {host_of(proxy)} requires a login (407)",
                 Owner.NETWORK,
                 "give the user and password of the proxy in HTTPS_PROXY, or exempt the host by NO_PROXY",
             )
@@ -170,7 +171,7 @@ def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -
             Problem(
                 f"an HTML page with status {answer.status} arrived instead of an answer of {service.name}",
                 Owner.NETWORK,
-                f"let {_host(url)} pass the proxy, the login page or the web filter between, then try again; "
+                f"let {host_of(url)} pass the proxy, login page or web filter between, then try again; "
                 f"if the page is that of {service.name}, {service.owner} looks at its address",
             )
         )
@@ -178,9 +179,10 @@ def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -
 
 def _redirect(service: Service, url: str, location: str) -> Problem:
     """Return the problem of a redirect, which clients follow without the token or not at all."""
-    source, target = urlsplit(url), urlsplit(location)
-    if target.hostname in (None, source.hostname):
-        same = "to https" if (source.scheme, target.scheme) == ("http", "https") else "to another path"
+    source, target = parse_url(url), parse_url(location)
+    if source is None or target is None or target.hostname in (None, source.hostname):
+        is_upgrade = source is not None and target is not None and source.scheme < target.scheme == "https"
+        same = "to https" if is_upgrade else "to another path"
         return Problem(
             f"{service.name} redirects requests {same}",
             Owner.RECIPIENT,
@@ -192,7 +194,3 @@ def _redirect(service: Service, url: str, location: str) -> Problem:
         f"if that is a login page of your network, log in or let {source.hostname} pass; otherwise the "
         "provider sends a profile with the address of the server",
     )
-
-
-def _host(url: str | None) -> str:
-    return urlsplit(url or "").hostname or "?"

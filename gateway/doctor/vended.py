@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from gateway.doctor import server_errors, store_errors
 from gateway.doctor.clock import utc_text
@@ -20,6 +20,7 @@ from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.server import Server
 from gateway.doctor.shares import ChosenTable
 from gateway.doctor.transport import Answer, Transport
+from gateway.doctor.urls import parse_url
 
 STEP = "credentials"
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -103,7 +104,9 @@ def _incomplete(what: str) -> Problem:
 
 async def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
     """List the first key of the log."""
-    parts = urlsplit(credentials.location)
+    parts = parse_url(credentials.location)
+    if parts is None:
+        raise StepFailed(_incomplete("a location"))
     log = f"{parts.path.strip('/')}/{LOG_DIRECTORY}".lstrip("/")
     if credentials.kind == "azureUserDelegationSas":
         return await _list_azure(parts.netloc, log, credentials.values["sasToken"], transport)

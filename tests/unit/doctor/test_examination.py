@@ -100,6 +100,7 @@ async def test_requests_have_the_form_of_clients(
         (403, "<!DOCTYPE html><p>blocked", {}, "network", "HTML page with status 403", "web filter"),
         (302, "", {"Location": "https://portal.example/x?token=1"}, "network", "to portal.example", "log in"),
         (301, "", {"Location": "/elsewhere"}, "recipient", "to another path", "profile"),
+        (301, "", {"Location": "http://["}, "recipient", "to another path", "profile"),
         (200, {"items": [1]}, {}, "recipient", "not one of Delta Sharing", "endpoint"),
         (200, "OK", {}, "recipient", "not one of Delta Sharing", "endpoint"),
         (200, {"items": []}, {}, "provider", "no share", "grant"),
@@ -376,7 +377,9 @@ async def test_a_store_that_ignores_ranges_and_short_urls_are_warnings(
     assert messages[-1] == "URLs live for 0 minutes: Spark clients take them for expired"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/private-directory/x", "file:///private-directory/x"])
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/private-directory/x", "file:///private-directory/x", "http://[", "https://x:y"]
+)
 async def test_a_location_instead_of_a_url_is_the_provider_s(
     sharing_server: SharingServer, profile: Path, examine: Examine, url: str
 ) -> None:
