@@ -73,6 +73,7 @@ LOCKED_ENVIRONMENTS = {
     "docs": ("--only-group", "docs"),
     "client": ("--only-group", "client"),
     "release": ("--only-group", "release"),
+    "engines": ("--only-group", "engines"),
 }
 # Of each fuzz target. What hangs or takes more memory is a finding too.
 FUZZ_LIMITS = ["-max_total_time=5", "-timeout=10", "-rss_limit_mb=1024", "-verbosity=0"]
@@ -602,7 +603,15 @@ def stores(pytest_arguments: list[str]) -> None:
     """The tests on Azurite and MinIO, which verify SAS and session tokens, and with an OpenID provider."""
     need_tool("go", "https://go.dev/dl")
     need_tool("npm", "Node.js")
-    needs = (azurite, openid_provider, partial(go_program, "minio"), versitygw, client_environment)
+    needs = (
+        azurite,
+        openid_provider,
+        partial(go_program, "minio"),
+        versitygw,
+        client_environment,
+        engines_environment,
+        build_kernel_program,
+    )
     # The tests of one file share its tables.
     pytest("stores", pytest_arguments or ["-n", "2", "--dist", "loadfile", STORES], needs=needs)
 
@@ -718,6 +727,12 @@ def docs_environment() -> Path:
 def client_environment() -> Path:
     """The scripts of an environment with the official Python client."""
     return locked_environment("client")
+
+
+@one_at_a_time
+def engines_environment() -> Path:
+    """The scripts of an environment with an engine that reads directories."""
+    return locked_environment("engines")
 
 
 @one_at_a_time
@@ -957,11 +972,21 @@ def kernel_program() -> Path:
 
 @one_at_a_time
 def build_kernel_program() -> None:
-    """Builds it without optimisation: it reads small tables, and the build is waited for."""
+    """Builds it and `kernel-rows` without optimisation: they read small tables, and tests wait for them."""
     need_tool("cargo", "https://rustup.rs")
     variables = {"CARGO_TARGET_DIR": str(CACHE / "kernel/target")}
     crate = ROOT / "bench/kernel"
-    run("cargo", "build", "--locked", "--bin", "kernel-files", directory=crate, variables=variables)
+    run(
+        "cargo",
+        "build",
+        "--locked",
+        "--bin",
+        "kernel-files",
+        "--bin",
+        "kernel-rows",
+        directory=crate,
+        variables=variables,
+    )
 
 
 @one_at_a_time
