@@ -83,7 +83,7 @@ CODES: Mapping[str, tuple[str, Owner, str]] = {
         "look at the location of the table",
     ),
     "ExpiredToken": ("the URL, or the credentials that signed it, have ended", Owner.PROVIDER, _SIGNER),
-    "InvalidAccessKeyId": ("the key that signed the URL does not exist", Owner.PROVIDER, _SIGNER),
+    "InvalidAccessKeyId": ("the key of the signature does not exist", Owner.PROVIDER, _SIGNER),
     "InvalidObjectState": (
         "the file is in an archive class",
         Owner.PROVIDER,

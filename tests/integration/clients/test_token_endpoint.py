@@ -52,6 +52,17 @@ def test_the_official_client_reads_by_tokens_of_the_gateway(
     assert rows == sorted((row[0],) for row in ROWS["cities"])
 
 
+def test_the_doctor_reads_by_tokens_of_the_gateway_and_names_a_wrong_secret(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", f"{profile}#{TABLE}"]) == 0
+    assert "the token endpoint issues tokens" in capsys.readouterr().out
+    assert main(["doctor", str(wrong(profile))]) == 1
+    printed = capsys.readouterr().out
+    assert "-> recipient: compare clientId and clientSecret" in printed
+    assert "another" not in printed
+
+
 def test_a_rotated_secret_has_an_overlap_and_then_ends(
     official_client: OfficialClient, profile: Path
 ) -> None:
