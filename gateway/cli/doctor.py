@@ -26,12 +26,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
         help="seconds to wait for an answer; default: 30",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds above 0. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

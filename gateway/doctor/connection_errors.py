@@ -182,7 +182,7 @@ def _no_address(error: aiohttp.ClientConnectorDNSError, service: Service, host: 
 def _timeout(error: Exception, service: Service, host: str) -> Problem:
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return Problem(
-            f"no connection to {host} within {CONNECT_WORDS}",
+            f"no connection to {host} in time",
             Owner.NETWORK,
             f"let this machine connect to {host}: a firewall drops the packets, or a proxy is needed",
         )
@@ -191,9 +191,6 @@ def _timeout(error: Exception, service: Service, host: str) -> Problem:
         service.owner,
         "look at the load of the service; a larger --timeout waits longer",
     )
-
-
-CONNECT_WORDS = "10 seconds"
 
 
 def _broken(error: Exception, service: Service, host: str) -> Problem:

@@ -24,6 +24,7 @@ from gateway.doctor.findings import Owner, Problem, StepFailed
 from gateway.doctor.urls import host_of, parse_url
 
 CONNECT_SECONDS = 10.0
+"""At most half of the time for an answer."""
 MAX_BODY_BYTES = 8 * 1024 * 1024
 USER_AGENT = "delta-gateway-doctor"
 
@@ -67,7 +68,7 @@ class Transport:
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = aiohttp.ClientTimeout(
-            total=timeout_seconds, sock_connect=min(timeout_seconds, CONNECT_SECONDS)
+            total=timeout_seconds, sock_connect=min(timeout_seconds / 2, CONNECT_SECONDS)
         )
 
     @cached_property

@@ -65,7 +65,7 @@ class CredentialVendor:
         entry = self._storages.entry(location)
         problem = networks_problem(location, entry, recipient.networks)
         if problem is not None:
-            raise PermissionDenied(f"{problem}, and the recipient has networks; use URL access")
+            raise PermissionDenied(f"{problem}, and the recipient has networks")
         request = CredentialRequest(location, recipient.name, recipient.networks, self._seconds)
         # The scheme decides about the location in the answer, and is no part of its comparison.
         key = (purpose, location.scheme, request, entry)

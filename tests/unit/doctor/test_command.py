@@ -59,6 +59,14 @@ def test_the_findings_as_json(
     assert document["steps"][-1]["owner"] == "recipient"
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "x"])
+def test_a_time_out_is_a_number_above_zero(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["doctor", "a.share", f"--timeout={text}"])
+    assert refused.value.code == 2
+    assert "is no number of seconds above 0" in capsys.readouterr().err
+
+
 def test_a_malformed_table_name_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(tmp_path / "a.share"), "--table", "orders"]) == 1
     assert capsys.readouterr().err == (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -124,6 +124,23 @@ async def test_a_server_that_does_not_answer_in_time(
         found = failed(await examine(profile, timeout_seconds=0.3))
     assert found.message == "the server at 127.0.0.1 does not answer in time"
     assert "--timeout" in found.advice
+
+
+async def test_a_firewall_that_drops_packets_is_the_networks(
+    sharing_server: SharingServer, tmp_path: Path, examine: Examine
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as stack:
+        address = listener.getsockname()
+        # The queue of the listener is full: it answers no further connection.
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        profile = sharing_server.profile(tmp_path / "a.share", endpoint=f"http://127.0.0.1:{address[1]}")
+        found = failed(await examine(profile, timeout_seconds=0.6))
+    assert found.message == "no connection to 127.0.0.1 in time"
+    assert found.owner == "network"
+    assert "a firewall drops the packets" in found.advice
 
 
 def certificate(path: Path, *, issuer: str = "", starts: int = -1, ends: int = 30) -> Path:

@@ -15,8 +15,12 @@ from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer, error_of, recipients, serve
 from support.waiting import wait_until
 
+from gateway.access.catalog import Recipient
+from gateway.config.networks import parse_networks
+from gateway.errors import PermissionDenied
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
+from gateway.telemetry.metrics import Metrics
 
 Client = TestClient[Any, Any]
 KEYS = ("AKIATESTS", "the-long-lived-secret")
@@ -182,6 +186,48 @@ async def test_a_refusal_of_the_token_service_is_the_providers(client: Client, s
     assert (refused.status, error_of(body)) == (403, "PERMISSION_DENIED")
     assert b"private" not in body
     assert b"AssumeRole" not in body
+
+
+async def test_requests_count_for_the_limit_and_the_metric_of_credentials_and_name_the_volume_in_the_log(
+    sts: Sts, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gateway.access")
+    metrics, limits = Metrics(), "  limits: {recipient: {credentialsPerMinute: 2}}\n"
+    text = SHARES + recipients(alice="sales") + storage(sts) + limits
+    client, _ = await serve(text, clock=epoch_ms, metrics=metrics)
+    try:
+        path = f"{VOLUMES}/models/{CREDENTIALS}"
+        answers = [await client.post(path, headers=bearer()) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert "Retry-After" in answers[2].headers
+        assert (await get(client, VOLUMES))["items"]
+    finally:
+        await client.close()
+    page = metrics.page().decode()
+    for outcome in ("issued", "cached"):
+        assert f'delta_gateway_temporary_credentials_total{{outcome="{outcome}"}} 1.0' in page
+    records = [json.loads(one.message) for one in caplog.records if one.name == "gateway.access"]
+    assert [(one.get("volume"), one.get("credential")) for one in records[:2]] == [
+        ("Sales.public.models", "issued"),
+        ("Sales.public.models", "cached"),
+    ]
+    assert "private" not in caplog.text
+
+
+async def test_networks_that_the_store_cannot_hold_are_refused_at_the_request(sts: Sts) -> None:
+    text = SHARES.replace("s3://lake/private/models", "gs://lake/private/models")
+    google = "  - {prefix: 'gs://lake/', impersonate: a@b.iam.gserviceaccount.com}\n"
+    client, config = await serve(text + recipients(alice="sales") + storage(sts) + google, clock=epoch_ms)
+    try:
+        # As those of a recipient of the database, which a configuration does not know.
+        recipient = Recipient("alice", frozenset({"sales"}), parse_networks(["127.0.0.0/8"]))
+        state = client.server.pipeline.state
+        volume = state.catalog.volume(recipient, "sales", "public", "models")
+        with pytest.raises(PermissionDenied, match="cannot be limited to networks"):
+            await state.vendor.credential(volume.location, recipient, volume.id)
+        assert config.gateway.storages
+    finally:
+        await client.close()
 
 
 async def test_the_audit_log_has_the_volume_and_the_id_of_the_key_but_never_the_credential(
