@@ -280,3 +280,18 @@ def test_recipients(provider: tuple[Shell, int], lines: list[str]) -> None:
     assert all(action in shown for action in ("logs", "sales"))
     assert "acme" in shell.run(listing)
     assert "createRecipient" in shell.run(history)
+
+
+@needs_clone
+@runs(
+    "delta-gateway recipient add globex",
+    "delta-gateway recipient client",
+    "delta-gateway recipient bearer-tokens",
+)
+def test_oauth_clients(provider: tuple[Shell, int], lines: list[str]) -> None:
+    shell, _ = provider
+    shown = [shell.run(line) for line in lines]
+    assert "forbidden" in shown[-1]
+    profiles = [shlex.split(line)[-1] for line in lines if "--profile" in line]
+    secrets = {json.loads((shell.directory / name).read_text())["clientSecret"] for name in profiles}
+    assert len(secrets) == len(profiles) == 3
