@@ -147,8 +147,8 @@ def _refused_format(answer: Answer, name: Format) -> Problem:
         return Problem(
             f"the table has no parquet format: {error}",
             Owner.RECIPIENT,
-            "read it in the delta format: the Python client 1.1 and newer does so by itself, Spark needs the "
-            "option responseFormat=delta or a recent client",
+            "read it in the delta format: recent Python clients do so by themselves, Spark needs the option "
+            "responseFormat=delta or a recent client",
         )
     return Problem(
         f"the table has no delta format: {error}",

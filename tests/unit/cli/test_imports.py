@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support.sharing_server import sharing
 
 from gateway.cli.command_line import COMMANDS
 from gateway.spark import cli as spark_commands
@@ -15,14 +16,14 @@ NEVER = {
     "google.auth",
     "matplotlib",
     "opentelemetry",
-    "msgspec",
     "polars",
     "prometheus_client",
     "pyarrow",
     "pyspark",
     "uvloop",
 }
-NO_TABLES = NEVER | {"cryptography", "gateway._native"}
+# Tables have records of msgspec.
+NO_TABLES = NEVER | {"cryptography", "gateway._native", "msgspec"}
 PROGRAM = """
 import sys
 from gateway.__main__ import main
@@ -84,6 +85,13 @@ def test_a_server_loads_neither_admin_api_nor_certificates_before_it_needs_them(
     loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
     assert "aiohttp.web" in loaded
     assert not {"gateway.admin.app", "cryptography.x509", "polars", "opentelemetry"} & {*loaded}
+
+
+def test_the_doctor_loads_no_native_code_and_no_package_of_an_extra(tmp_path):
+    with sharing() as server:
+        loaded = loaded_by("doctor", str(server.profile(tmp_path / "acme.share")))
+    assert "aiohttp" in loaded
+    assert not loaded & (NO_TABLES - {"aiohttp"} | {"aiohttp.web", "gateway.config", "yaml"})
 
 
 def test_check_loads_the_native_code_and_no_web_server(configuration):

@@ -1,4 +1,4 @@
-"""`delta-gateway doctor` as a command: its output, its exit code, and a gateway as the server."""
+"""`delta-gateway doctor` as a command: its output and its exit code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.findings import Examine, steps
-from support.gateway_app import PREFIX, TOKENS, recipients, serve
 from support.http_service import json_response
 from support.sharing_server import SharingServer
-from tables.demo import ROWS
 
 from gateway.__main__ import main
 
@@ -72,27 +69,3 @@ def test_a_malformed_table_name_is_one_line(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err == (
         "delta-gateway: a shared table is named share.schema.table, not 'orders'\n"
     )
-
-
-async def test_a_gateway_with_a_table_in_a_directory_has_no_problem(
-    demo_tables: Path, tmp_path: Path, examine: Examine
-) -> None:
-    names = sorted(ROWS)
-    tables = ", ".join(f"{{name: {name}, location: {demo_tables / name}}}" for name in names)
-    shares = f"shares: [{{name: demo, schemas: [{{name: default, tables: [{tables}]}}]}}]\n"
-    client, _ = await serve(shares + recipients(alice="demo"))
-    try:
-        endpoint = str(client.make_url(PREFIX))
-        fields = {"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": TOKENS["alice"]}
-        profile = tmp_path / "a.share"
-        profile.write_text(json.dumps(fields))
-        profile.chmod(0o600)
-        for name in names:
-            findings = await examine(f"{profile}#demo.default.{name}")
-            assert not [one for one in findings if one.status == "fail"], (name, findings)
-            assert steps(findings)[-1] == ("file", "ok")
-        profile.write_text(json.dumps({**fields, "bearerToken": "another-token"}))
-        findings = await examine(profile)
-        assert "401 UNAUTHENTICATED" in findings[-1].message
-    finally:
-        await client.close()
