@@ -66,6 +66,7 @@ class IdentityProvider:
         changes: of the discovery document.
         status: of every answer.
         headers: of the key set.
+        port: port of the server; a second start has that of the first one.
 
     """
 
@@ -74,12 +75,13 @@ class IdentityProvider:
     changes: dict[str, Any] = field(default_factory=dict)
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
+    port: int | None = None
     server: TestServer = field(init=False)
 
     @property
     def issuer(self) -> str:
         """The issuer's URL."""
-        return str(self.server.make_url("/realm"))
+        return f"http://127.0.0.1:{self.port}/realm"
 
     def claims(self, now_seconds: float, **changes: Any) -> dict[str, Any]:
         """The claims of a token that is valid for an hour; a change to None removes a claim."""
@@ -99,8 +101,9 @@ class IdentityProvider:
         app = web.Application()
         app.router.add_get("/realm/.well-known/openid-configuration", self._discovery)
         app.router.add_get("/keys", self._keys)
-        self.server = TestServer(app)
+        self.server = TestServer(app, port=self.port)
         await self.server.start_server()
+        self.port = self.server.port or 0
 
     async def close(self) -> None:
         """Stop the server."""

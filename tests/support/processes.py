@@ -56,12 +56,22 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], seconds: float = 
 
 
 @contextmanager
-def server_process(config: Path, log: Path, *, workers: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs `delta-gateway serve` over a configuration file until the block ends, then stops it by SIGTERM."""
+def server_process(
+    config: Path, log: Path, *, workers: int = 1, modules: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs `delta-gateway serve` over a configuration file until the block ends, then stops it by SIGTERM.
+
+    `modules`: a directory of modules for the process and its workers, which may have a `sitecustomize`.
+    """
+    places = str(PACKAGE) if modules is None else f"{modules}{os.pathsep}{PACKAGE}"
     command = gateway_command("serve", "-c", config, "--workers", str(workers))
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=package_environment(), cwd=config.parent
+            command,
+            stdout=output,
+            stderr=output,
+            env=package_environment(PYTHONPATH=places),
+            cwd=config.parent,
         )
         try:
             yield process
