@@ -95,7 +95,7 @@ class Server:
                 continue
             try:
                 answer = await self.send("GET", f"{origin}{prefix}/shares")
-                _page(answer, "the list of shares")
+                _page(answer, server_errors.LIST_OF_SHARES)
             except StepFailed:
                 continue
             if answer.status == 200:  # noqa: PLR2004 - OK

@@ -7,6 +7,7 @@ write `errorCode`, Databricks also `error_code`, Iceberg catalogs `error.type`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import NoReturn
 
 from gateway.doctor.connection_errors import SERVER
@@ -14,6 +15,60 @@ from gateway.doctor.findings import Owner, Problem, StepFailed
 from gateway.doctor.transport import Answer
 
 REQUEST_ID_HEADERS = ("x-request-id", "x-databricks-request-id", "x-amzn-requestid", "x-correlation-id")
+
+
+LIST_OF_SHARES = "the list of shares"
+_LOAD_BALANCER = "a load balancer answers, and the server behind it does not: look at the server"
+
+ADVICE: Mapping[int, tuple[Owner, str]] = {
+    400: (
+        Owner.PROVIDER,
+        (
+            "look at the message; a reader feature that it names has to be removed from the table, or the "
+            "server updated"
+        ),
+    ),
+    401: (
+        Owner.PROVIDER,
+        (
+            "the token was replaced, was revoked or has expired: the provider issues a new profile, and the "
+            "recipient uses the newest one that was sent"
+        ),
+    ),
+    403: (
+        Owner.PROVIDER,
+        (
+            "look at the networks of the recipient, which may exclude the public address of this machine, at "
+            "the grants, and at the server's rights in the store"
+        ),
+    ),
+    404: (
+        Owner.PROVIDER,
+        "grant it to the recipient, or say how it is named now; names are in the lists above",
+    ),
+    503: (Owner.PROVIDER, "try again later; if it stays so, look at the server and at its store"),
+}
+OF_ANOTHER_SERVER: Mapping[int, tuple[Owner, str]] = {
+    403: (
+        Owner.NETWORK,
+        (
+            "the answer is not one of a sharing server: a proxy or web filter between may deny it; if not, "
+            "the provider looks at what is in front of the server"
+        ),
+    ),
+    404: (
+        Owner.RECIPIENT,
+        (
+            "the path of the endpoint is not that of a sharing server; compare it with the profile that the "
+            "provider sent, including its prefix such as /delta-sharing"
+        ),
+    ),
+    502: (Owner.PROVIDER, _LOAD_BALANCER),
+    504: (Owner.PROVIDER, _LOAD_BALANCER),
+}
+"""For answers that have no error of the protocol."""
+DEFECT = (Owner.PROVIDER, "look at the log of the server under the request id")
+OTHER = (Owner.PROVIDER, "look at the message; the request is one that clients send")
 
 
 class ServerError:
@@ -57,44 +112,16 @@ def explain(answer: Answer, request: str, token_hint: str = "") -> Problem:
 
 
 def _advice(error: ServerError, request: str, token_hint: str) -> tuple[Owner, str]:
-    if error.status == 401:  # noqa: PLR2004 - Unauthorized
-        return Owner.PROVIDER, token_hint or (
-            "the token was replaced, was revoked or has expired: the provider issues a new profile, and the "
-            "recipient uses the newest one that was sent"
-        )
-    if error.status == 403:  # noqa: PLR2004 - Forbidden
-        if not error.is_of_protocol:
-            return Owner.NETWORK, (
-                "the answer is not one of a sharing server: a proxy or web filter between may deny it; if "
-                "not, the provider looks at what is in front of the server"
-            )
-        return Owner.PROVIDER, (
-            "look at the networks of the recipient, which may exclude the public address of this machine, at "
-            "the grants, and at the server's rights in the store"
-        )
-    if error.status == 404:  # noqa: PLR2004 - Not Found
-        if request == "the list of shares" or not error.is_of_protocol:
-            return Owner.RECIPIENT, (
-                "the path of the endpoint is not that of a sharing server; compare it with the profile that "
-                "the provider sent, including its prefix such as /delta-sharing"
-            )
-        return (
-            Owner.PROVIDER,
-            "grant it to the recipient, or say how it is named now; names are in the lists above",
-        )
-    if error.status == 429:  # noqa: PLR2004 - Too Many Requests
+    if error.status == HTTPStatus.UNAUTHORIZED and token_hint:
+        return Owner.PROVIDER, token_hint
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         wait = f" {error.retry_after} seconds" if error.retry_after.isdecimal() else ""
         return Owner.RECIPIENT, f"wait{wait}, run fewer jobs at a time, or ask the provider for higher limits"
-    if error.status in {502, 504} and not error.is_of_protocol:
-        return (
-            Owner.PROVIDER,
-            "a load balancer answers, and the server behind it does not: look at the server",
-        )
-    if error.status == 503:  # noqa: PLR2004 - Service Unavailable
-        return Owner.PROVIDER, "try again later; if it stays so, look at the server and at its store"
-    if error.status >= 500:  # noqa: PLR2004 - errors of the server
-        return Owner.PROVIDER, "look at the log of the server under the request id"
-    return Owner.PROVIDER, "look at the message; the request is one that clients send"
+    is_wrong_path = error.status == HTTPStatus.NOT_FOUND and request == LIST_OF_SHARES
+    if (is_wrong_path or not error.is_of_protocol) and error.status in OF_ANOTHER_SERVER:
+        return OF_ANOTHER_SERVER[error.status]
+    default = DEFECT if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else OTHER
+    return ADVICE.get(error.status, default)
 
 
 def _first(fields: Mapping[str, object], *names: str) -> str:

@@ -57,7 +57,7 @@ async def choose_table(server: Server, wanted: TableName | None, findings: Findi
 
 
 async def _shares(server: Server, findings: Findings) -> Listing:
-    request = "the list of shares"
+    request = server_errors.LIST_OF_SHARES
     url = f"{server.endpoint}/shares"
     answer = await server.send("GET", url)
     _check_clock(answer, findings)

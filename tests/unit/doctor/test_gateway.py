@@ -56,6 +56,7 @@ async def test_a_table_that_the_gateway_cannot_answer_is_the_providers(
     found = failed(await examine(f"{profile_of(client, tmp_path)}#s.d.{table}"))
     assert (found.step, str(found.owner)) == (step, owner)
     assert message in found.message
+    assert ("a reader feature that it names" in found.advice) is (table == "fancy")
     assert SECRET_PLACE not in repr(found)
 
 
