@@ -66,7 +66,7 @@ class IdentityToken:
         if len(parts) == ENCRYPTED_PARTS:
             raise TokenRefused("header", "the token is encrypted")
         algorithm, key_id = header.get("alg"), header.get("kid")
-        if not isinstance(algorithm, str) or not isinstance(key_id, str | None):
+        if not isinstance(algorithm, str) or not isinstance(header.get("kid", ""), str):
             raise TokenRefused("header", "the header has no algorithm, or its kid is no text")
         if "crit" in header:
             raise TokenRefused("header", "the header has critical parameters")

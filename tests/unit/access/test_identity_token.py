@@ -96,7 +96,9 @@ def test_a_header_that_is_not_understood_is_refused(header: dict[str, Any], expe
     assert reason(signed(CLAIMS, header=header)) == expected
 
 
-@pytest.mark.parametrize("header", [{"alg": 5}, {"alg": None}, {"alg": "RS256", "kid": 7}])
+@pytest.mark.parametrize(
+    "header", [{"alg": 5}, {"alg": None}, {"alg": "RS256", "kid": 7}, {"alg": "RS256", "kid": None}]
+)
 def test_a_header_of_wrong_types_is_refused(header: dict[str, Any]) -> None:
     assert reason(unsigned(header, CLAIMS, "x")) == "header"
 
