@@ -127,6 +127,9 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--connector", nargs="?", type=Path, const=ON_CLASS_PATH, metavar="JAR",
         help="read shares through Spark's official connector: its jar, or nothing where Spark has it already",
     )  # fmt: skip
+    parser.add_argument(
+        "--directory", action="store_true", help="compare files by directory access, too, where it is offered"
+    )
     parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the results to")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
@@ -148,6 +151,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         parallel=arguments.parallel,
         seed=arguments.seed,
         connector=arguments.connector is not None,
+        directory=arguments.directory,
     )
     run_at = dt.datetime.now(dt.UTC)
     spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=_connector_jar(arguments))

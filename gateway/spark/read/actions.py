@@ -50,6 +50,7 @@ class TableHead:
     size_bytes: int | None = None
     num_files: int | None = None
     table_id: str | None = None
+    access_modes: tuple[str, ...] = ()
 
     @property
     def column_mapping_mode(self) -> str:
@@ -105,6 +106,7 @@ def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version
         size_bytes=metadata.get("size"),
         num_files=metadata.get("numFiles"),
         table_id=delta.get("id"),
+        access_modes=tuple(metadata.get("accessModes") or ()),
     )
 
 

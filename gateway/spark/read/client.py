@@ -82,6 +82,21 @@ class ShareClient:
 
         return self._transport.retries.run(attempt)
 
+    def temporary_credentials(self) -> dict[str, Any]:
+        """Return credentials for the table's directory, in the form of the answer. They are secret."""
+
+        def attempt() -> dict[str, Any]:
+            response = self._open("POST", f"{self._name.path}/temporary-table-credentials", {}, b"{}")
+            try:
+                found = json.loads(response.read())["credentials"]
+            except (ValueError, KeyError, TypeError):
+                raise HttpError("the answer has no credentials") from None
+            if not isinstance(found, dict):
+                raise HttpError("the answer has no credentials")
+            return found
+
+        return self._transport.retries.run(attempt)
+
     def pages(self, query: Query) -> Iterator[Page]:
         """Yield all pages of an answer, each with the version and head of the first one."""
         first = page = self._page(query)

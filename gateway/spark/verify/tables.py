@@ -39,6 +39,7 @@ from gateway.spark.verify.compare import (
     quoted,
 )
 from gateway.spark.verify.digest import EMPTY, digest
+from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
 
 CONNECTOR_FORMAT = "deltaSharing"
 _CHANGE_KEYS = ("_change_type", "_commit_version")
@@ -58,7 +59,7 @@ class VerifyOptions:
     `predicates`: how many are drawn per table. `change_versions`: how many of the latest versions' change
     data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
     tables out of the report. `connector`: shares are read through Spark's official connector, which does not
-    name files.
+    name files. `directory`: files are compared by directory access, too, where a table offers it.
     """
 
     predicates: int = 3
@@ -67,6 +68,7 @@ class VerifyOptions:
     parallel: int = 4
     seed: int = 1
     connector: bool = False
+    directory: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,8 @@ class _Verification:
                 self._look_again(predicate, direct)
             if drawn:
                 self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
+        if self._options.directory:
+            self._check_directory()
         # The parquet format has it under the second name.
         feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
         if "true" in feeds and self._options.change_versions > 0:
@@ -252,6 +256,17 @@ class _Verification:
                 raise
             return False
         return True
+
+    def _check_directory(self) -> None:
+        name = "directory"
+        if DIRECTORY not in self._head.access_modes:
+            self._skip(name, "the table does not offer directory access")
+            return
+        try:
+            compare = partial(compare_directory, self._client, self._head.version, has_history=self._history)
+            self._check(name, compare)
+        except NotComparable as reason:
+            self._skip(name, str(reason))
 
     def _compare_rows(self, shared: DataFrame, direct: DataFrame) -> list[str]:
         keys = list(self._head.partition_columns)

@@ -26,6 +26,10 @@ from tables.demo import ROWS
 from gateway.config import Location, StorageEntry
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
+from gateway.spark.read.client import ShareClient
+from gateway.spark.read.profile import Profile
+from gateway.spark.read.table_name import TableName
+from gateway.spark.verify.directory import compare_directory
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.vending.aws import AwsVendor
 from gateway.storage.vending.credential import CredentialRequest
@@ -200,6 +204,22 @@ def test_the_files_of_the_directory_are_those_of_the_urls(
         assert keys <= listed
         for key in keys:
             assert status_of(client.get_object, Key=key) == 200
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_verify_finds_the_same_files_by_both_ways(
+    store: S3Server, gateway: RunningGateway, table: str
+) -> None:
+    client = ShareClient(Profile.load(str(gateway.profile)), TableName.parse(f"demo.default.{table}"))
+    head = client.head()
+    assert head.access_modes == ("url", "dir")
+    environment = {"AWS_REGION": store.region, "AWS_ENDPOINT_URL": store.endpoint}
+    for has_history in (True, False):
+        found = compare_directory(client, head.version, has_history=has_history, environment=environment)
+        assert found == []
+    if table == "orders":
+        earlier = compare_directory(client, 0, has_history=False, environment=environment)
+        assert len([line for line in earlier if "files" in line]) == 2
 
 
 @pytest.mark.parametrize("table", ["orders", "quoted"])
