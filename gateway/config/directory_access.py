@@ -22,9 +22,14 @@ from gateway.config.storages import StorageEntry
 DIRECTORY = "dir"
 ACCESS_POINT_SUFFIX = "-s3alias"
 WITHOUT = "or remove dir from accessModes"
+APART = f"move one of them, {WITHOUT}"
 
 _GOOGLE_HOST = "storage.googleapis.com"
 _WILDCARD = re.compile(r"[*?$]")
+
+
+LimitedRecipient = tuple[RecipientEntry, tuple[Network, ...]]
+"""A recipient with its networks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +99,18 @@ def _problems(config: Config) -> Iterator[str]:
         for schema in share.schemas
         for table in schema.tables
     ]
-    for one in tables:
-        if DIRECTORY in one.table.access_modes:
-            for problem in _problems_of(config, one, tables):
-                yield f"{one.name} cannot offer directory access: {problem}"
+    limited = [
+        (recipient, parse_networks(recipient.networks))
+        for recipient in config.gateway.recipients
+        if recipient.networks
+    ]
+    offering = [one for one in tables if DIRECTORY in one.table.access_modes]
+    problems = ((one, problem) for one in offering for problem in _problems_of(config, one, limited))
+    for one, problem in (*problems, *_nested(config, offering, tables)):
+        yield f"{one.name} cannot offer directory access: {problem}"
 
 
-def _problems_of(config: Config, one: NamedTable, tables: Sequence[NamedTable]) -> Iterator[str]:
+def _problems_of(config: Config, one: NamedTable, limited: Sequence[LimitedRecipient]) -> Iterator[str]:
     table = one.table
     if not table.history_shared:
         yield f"its directory has the whole history; set historyShared: true, {WITHOUT}"
@@ -111,8 +121,8 @@ def _problems_of(config: Config, one: NamedTable, tables: Sequence[NamedTable]) 
         problem = root_problem(root, entry)
         if problem is not None:
             yield f"{problem}, {WITHOUT}"
-        for recipient in config.gateway.recipients:
-            problem = networks_problem(root, entry, parse_networks(recipient.networks))
+        for recipient, networks in limited:
+            problem = networks_problem(root, entry, networks)
             if problem is not None and is_granted(recipient, one.share):
                 yield (
                     f"{problem}, and the recipient {recipient.name} has networks; share the table with it in "
@@ -121,22 +131,39 @@ def _problems_of(config: Config, one: NamedTable, tables: Sequence[NamedTable]) 
     for root in table.auxiliary_locations:
         if not any(allowed.contains(root) for allowed in config.gateway.allowed_roots):
             yield f"gateway.allowedRoots contains no {shown(root.url)}, one of its auxiliaryLocations; add it"
-    yield from _nested(config, one, tables)
 
 
-def _nested(config: Config, one: NamedTable, tables: Sequence[NamedTable]) -> Iterator[str]:
-    """Iterate over tables whose files the credentials of a table would give access to."""
-    for other in tables:
-        for root in (other.table.location, *other.table.auxiliary_locations):
-            if root == one.table.location:
-                continue
-            # The source of a shallow clone may be a table that offers its own directory.
-            is_source = root in one.table.auxiliary_locations and (
-                other is one or DIRECTORY in other.table.access_modes
-            )
-            held = any(comparable(config, mine).contains(comparable(config, root)) for mine in one.roots)
-            if held and not is_source:
-                yield f"the files of {other.name} lie within its directory; move one of them, {WITHOUT}"
+def _nested(
+    config: Config, offering: Sequence[NamedTable], tables: Sequence[NamedTable]
+) -> Iterator[tuple[NamedTable, str]]:
+    """Iterate over tables with others whose files their credentials would give access to."""
+    holders: dict[Location, list[NamedTable]] = {}
+    for one in offering:
+        for root in one.roots:
+            holders.setdefault(comparable(config, root), []).append(one)
+    for other in tables if holders else ():
+        for root in other.roots:
+            for place in _upwards(comparable(config, root)):
+                for one in holders.get(place, ()):
+                    if not _may_hold(one, other, root):
+                        yield one, f"the files of {other.name} lie within its directory; {APART}"
+
+
+def _may_hold(one: NamedTable, other: NamedTable, root: Location) -> bool:
+    """Return whether credentials of one table may read a root of another: it is the same, or its source."""
+    is_source = root in one.table.auxiliary_locations and (
+        other is one or DIRECTORY in other.table.access_modes
+    )
+    return root == one.table.location or is_source
+
+
+def _upwards(location: Location) -> Iterator[Location]:
+    """Iterate over a location and the directories above it."""
+    yield location
+    key = location.key
+    while key:
+        key = key.rpartition("/")[0]
+        yield replace(location, key=key)
 
 
 def comparable(config: Config, location: Location) -> Location:
