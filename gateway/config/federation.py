@@ -6,6 +6,7 @@ The names are those of federation policies on other platforms.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -18,6 +19,9 @@ from gateway.config.operation import setting
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA")
 """Accepted signatures: none that a public key could forge."""
 DAY_SECONDS = 24 * 3600
+
+_NUMERIC = re.compile(r"(?:^|\.)(?:[0-9]+|0x[0-9a-f]*)\.?$")
+"""A host whose last label is a number. No name ends in one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,9 @@ def is_accepted_url(url: str, *, allow_private_addresses: bool) -> bool:
     try:
         address = ip_address(host)
     except ValueError:
+        if _NUMERIC.search(host):
+            # Systems read `127.1` and `2130706433` as addresses, which would not be checked as such.
+            return False
         is_private = is_local
     else:
         is_local = address.is_loopback

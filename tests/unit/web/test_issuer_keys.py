@@ -1,0 +1,165 @@
+"""Keys of an issuer: where they are fetched from, when, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from support.gateway_app import Clock, serve
+from support.identity_provider import IdentityProvider, public_jwk
+
+from gateway.access.federation import TokenRefused
+from gateway.config import Issuer
+from gateway.web import issuer_keys
+from gateway.web.federation import MAX_TOKEN_LENGTH, Federation
+from gateway.web.issuer_keys import FetchError, IssuerKeys, PublicResolver
+
+PRIVATE = (
+    "https://127.0.0.1/keys",
+    "https://10.0.0.1/keys",
+    "https://192.168.0.1:8443/keys",
+    "https://100.64.0.1/keys",
+    "https://169.254.169.254/latest/meta-data",
+    "https://[::1]/keys",
+    "https://[fd00::1]/keys",
+    "https://[fe80::1]/keys",
+    "https://[::ffff:10.0.0.1]/keys",
+    "https://0.0.0.0/keys",
+    "https://localhost/keys",
+    # Other spellings of 127.0.0.1.
+    "https://2130706433/keys",
+    "https://127.1/keys",
+    "https://0177.0.0.1/keys",
+    "https://0x7f.0x1/keys",
+    "https://127.0.0.1./keys",
+)
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[IdentityProvider]:
+    started = IdentityProvider()
+    await started.start()
+    yield started
+    await started.close()
+
+
+def issuer_of(provider: IdentityProvider) -> Issuer:
+    return Issuer(provider.issuer, allow_private_addresses=True)
+
+
+@pytest.mark.parametrize(
+    "url", [*PRIVATE, "http://idp.example.com/keys", "file:///etc/passwd", "//a", "https:"]
+)
+async def test_a_document_cannot_send_the_server_to_an_inner_address(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(FetchError, match="not https, or has a private address"):
+            await IssuerKeys(Issuer("https://idp.example.com"))._get(session, url)
+
+
+@pytest.mark.parametrize("host", ["2130706433", "127.1", "127.0.0.1"])
+async def test_a_name_of_an_inner_address_is_not_resolved(host: str) -> None:
+    with pytest.raises(OSError, match="private address"):
+        await PublicResolver().resolve(host, 443)
+
+
+@pytest.mark.parametrize(
+    ("cache_control", "life_seconds"),
+    [
+        ("", 3600),
+        ("public, max-age=7200, must-revalidate", 7200),
+        ("MAX-AGE=600", 600),
+        ("max-age=1", 300),
+        ("max-age=999999999", 86_400),
+        ("s-maxage=7200", 3600),
+        ("no-store", 3600),
+        ("max-age=-5", 3600),
+    ],
+)
+async def test_keys_are_fetched_again_when_half_of_their_life_is_over(
+    provider: IdentityProvider, cache_control: str, life_seconds: int
+) -> None:
+    now = 1000.0
+    provider.headers = {"Cache-Control": cache_control}
+    keys = IssuerKeys(issuer_of(provider), lambda: now)
+    assert await keys.find("k1", "RS256")
+    fetched = len(provider.requests)
+    provider.keys = [public_jwk("RS256", "k2")]
+    now += life_seconds / 2 - 1
+    assert await keys.find("k1", "RS256")
+    assert keys._task is None
+    now += 1
+    # In the background: this request does not wait.
+    assert await keys.find("k1", "RS256")
+    assert keys._task is not None
+    await keys._task
+    assert len(provider.requests) == fetched + 2
+    assert await keys.find("k2", "RS256")
+    assert keys.age_seconds == 0
+
+
+async def test_an_unknown_key_is_looked_for_once_in_thirty_seconds(provider: IdentityProvider) -> None:
+    now = 1000.0
+    keys = IssuerKeys(issuer_of(provider), lambda: now)
+    assert await keys.find("k1", "RS256")
+    provider.keys.append(public_jwk("RS256", "k2"))
+    for seconds, requests in ((29.0, 2), (1.0, 4), (0.0, 4)):
+        now += seconds
+        with pytest.raises(TokenRefused):
+            await keys.find("unknown", "RS256")
+        assert len(provider.requests) == requests
+    assert await keys.find("k2", "RS256")
+
+
+async def test_a_provider_that_does_not_answer_is_left_after_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 0.2)
+    ending = asyncio.Event()
+
+    async def hang(_request: web.Request) -> web.Response:
+        await ending.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", hang)
+    async with TestServer(app) as server:
+        keys = IssuerKeys(Issuer(str(server.make_url("/")), allow_private_addresses=True))
+        began = time.monotonic()
+        with pytest.raises(TokenRefused, match="not available"):
+            await keys.find("k1", "RS256")
+        assert time.monotonic() - began < 10
+        ending.set()
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    requested = []
+
+    async def redirect(request: web.Request) -> web.Response:
+        requested.append(request.path)
+        raise web.HTTPFound("/elsewhere")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", redirect)
+    async with TestServer(app) as server:
+        url = str(server.make_url("/keys"))
+        keys = IssuerKeys(Issuer("any", jwks_uri=url, allow_private_addresses=True))
+        with pytest.raises(TokenRefused, match="not available"):
+            await keys.find("k1", "RS256")
+    assert requested == ["/keys"]
+
+
+async def test_a_token_that_no_header_can_hold_is_not_parsed(provider: IdentityProvider) -> None:
+    issuer = f"{{issuer: '{provider.issuer}', allowPrivateAddresses: true}}"
+    client, _ = await serve(
+        f"shares: []\ngateway: {{anonymous: true, oidc: {{issuers: [{issuer}]}}}}\n", clock=Clock(0)
+    )
+    try:
+        federation = Federation()
+        state = client.server.pipeline.state  # type: ignore[attr-defined]
+        assert await federation.credential("e30." * MAX_TOKEN_LENGTH, state) is None
+        assert federation._verifier is None
+    finally:
+        await client.close()
