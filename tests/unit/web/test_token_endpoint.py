@@ -20,6 +20,9 @@ from gateway.limits.attempts import PAIR_FAILURES
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.metrics import Metrics
+from gateway.web.context import RequestContext, Route
+from gateway.web.response import WholeResponse
+from gateway.web.router import Router
 
 NOW_MS = 1_700_000_000_000
 SECRET = "a-secret-of-alice"
@@ -303,3 +306,26 @@ async def test_a_state_without_clients_refuses_all(client: Client) -> None:
     empty = type(pipeline.state.credentials)(())
     pipeline.state = replace(pipeline.state, credentials=empty)
     assert await error_of(client, 401) == "invalid_client"
+
+
+async def test_a_stream_ends_when_the_client_of_its_token_is_removed(client: Client, clock: Clock) -> None:
+    tables = "[{name: sales, schemas: [{name: d, tables: [{name: t, location: /absent}]}]}, {name: other}]"
+
+    def with_table(**changes: Any) -> str:
+        return configuration(**changes).replace("[{name: sales}, {name: other}]", tables)
+
+    seen = []
+
+    async def stream(context: RequestContext) -> WholeResponse:
+        for changes in ({}, {"forbidBearerTokens": True}, {"clients": []}):
+            reload(client, clock, with_table(**changes))
+            context.require_access()
+            seen.append(changes)
+        return WholeResponse()
+
+    reload(client, clock, with_table())
+    token = await token_of(client)
+    pipeline_of(client)._router = Router([Route("GET", "/{share}/{schema}/{table}", stream, may_stream=True)])
+    answer = await client.get("/sales/d/t", headers={"Authorization": f"Bearer {token}"})
+    assert (answer.status, (await answer.json())["errorCode"]) == (403, "PERMISSION_DENIED")
+    assert seen == [{}, {"forbidBearerTokens": True}]
