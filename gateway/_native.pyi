@@ -5,7 +5,7 @@ others return immediately and may run on the event loop. Times are integers in m
 name has another unit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias, final
 
 ResponseFormat: TypeAlias = Literal["parquet", "delta"]
@@ -23,6 +23,7 @@ class LogError(Exception):
     ├── CorruptLog               file
     ├── UnsupportedFeature       feature
     ├── ChangeDataFeedDisabled   version
+    ├── RuleRefused              partition values do not decide the rule of a grant; `detail` has the reason
     ├── ForbiddenPath            a file outside of the allowed roots
     ├── InvalidCursor            a cursor in an order of files that no longer exists
     ├── StorageDenied            the store denies access
@@ -58,6 +59,7 @@ class ChangeDataFeedDisabled(LogError):
 class IncompleteRemove(LogError):
     version: int
 
+class RuleRefused(LogError): ...
 class ForbiddenPath(LogError): ...
 class InvalidCursor(LogError): ...
 class StorageDenied(LogError): ...
@@ -310,6 +312,7 @@ class Snapshot:
         with_version: bool,
         history_shared: bool = False,
         access: str = "",
+        rule: Rule | None = None,
         stop: Stop | None = None,
     ) -> bytes:
         """Returns the protocol and metaData lines, with size and numFiles. *Blocks* if these are not known.
@@ -317,8 +320,14 @@ class Snapshot:
         Without shared history the parquet format does not announce the change data feed. `access` has members of
         the metadata in JSON, without braces, about access to the table's directory.
         """
-    def totals(self, stop: Stop | None = None) -> tuple[int, int]:
-        """Returns (numFiles, size in bytes). *Blocks* if these are not known, until `stop`."""
+    def totals(self, stop: Stop | None = None, *, rule: Rule | None = None) -> tuple[int, int]:
+        """Returns (numFiles, size in bytes) of the rule's files. *Blocks* if these are not known, until `stop`."""
+    def has_totals_within(self, rule: Rule | None) -> bool:
+        """As `has_totals`, for the files of a rule."""
+    def is_in_memory_within(self, rule: Rule | None) -> bool:
+        """As `is_in_memory`, for the files of a rule."""
+    def check_rule(self, rule: Rule) -> None:
+        """Raises RuleRefused if the table's partition columns do not decide the rule."""
     def files(
         self, options: AnswerOptions, *, limit_hint: int | None = None, with_version: bool = False
     ) -> NdjsonChunks:
@@ -328,8 +337,14 @@ class Snapshot:
     ) -> list[tuple[str, str]]:
         """Returns (hint, reason) for each hint that is ignored in whole or part."""
 
-    def explain(self, predicate_hints: Sequence[str], json_predicate_hint: str | None) -> Explanation:
-        """Counts the files that each condition drops alone and that all keep together, over all files. *Blocks*."""
+    def explain(
+        self,
+        predicate_hints: Sequence[str],
+        json_predicate_hint: str | None,
+        *,
+        rule: Rule | None = None,
+    ) -> Explanation:
+        """Counts the rule's files that each condition drops alone and that all keep together. *Blocks*."""
 
 @final
 class Conjunct:
@@ -368,6 +383,18 @@ class Signers:
         """
 
 @final
+class Rule:
+    """Conditions over partition columns: a file belongs to the rule if one of them is true."""
+
+    key: bytes
+    """Equal for equal conditions and properties that they use, and for no others."""
+    text: str
+    """SQL with the properties in place of their names."""
+
+    def __new__(cls, conditions: Sequence[str], properties: Mapping[str, str]) -> Rule:
+        """`properties` are the values of `recipient.NAME`. Raises ValueError for a condition that cannot be a rule."""
+
+@final
 class AnswerOptions:
     """The format, signers, filters and page of an answer."""
 
@@ -387,6 +414,7 @@ class AnswerOptions:
         deadline_ms: int | None = None,
         history_shared: bool = False,
         access: str = "",
+        rule: Rule | None = None,
         stop: Stop | None = None,
     ) -> AnswerOptions:
         """`now_ms` is the time of all URLs and of the deadline. `file_id_scheme` defaults to that of the format.

@@ -18,6 +18,7 @@ from gateway.storage.vending.vendor import CredentialVendor
 from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
 from gateway.tables.registry import Tables
+from gateway.tables.rules import check_rules
 from gateway.telemetry.clock import epoch_ms
 
 
@@ -47,8 +48,10 @@ class GatewayState:
         """Return the state of a configuration.
 
         From the `previous` state it takes the token key that was made at the start, so that tokens outlive a
-        reload, and unchanged tables with their caches. `token_secret` is that key for the first state.
+        reload, and unchanged tables with their caches. `token_secret` is that key for the first state. Raises
+        ConfigError for a grant whose condition is not one.
         """
+        check_rules(config)
         sealer = Sealer(config.gateway.token_keys, previous.sealer.made if previous else token_secret)
         catalog = Catalog.of(config.shares)
         tables = Tables(

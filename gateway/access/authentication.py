@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.access.catalog import EVERY_SHARE, Recipient
+from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy, PolicyTable
+from gateway.access.grants import EVERY_SHARE, Grant
 from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
 from gateway.errors import Unauthenticated
@@ -171,13 +172,24 @@ def configured_policies(config: Config) -> Iterable[tuple[FederationPolicy, Reci
             yield FederationPolicy.of(policy), recipient
 
 
+def configured_recipients(config: Config) -> Iterable[Recipient]:
+    """Iterate over the recipients of the configuration."""
+    return (_recipient(entry) for entry in config.gateway.recipients)
+
+
 def _milliseconds(time: datetime | None) -> int | None:
     return int(time.timestamp() * 1000) if time else None
 
 
 def _recipient(entry: RecipientEntry) -> Recipient:
-    shares = frozenset(share.casefold() for share in entry.shares)
-    return Recipient(entry.name, shares, parse_networks(entry.networks))
+    grants = [Grant.of(one.share, one.schema, one.table, one.condition) for one in entry.shares]
+    return Recipient(
+        entry.name,
+        frozenset(grant.share for grant in grants if grant.is_whole_share),
+        parse_networks(entry.networks),
+        tuple(grant for grant in grants if not grant.is_whole_share),
+        tuple(sorted(entry.properties.items())),
+    )
 
 
 def token_hash(token: str) -> bytes:

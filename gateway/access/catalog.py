@@ -1,27 +1,28 @@
 """The catalog of shares: Share > Schema > SharedTable, as a recipient may see it.
 
-In: the configuration's shares and the names of a request. Out: frozen values with stable ids. Names are
-compared without case. A name that is not granted and a name that does not exist raise the same `NotFound`,
-after the same work. Spark sends a blank as `+`, so a name is looked up as it is and then with `+` for
-blanks.
+In: the configuration's shares and the names of a request. Out: frozen values with stable ids; a table has
+the rule of the recipient's grants, if they have conditions. Names are compared without case. A name that is
+not granted and a name that does not exist raise the same `NotFound`, after the same work. Spark sends a blank
+as `+`, so a name is looked up as it is and then with `+` for blanks.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
+from gateway.access.grants import EVERY_SHARE, Rule
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gateway.access.grants import Grant
     from gateway.config import Location, SchemaEntry, ShareEntry, TableEntry, VolumeEntry
     from gateway.config.networks import Network
 
-EVERY_SHARE = "*"
 ID_NAMESPACE = uuid.UUID("6d3f2f5e-0c2b-5a5b-9a53-0f6f1d1f7c11")
 
 
@@ -39,18 +40,50 @@ Default = TypeVar("Default")
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """A recipient and the granted shares, in lower case; `*` grants every share.
+    """A recipient and its grants.
 
-    `networks` are the allowed source networks; empty allows every address.
+    Attributes:
+        name: in logs, metrics and the audit log.
+        shares: the shares that are granted as a whole, in lower case; `*` grants every share.
+        networks: the allowed source networks; empty allows every address.
+        grants: those for parts of shares.
+        properties: values for conditions, by name.
+
     """
 
     name: str
     shares: frozenset[str]
     networks: tuple[Network, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
     def may_read(self, share: Share) -> bool:
-        """Return whether a share is granted."""
+        """Return whether a share is granted as a whole."""
         return EVERY_SHARE in self.shares or share.name.casefold() in self.shares
+
+    def may_see(self, share: Share) -> bool:
+        """Return whether a share or a part of it is granted."""
+        folded = share.name.casefold()
+        return self.may_read(share) or any(grant.is_in(folded) for grant in self.grants)
+
+    def may_read_volumes(self, share: Share, schema: str) -> bool:
+        """Return whether the volumes of a schema are granted, by an unconditional grant for all of it."""
+        names = share.name.casefold(), schema.casefold()
+        return any(grant.is_in(names[0]) and grant.is_whole_schema(names[1]) for grant in self.grants)
+
+    def granted(self, table: SharedTable) -> SharedTable | None:
+        """Return a table with the rule of its grants; None if there is no grant. Not for whole shares."""
+        names = table.share.casefold(), table.schema.casefold(), table.name.casefold()
+        covering = [grant.condition for grant in self.grants if grant.covers(*names)]
+        if not covering:
+            return None
+        conditions = tuple(dict.fromkeys(text for text in covering if text is not None))
+        if None in covering:
+            return table
+        # Credentials for the directory give access to every file.
+        modes = tuple(mode for mode in table.access_modes if mode != "dir")
+        rule = Rule(conditions, self.properties)
+        return replace(table, rule=rule, access_modes=modes, auxiliary_locations=(), access_members="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +102,8 @@ class SharedTable:
     auxiliary_locations: tuple[Location, ...] = ()
     access_members: str = ""
     """What metadata shows of directory access: members in JSON, without braces; empty without it."""
+    rule: Rule | None = None
+    """Of the recipient's grants. It is part of the table, so that no answer, cache or token is without it."""
 
     @property
     def offers_urls(self) -> bool:
@@ -183,47 +218,73 @@ class Catalog:
 
     def shares_of(self, recipient: Recipient) -> list[Share]:
         """Return the granted shares, in order."""
-        return [share for share in self._shares if recipient.may_read(share)]
+        return [share for share in self._shares if recipient.may_see(share)]
 
     def share(self, recipient: Recipient, share: str) -> Share:
         """Find a granted share. Raises NotFound."""
-        found = self._granted(recipient, share)
+        found = self._seen(recipient, share)
         if found is None:
             raise NotFound("no such share, or it is not shared with you")
-        return found
+        return _granted_part(recipient, found) if _is_partial(recipient, found) else found
 
     def schema(self, recipient: Recipient, share: str, schema: str) -> Schema:
         """Find a schema of a granted share. Raises NotFound."""
-        found = self._granted(recipient, share)
+        found = self._seen(recipient, share)
         inner = found.schemas.find(schema, None) if found else None
+        if inner is not None and found is not None and _is_partial(recipient, found):
+            inner = _granted_part(recipient, found).schemas.find(inner.name, None)
         if inner is None:
             raise NotFound("no such schema, or it is not shared with you")
         return inner
 
     def table(self, recipient: Recipient, share: str, schema: str, table: str) -> SharedTable:
-        """Find a table of a granted share. Raises NotFound."""
-        found = self._granted(recipient, share)
+        """Find a granted table, with the rule of its grants. Raises NotFound."""
+        found = self._seen(recipient, share)
         inner = found.schemas.find(schema, None) if found else None
         innermost = inner.tables.find(table, None) if inner else None
+        if innermost is not None and found is not None and _is_partial(recipient, found):
+            innermost = recipient.granted(innermost)
         if innermost is None:
             raise NotFound("no such table, or it is not shared with you")
         return innermost
 
     def volume(self, recipient: Recipient, share: str, schema: str, volume: str) -> SharedVolume:
-        """Find a volume of a granted share. Raises NotFound."""
-        found = self._granted(recipient, share)
+        """Find a granted volume. Raises NotFound."""
+        found = self._seen(recipient, share)
         inner = found.schemas.find(schema, None) if found else None
         innermost = inner.volumes.find(volume, None) if inner else None
+        if innermost is not None and found is not None and _is_partial(recipient, found):
+            innermost = innermost if recipient.may_read_volumes(found, innermost.schema) else None
         if innermost is None:
             raise NotFound("no such volume, or it is not shared with you")
         return innermost
 
-    def _granted(self, recipient: Recipient, share: str) -> Share | None:
-        """Return a granted share. An absent share takes the same steps as one that is not granted."""
+    def _seen(self, recipient: Recipient, share: str) -> Share | None:
+        """Return a share with a grant. An absent share takes the same steps as one that is not granted."""
         found = self._shares.find(share, NO_SHARE)
-        if not recipient.may_read(found) or found is NO_SHARE:
+        if not recipient.may_see(found) or found is NO_SHARE:
             return None
         return found
+
+
+def _is_partial(recipient: Recipient, share: Share) -> bool:
+    """Return whether parts of a share are granted, and not the share as a whole."""
+    return bool(recipient.grants) and not recipient.may_read(share)
+
+
+def _granted_part(recipient: Recipient, share: Share) -> Share:
+    """Return the granted schemas and tables of a share, each table with its rule.
+
+    A schema without a granted table is part of it only if all of the schema is granted.
+    """
+    schemas = []
+    for schema in share.schemas:
+        tables = [found for table in schema.tables if (found := recipient.granted(table)) is not None]
+        is_whole = recipient.may_read_volumes(share, schema.name)
+        if tables or is_whole:
+            volumes = schema.volumes if is_whole else Names[SharedVolume](())
+            schemas.append(replace(schema, tables=Names(tables), volumes=volumes))
+    return replace(share, schemas=Names(schemas))
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:

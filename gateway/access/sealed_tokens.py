@@ -191,6 +191,14 @@ class Refresh:
         return refresh
 
 
+def token_owner(recipient: str, rule_key: bytes | None) -> str:
+    """Return whom a token belongs to: a recipient, and if its grants have conditions, by one rule alone.
+
+    A token that was made under another rule is not accepted.
+    """
+    return recipient if rule_key is None else f"{recipient}\0{rule_key.hex()}"
+
+
 def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, value: dict[str, Any]) -> str:
     """Seal the fields of a token; its expiry is stored beside the value."""
     return sealer.seal(purpose, recipient, value, expires_ms=value.pop("expires_ms"))

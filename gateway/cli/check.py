@@ -1,7 +1,8 @@
 """`delta-gateway check -c FILE`: opens every table and fetches the first byte of one signed file of each.
 
 Prints what recipients will find and what the identity of each storage may do, and exits with 1 when a table
-cannot be read. Files of local tables are looked up as by the files route, because no server runs yet.
+cannot be read, or when its partition values do not decide the rule of a grant. Files of local tables are
+looked up as by the files route, because no server runs yet.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import orjson
 
+from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import SharedTable
 from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
@@ -31,7 +33,7 @@ from gateway.server.extras import check_extras
 from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
-from gateway.tables.native import AnswerOptions, LogError, Snapshot
+from gateway.tables.native import AnswerOptions, LogError, RuleRefused, Snapshot
 from gateway.tables.registry import Tables
 from gateway.tables.runtime import read_whole
 from gateway.telemetry.audit import AuditLog
@@ -81,6 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         for line in (storage.problem, *storage.advice):
             if line:
                 sys.stdout.write(f"{storage.storage}: {line}\n")
+    refused = list(refused_rules(config))
+    for problem in refused:
+        sys.stdout.write(f"{problem}\n")
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
@@ -89,7 +94,39 @@ def run(arguments: argparse.Namespace) -> int:
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
     is_denied = any(storage.problem for storage in storages)
-    return 1 if failed or troubles or is_denied else 0
+    return 1 if failed or refused or troubles or is_denied else 0
+
+
+def refused_rules(config: Config) -> Iterator[str]:
+    """Iterate over grants whose conditions the partition columns and values of a table do not decide.
+
+    Every file of the latest version is evaluated. Tables that cannot be read are reported elsewhere.
+    """
+    state = GatewayState.of(config)
+    try:
+        for recipient in configured_recipients(config):
+            for share in state.catalog.shares_of(recipient):
+                for table in state.catalog.share(recipient, share.name).tables():
+                    problem = _refused_rule(state, table)
+                    if problem is not None:
+                        yield f"recipient {recipient.name} cannot read {table.full_name}: {problem}"
+    finally:
+        state.tables.close()
+
+
+def _refused_rule(state: GatewayState, table: SharedTable) -> str | None:
+    if table.rule is None:
+        return None
+    if not table.offers_urls:
+        return "a grant with a condition gives no directory access, and the table offers no other"
+    opened = state.tables.open(table)
+    try:
+        opened.snapshot().totals(rule=opened.rule)
+    except RuleRefused as error:
+        return error.detail
+    except (LogError, GatewayError):
+        return None
+    return None
 
 
 def start_problems(config: Config) -> Iterable[str]:

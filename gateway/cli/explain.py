@@ -10,9 +10,11 @@ from typing import Any
 
 import orjson
 
-from gateway.access.catalog import EVERY_SHARE, Recipient
+from gateway.access.authentication import configured_recipients
+from gateway.access.catalog import Recipient
+from gateway.access.grants import EVERY_SHARE
 from gateway.cli.text_table import text_table
-from gateway.config import load
+from gateway.config import Config, load
 from gateway.protocol.queries import Hints
 from gateway.state import GatewayState
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
@@ -33,14 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json-predicate", metavar="JSON", help="as clients send it in jsonPredicateHints")
     parser.add_argument("--limit", type=int, metavar="N", help="as clients send it in limitHint")
+    parser.add_argument(
+        "--recipient", metavar="NAME", help="the table as a recipient of the configuration reads it"
+    )
     parser.add_argument("--version", type=int, metavar="N", help="an older version of the table")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    state = GatewayState.of(load(arguments.config))
+    config = load(arguments.config)
+    state = GatewayState.of(config)
     share, schema, table = _names(arguments.table)
-    opened = state.tables.open(state.catalog.table(PROVIDER, share, schema, table))
+    recipient = PROVIDER if arguments.recipient is None else _recipient(config, arguments.recipient)
+    opened = state.tables.open(state.catalog.table(recipient, share, schema, table))
     version = arguments.version
     snapshot = opened.native.snapshot() if version is None else opened.native.snapshot(version=version)
     hints = Hints(tuple(arguments.predicate), arguments.json_predicate, arguments.limit or None)
@@ -51,8 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
         rows.append(_row(name, summary, "; ".join(reason for _, reason in problems)))
     summary, lines = scan(opened, snapshot, hints)
     rows.append(_row("all together", summary, ""))
-    explained = snapshot.explain(hints.predicates, hints.json_predicate)
-    sys.stdout.write(f"{arguments.table}, version {snapshot.version}\n{text_table(rows)}")
+    rule = opened.rule
+    explained = snapshot.explain(hints.predicates, hints.json_predicate, rule=rule)
+    by_rule = f", files where {rule.text}" if rule is not None else ""
+    sys.stdout.write(f"{arguments.table}, version {snapshot.version}{by_rule}\n{text_table(rows)}")
     if explained.conjuncts:
         sys.stdout.write(f"each condition by itself\n{text_table(conditions(explained))}")
     for line in lines[:EXAMPLES]:
@@ -82,6 +91,7 @@ def scan(opened: OpenTable, snapshot: Snapshot, hints: Hints) -> tuple[StreamSum
         lifetime_seconds=1,
         predicate_hints=hints.predicates,
         json_predicate_hint=hints.json_predicate,
+        rule=opened.rule,
     )
     chunks = snapshot.files(options, limit_hint=hints.limit)
     first = read_whole(chunks, keep_bytes=1).splitlines()
@@ -112,6 +122,13 @@ def _row(name: str, summary: StreamSummary, reasons: str) -> dict[str, object]:
         "kept": summary.files,
         "ignored because": reasons,
     }
+
+
+def _recipient(config: Config, name: str) -> Recipient:
+    found = [one for one in configured_recipients(config) if one.name.casefold() == name.casefold()]
+    if not found:
+        raise OSError(f"gateway.recipients has no recipient '{name}'")
+    return found[0]
 
 
 def _names(text: str) -> tuple[str, str, str]:

@@ -203,6 +203,6 @@ def _s3_problem(location: Location, entry: StorageEntry | None) -> str | None:
 
 
 def is_granted(recipient: RecipientEntry, share: str) -> bool:
-    """Return whether a recipient of the configuration may read a share."""
-    granted = {name.casefold() for name in recipient.shares}
+    """Return whether a recipient of the configuration may read a share or a part of it."""
+    granted = {grant.share.casefold() for grant in recipient.shares}
     return EVERY_SHARE in granted or share.casefold() in granted

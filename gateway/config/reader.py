@@ -3,9 +3,10 @@
 A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
 lists, and `Mapping[str, str]` is a map with any names. Scalars are parsed by the field's type, not by YAML's
 guess: a share may be called `no` or `2024`. `${NAME}` in a scalar is an environment variable (`$${` is a
-plain `${`). A `Secret` may also come from a file, by the key with the suffix `File`. An unknown key is a
-warning, unless it resembles a key that protects: then it is an error, because the server would be more open
-than its file says.
+plain `${`). A section with a `TEXT_FIELD` may be written as the text of that field. A `Secret` may also come
+from a file, by the key with the suffix `File`. An unknown key is a warning, unless it resembles a key that
+protects or its section refuses unknown keys: then it is an error, because the server would be more open than
+its file says.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Reader:
         for name, key_node, value_node in self._entries(node, key):
             field, secret_file = self._field(known, hints, name)
             if field is None:
-                self._unknown(key_node, _join(key, name), known)
+                self._unknown(kind, key_node, _join(key, name), known)
             elif field.name in nodes:
                 raise self.error(key_node, _join(key, name), "given twice, directly and by its file")
             elif _is_null(value_node):
@@ -146,6 +147,9 @@ class Reader:
         if origin is collections.abc.Mapping:
             return self._texts(node, key)
         if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint is not Location:
+            text_field = getattr(hint, "TEXT_FIELD", None)
+            if text_field is not None and isinstance(node, yaml.ScalarNode):
+                return hint(**{text_field: self.value(str, node, key, limits)})
             return self.section(hint, node, key)
         text = self._text(node, key)
         try:
@@ -256,8 +260,12 @@ class Reader:
             return field, True
         return None, False
 
-    def _unknown(self, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]) -> None:
-        """Warn of an unknown key. Raises ConfigError if the nearest known one protects."""
+    def _unknown(
+        self, kind: type, node: yaml.Node, key: str, known: Mapping[str, dataclasses.Field[Any]]
+    ) -> None:
+        """Warn of an unknown key. Raises ConfigError if the nearest known one or the section protects."""
+        if getattr(kind, "REFUSES_UNKNOWN_KEYS", False):
+            raise self.error(node, key, f"unknown key; accepted: {', '.join(known)}")
         spellings = {name.lower(): name for name in known}
         near = difflib.get_close_matches(key.rpartition(".")[2].lower(), spellings, n=1)
         nearest = spellings[near[0]] if near else None

@@ -97,9 +97,10 @@ def sections(kind: type = Config, path: str = "") -> Iterator[Section]:
         hint = hints[field.name]
         place = f"{path}.{name}" if path else name
         below = nested(hint)
-        if below is None or (kind, below) == (RecipientEntry, RecipientLimits):
+        is_text = below is not None and hasattr(below, "TEXT_FIELD")
+        if below is None or is_text or (kind, below) == (RecipientEntry, RecipientLimits):
             keys.append(key(place, field, hint, meanings[field.name]))
-        else:
+        if below is not None and (is_text or (kind, below) != (RecipientEntry, RecipientLimits)):
             inner.append((below, f"{place}[]" if is_list(hint) else place))
     if keys:
         yield Section(path, description(kind), tuple(keys))
@@ -144,8 +145,8 @@ def is_list(hint: Any) -> bool:
 
 def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     """Name the accepted values of a type within the limits of its field."""
-    if nested(hint):
-        return "map"
+    if (below := nested(hint)) is not None:
+        return "list of texts or maps" if hasattr(below, "TEXT_FIELD") else "map"
     if typing.get_origin(hint) is typing.Literal:
         return "text"
     if typing.get_origin(hint) is collections.abc.Mapping:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc, PolicyEntry
@@ -161,13 +161,7 @@ class ShareEntry:
         _check_name(self.name)
         _check_length("display_name", self.display_name, MAX_NAME_LENGTH)
         _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
-        if len(self.properties) > MAX_PROPERTIES:
-            raise Invalid("properties", f"has more than {MAX_PROPERTIES} entries")
-        for name, text in self.properties.items():
-            if not name:
-                raise Invalid("properties", "has an entry without a name")
-            _check_length("properties", name, MAX_NAME_LENGTH)
-            _check_length("properties", text, MAX_PROPERTY_LENGTH)
+        _check_properties(self.properties)
         _check_unique("schemas", [schema.name for schema in self.schemas])
 
 
@@ -232,13 +226,57 @@ class ClientEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class GrantEntry:
+    """A grant of a recipient. A text in its place grants the share of that name.
+
+    A table with several grants has the files of all of them. Conditions are described in
+    [Recipients](recipients.md#rules).
+
+    Attributes:
+        share: name of the granted share; `'*'` grants every share.
+        schema: name of a schema. Without it every schema of the share is granted.
+        table: name of a table of the schema. Without it every table is granted.
+        condition: SQL condition over partition columns, such as `region = recipient.region`. Only files for
+            which it is true are granted. Without it all files are.
+
+    """
+
+    TEXT_FIELD: ClassVar[str] = "share"
+    REFUSES_UNKNOWN_KEYS: ClassVar[bool] = True
+
+    share: str
+    schema: str | None = setting(None, protects=True)
+    table: str | None = setting(None, protects=True)
+    condition: str | None = setting(None, protects=True)
+
+    def __post_init__(self) -> None:
+        if self.table is not None and self.schema is None:
+            raise Invalid("table", "is in a schema; give `schema`")
+
+    @property
+    def full_name(self) -> str:
+        """`share`, `share.schema` or `share.schema.table`."""
+        return ".".join(name for name in (self.share, self.schema, self.table) if name is not None)
+
+    def covers(self, share: str, schema: str, table: str) -> bool:
+        """Return whether the grant is for a table, with or without a condition."""
+        is_in_share = self.share == EVERY_SHARE or self.share.casefold() == share.casefold()
+        inner = ((self.schema, schema), (self.table, table))
+        return is_in_share and all(
+            granted is None or granted.casefold() == name.casefold() for granted, name in inner
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RecipientEntry:
     """A recipient with its tokens and grants.
 
     Attributes:
         name: name of the recipient in logs, metrics and the audit log.
         tokens: tokens of the recipient; several are valid at the same time during a rotation.
-        shares: names of the granted shares; `'*'` grants every share.
+        shares: grants: names of shares, `'*'` for every share, or maps with the keys below.
+        properties: texts for conditions of grants, by name: `recipient.region` in a condition is the text
+            `region`. At most 50, with names of at most 255 characters and texts of at most 1,000.
         oidc: tokens of identity providers that are the recipient's.
         clients: OAuth clients of the recipient.
         forbid_bearer_tokens: refuses `tokens`, so that only access tokens of `clients` and of identity
@@ -250,7 +288,8 @@ class RecipientEntry:
 
     name: str
     tokens: tuple[TokenEntry, ...] = ()
-    shares: tuple[str, ...] = ()
+    shares: tuple[GrantEntry, ...] = ()
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     oidc: tuple[PolicyEntry, ...] = ()
     clients: tuple[ClientEntry, ...] = ()
     forbid_bearer_tokens: bool = setting(False, protects=True)
@@ -259,6 +298,7 @@ class RecipientEntry:
 
     def __post_init__(self) -> None:
         _check_networks("networks", self.networks)
+        _check_properties(self.properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,13 +587,23 @@ class Config:
                 raise Invalid("shares", f"the id '{table.id}' belongs to tables of different locations")
 
     def _check_grants(self) -> None:
-        known = {share.name.casefold() for share in self.shares}
-        for recipient in self.gateway.recipients:
-            for share in recipient.shares:
-                if share != EVERY_SHARE and share.casefold() not in known:
-                    raise Invalid(
-                        "gateway", f"recipient {recipient.name} is granted '{share}', which is not shared"
-                    )
+        granted = [(recipient, grant) for recipient in self.gateway.recipients for grant in recipient.shares]
+        if not granted:
+            return
+        known: set[tuple[str, ...]] = set()
+        for share in self.shares:
+            for name in (share.name.casefold(), EVERY_SHARE):
+                known.add((name,))
+                for schema in share.schemas:
+                    known.add((name, schema.name.casefold()))
+                    known.update((name, schema.name.casefold(), t.name.casefold()) for t in schema.tables)
+        for recipient, grant in granted:
+            names = [name.casefold() for name in (grant.share, grant.schema, grant.table) if name is not None]
+            if names != [EVERY_SHARE] and tuple(names) not in known:
+                raise Invalid(
+                    "gateway",
+                    f"recipient {recipient.name} is granted '{grant.full_name}', which is not shared",
+                )
 
     def _check_policies(self) -> None:
         known = {issuer.issuer for issuer in self.gateway.oidc.issuers}
@@ -582,6 +632,16 @@ def _check_path(field: str, path: str) -> None:
 def _check_length(field: str, text: str | None, limit: int) -> None:
     if text is not None and len(text) > limit:
         raise Invalid(field, f"has a text of more than {limit} characters")
+
+
+def _check_properties(properties: Mapping[str, str]) -> None:
+    if len(properties) > MAX_PROPERTIES:
+        raise Invalid("properties", f"has more than {MAX_PROPERTIES} entries")
+    for name, text in properties.items():
+        if not name:
+            raise Invalid("properties", "has an entry without a name")
+        _check_length("properties", name, MAX_NAME_LENGTH)
+        _check_length("properties", text, MAX_PROPERTY_LENGTH)
 
 
 def _check_unique(field: str, names: list[str]) -> None:

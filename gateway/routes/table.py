@@ -41,7 +41,7 @@ async def metadata(context: RequestContext) -> web.StreamResponse:
 
 def metadata_in_memory(read: Callable[[OpenTable], Metadata], opened: LatestTable) -> Metadata | None:
     """Return the metadata if nothing has to be read for it."""
-    return read(opened) if opened.latest.has_totals else None
+    return read(opened) if opened.latest.has_totals_within(opened.rule) else None
 
 
 async def async_query(context: RequestContext) -> web.StreamResponse:

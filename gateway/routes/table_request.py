@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.access.catalog import SharedTable
-from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest
+from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest, token_owner
 from gateway.errors import UnsupportedOperation
 from gateway.protocol.capabilities import (
     CAPABILITIES_HEADER,
@@ -90,6 +90,12 @@ class TableRequest(Struct, frozen=True):
             remote=context.request.remote,
             stop=Stop(seconds=state.config.request_timeout_seconds or None),
         )
+
+    @property
+    def token_owner(self) -> str:
+        """Whom page and refresh tokens of the answer belong to: the recipient, by the rule of its grants."""
+        rule = self.opened.rule
+        return token_owner(self.recipient, None if rule is None else rule.key)
 
     async def read(
         self, call: Callable[Concatenate[OpenTable, P], R], *args: P.args, **kwargs: P.kwargs
@@ -221,7 +227,7 @@ class TableRequest(Struct, frozen=True):
             return None
         return Page.open(
             self.state.sealer,
-            self.recipient,
+            self.token_owner,
             token,
             table=self.table.id,
             parameters=self._bound_parameters(query),
@@ -234,7 +240,7 @@ class TableRequest(Struct, frozen=True):
             return None
         refresh = Refresh.open(
             self.state.sealer,
-            self.recipient,
+            self.token_owner,
             query.refresh_token,
             table=self.table.id,
             now_ms=self.state.now_ms(),
@@ -262,7 +268,7 @@ class TableRequest(Struct, frozen=True):
         state = self.state
         expires_ms = previous.expires_ms if previous else state.now_ms() + state.config.refresh_token_ttl_ms
         token = Refresh(self.table.id, metadata_id_of(read), versions_of(read)[0], expires_ms)
-        return token.seal(state.sealer, self.recipient)
+        return token.seal(state.sealer, self.token_owner)
 
     def _next_page(self, query: FilesQuery, files: Files, cursor: str | None) -> str | None:
         if cursor is None:
@@ -284,7 +290,7 @@ class TableRequest(Struct, frozen=True):
             digest=digest(self._bound_parameters(query.query)),
             expires_ms=expires_ms,
         )
-        return page.seal(state.sealer, self.recipient)
+        return page.seal(state.sealer, self.token_owner)
 
 
 def hint_status(problems: Sequence[tuple[str, str]]) -> str:

@@ -114,6 +114,10 @@ def _tables_arguments(parser: argparse.ArgumentParser) -> None:
 def _verify_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser)
     parser.add_argument("--profile", required=True, metavar="FILE", help="a recipient's profile")
+    parser.add_argument(
+        "--recipient", metavar="NAME",
+        help="the recipient of the profile, to compare with what the conditions of its grants select",
+    )  # fmt: skip
     parser.add_argument("--predicates", type=int, default=3, metavar="N", help="filters tried per table")
     parser.add_argument(
         "--change-versions", type=int, default=20, metavar="N", help="versions of change data"
@@ -142,7 +146,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from gateway.spark.verify import page, report  # noqa: PLC0415
     from gateway.spark.verify.tables import VerifyOptions, verify  # noqa: PLC0415
 
-    targets = load_targets(arguments.config, arguments.table)
+    targets = load_targets(arguments.config, arguments.table, arguments.recipient)
     Profile.load(arguments.profile)
     options = VerifyOptions(
         predicates=arguments.predicates,

@@ -4,8 +4,8 @@ In: the gateway's configuration file, or a short list of tables (YAML or JSON). 
 as Spark writes them (`s3a://`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,23 +16,34 @@ from gateway import config
 
 @dataclass(frozen=True)
 class Target:
-    """A shared table and the location of the Delta table behind it."""
+    """A shared table and the location of the Delta table behind it.
+
+    `condition` is the rule of a recipient, as SQL for Spark, and `properties` are those that it names.
+    """
 
     table: str
     location: str
     start_version: int = 0
+    condition: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def load_targets(path: Path, patterns: Sequence[str] = ()) -> list[Target]:
+def load_targets(path: Path, patterns: Sequence[str] = (), recipient: str | None = None) -> list[Target]:
     """Read a gateway's configuration, or a file `tables: [{table: share.schema.name, location: ..}]`.
 
-    `patterns` choose tables by name, with `*` and `?`. Raises ConfigError or ValueError.
+    `patterns` choose tables by name, with `*` and `?`. Of a `recipient` of the configuration, the targets are
+    the granted tables with the conditions of the grants. Raises ConfigError or ValueError.
     """
     document = _document(path)
     listed = document.get("tables") if isinstance(document, dict) else None
     if listed is not None and not isinstance(listed, list):
         raise ValueError(f"{path}: `tables` is not a list")
-    targets = _configured(path) if listed is None else [_listed(entry) for entry in listed]
+    if listed is None:
+        targets = _configured(path) if recipient is None else _granted(path, recipient)
+    elif recipient is not None:
+        raise ValueError(f"{path}: a list of tables has no recipients; give the gateway's configuration")
+    else:
+        targets = [_listed(entry) for entry in listed]
     chosen = [one for one in targets if not patterns or any(fnmatchcase(one.table, p) for p in patterns)]
     if not chosen:
         raise ValueError("there is no such shared table" if patterns else "the file shares no tables")
@@ -52,14 +63,32 @@ def _document(path: Path) -> object:
 
 
 def _configured(path: Path) -> list[Target]:
-    return [
-        Target(
-            f"{share.name}.{schema.name}.{table.name}", _for_spark(table.location.url), table.start_version
-        )
-        for share in config.load(path).shares
-        for schema in share.schemas
-        for table in schema.tables
-    ]
+    return [target for _, target in _named(config.load(path))]
+
+
+def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target]]:
+    """Iterate over the tables with their names."""
+    for share in loaded.shares:
+        for schema in share.schemas:
+            for table in schema.tables:
+                names = share.name, schema.name, table.name
+                yield names, Target(".".join(names), _for_spark(table.location.url), table.start_version)
+
+
+def _granted(path: Path, recipient: str) -> list[Target]:
+    loaded = config.load(path)
+    found = [one for one in loaded.gateway.recipients if one.name.casefold() == recipient.casefold()]
+    if not found:
+        raise ValueError(f"{path}: gateway.recipients has no recipient '{recipient}'")
+    (entry,) = found
+    targets = []
+    for names, target in _named(loaded):
+        conditions = [grant.condition for grant in entry.shares if grant.covers(*names)]
+        if conditions:
+            whole = None in conditions
+            text = " OR ".join(f"({condition})" for condition in conditions)
+            targets.append(replace(target, condition=None if whole else text, properties=entry.properties))
+    return targets
 
 
 def _listed(entry: object) -> Target:

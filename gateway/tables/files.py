@@ -85,6 +85,7 @@ class FilesQuery(Struct, frozen=True):
             deadline_ms=now_ms + int(self.timeout_seconds * MILLISECONDS) if self.timeout_seconds else None,
             history_shared=opened.shared.history_shared,
             access=opened.shared.access_members,
+            rule=opened.rule,
             stop=self.stop,
         )
 
@@ -125,8 +126,9 @@ def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Fi
     snapshot = _find_snapshot(opened, query, body)
     opened.require_files(snapshot)
     chosen = query.negotiate(snapshot)
-    files_from: Literal["memory", "log"] = "memory" if snapshot.is_in_memory else "log"
-    files = snapshot.totals(query.stop)[0]
+    rule = opened.rule
+    files_from: Literal["memory", "log"] = "memory" if snapshot.is_in_memory_within(rule) else "log"
+    files = snapshot.totals(query.stop, rule=rule)[0]
     coding = query.content_coding(files)
     chunks = snapshot.files(
         query.options(opened, chosen, coding), limit_hint=query.hints.limit, with_version=bool(body.at)

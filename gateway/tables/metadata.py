@@ -34,11 +34,13 @@ def read_metadata(opened: OpenTable, at: TimeTravel, capabilities: Capabilities,
         needs_delta_format=snapshot.needs_delta_format,
         client_reader_features=snapshot.client_reader_features,
     )
+    opened.require_totals(snapshot)
     lines = snapshot.header(
         chosen,
         with_version=bool(at),
         history_shared=opened.shared.history_shared,
         access=opened.shared.access_members,
+        rule=opened.rule,
         stop=stop,
     )
     return Metadata(lines, snapshot.version, chosen, opened.stale)

@@ -19,6 +19,7 @@ from gateway._native import (
 from gateway.access.catalog import SharedTable
 from gateway.errors import InvalidParameter
 from gateway.protocol.queries import TimeTravel
+from gateway.tables.rules import rule_of
 from gateway.tables.signers import TableSigners
 from gateway.tables.visible_errors import too_early
 
@@ -37,6 +38,11 @@ class OpenTable:
     """The storage is down, and a cached snapshot is read."""
     warned: set[str] = field(default_factory=set, compare=False)
     """Warnings that were logged for this table; each is logged once."""
+
+    @property
+    def rule(self) -> _native.Rule | None:
+        """The rule that decides which files the recipient reads; None for all. Raises InvalidRule."""
+        return rule_of(self.shared)
 
     @property
     def native(self) -> _native.Table:
@@ -125,6 +131,9 @@ class OpenTable:
             stop=stop,
         )
 
+    def require_totals(self, snapshot: _native.Snapshot) -> None:
+        """Raise for a snapshot whose first lines cannot be written. Here everything can be read."""
+
     def require_files(self, snapshot: _native.Snapshot) -> None:
         """Raise for a snapshot whose files cannot be listed. Here all files can be read."""
 
@@ -160,7 +169,9 @@ class LatestTable(OpenTable):
     @property
     def is_in_memory(self) -> bool:
         """Return whether the files of the latest version can be listed and signed without blocking."""
-        return self.url_signers.is_valid and self.latest.is_in_memory
+        if self.shared.rule is None:
+            return self.url_signers.is_valid and self.latest.is_in_memory
+        return self.url_signers.is_valid and self.latest.is_in_memory_within(self.rule)
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> _native.Snapshot:
         """Return the latest version, or another one as `OpenTable`."""
@@ -221,14 +232,19 @@ class CachedTable(OpenTable):
 
     @staticmethod
     def _readable(snapshot: _native.Snapshot) -> _native.Snapshot:
-        """Return the snapshot, if its first lines can be written without reading."""
+        """Return the snapshot, if its first lines for a whole table can be written without reading."""
         if not snapshot.has_totals:
             raise NotCached
         return snapshot
 
+    def require_totals(self, snapshot: _native.Snapshot) -> None:
+        """Raise NotCached for totals that are not known."""
+        if not snapshot.has_totals_within(self.rule):
+            raise NotCached
+
     def require_files(self, snapshot: _native.Snapshot) -> None:
         """Raise NotCached for files that are not in memory."""
-        if not snapshot.is_in_memory:
+        if not snapshot.is_in_memory_within(self.rule):
             raise NotCached
 
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -69,6 +70,9 @@ class Tables:
 
     def open(self, table: SharedTable) -> OpenTable:
         """Return the open table. Reads nothing."""
+        if table.rule is not None:
+            # Rules may be as many as recipients: their tables are not kept, and share everything.
+            return replace(self.open(replace(table, rule=None)), shared=table)
         opened = self._open.get(table)
         if opened is None:
             opened = self._open[table] = self._make(table)

@@ -162,6 +162,10 @@ class Metrics:
             "Tokens of this server that are refused because they ended or are forbidden.",
             "reason",
         )
+        self.refused_rules = self._counter(
+            "refused_rules",
+            "Requests whose grant has a rule that the table's partition values do not decide.",
+        )
         self.jwks_age = self._gauge(
             "jwks_age_seconds",
             "Age of the public keys of an identity provider.",

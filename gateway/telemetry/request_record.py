@@ -45,6 +45,7 @@ class RequestRecord(Struct):
         outcome: why a stream ended early.
         credential: outcome of a request for temporary credentials.
         refusal: the check that a token or a client failed.
+        rule_refused: True when the rule of the grant cannot be applied to the table.
         error_code: of the protocol, for a request that failed.
 
     """
@@ -66,6 +67,7 @@ class RequestRecord(Struct):
     outcome: Literal["client left", "slow reader", "revoked", "failed"] | None = None
     credential: Literal["issued", "cached", "failed"] | None = None
     refusal: RefusalReason | GatewayTokenRefusal | ClientRefusal | None = None
+    rule_refused: bool | None = None
     error_code: str | None = None
     issued: IssuedCredential | None = None
     """The credential of the answer. No fact: its location is not for the log."""

@@ -29,6 +29,7 @@ from gateway.errors import (
     UnsupportedGrant,
     UnsupportedOperation,
 )
+from gateway.tables.rules import InvalidRule
 from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ STATUS_OF: Mapping[type[BaseException], tuple[int, ErrorCode]] = {
     _native.UnsupportedFeature: (400, "UNSUPPORTED_OPERATION"),
     _native.ChangeDataFeedDisabled: (400, "INVALID_PARAMETER_VALUE"),
     _native.IncompleteRemove: (400, "INVALID_PARAMETER_VALUE"),
+    _native.RuleRefused: (403, "PERMISSION_DENIED"),
     _native.ForbiddenPath: (403, "PERMISSION_DENIED"),
     _native.InvalidCursor: (400, "INVALID_PARAMETER_VALUE"),
     _native.StorageDenied: (403, "PERMISSION_DENIED"),
@@ -138,6 +140,11 @@ def error_answer(error: BaseException, request_id: str) -> ErrorAnswer:
         return ErrorAnswer(status, code, f"{reason}quote request id {request_id} to the provider")
     oauth_error = "unsupported_grant_type" if isinstance(error, UnsupportedGrant) else None
     return ErrorAnswer(status, code, _message(error), _headers(error), oauth_error)
+
+
+def is_rule_refusal(error: BaseException) -> bool:
+    """Return whether the rule of a grant is the reason of an error."""
+    return isinstance(error, _native.RuleRefused | InvalidRule)
 
 
 def has_left(request: web.BaseRequest) -> bool:

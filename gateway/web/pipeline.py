@@ -37,7 +37,7 @@ from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.context import RequestContext, Route, next_id, nothing_revoked
-from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
+from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left, is_rule_refusal
 from gateway.web.federation import Federation
 from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
@@ -229,6 +229,7 @@ class RequestPipeline:
             error = limit_error(error)
         answer = error_answer(error, context.id)
         context.record.error_code = answer.error_code
+        context.record.rule_refused = is_rule_refusal(error) or None
         return answer.oauth_response() if context.route.is_for_clients else answer.response()
 
 
@@ -257,7 +258,13 @@ class AccessCheck:
             is_same = recipient.name == context.required_recipient.name
             if not is_same or not allowed(recipient.networks, context.address):
                 raise AccessRevoked
-            state.catalog.table(recipient, names["share"], names["schema"], names["table"])
+            table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
+            before = self._checked.catalog.table(
+                context.required_recipient, names["share"], names["schema"], names["table"]
+            )
+            # The answer was made by the rule of its start.
+            if table.rule != before.rule:
+                raise AccessRevoked
         except GatewayError:
             raise AccessRevoked from None
         self._checked, self._credential = state, credential

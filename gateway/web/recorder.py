@@ -124,6 +124,8 @@ class RequestRecorder:
         if response is not None or context.first_byte_seconds is not None:
             first = context.first_byte_seconds
             metrics.first_byte.add(seconds if first is None else first - context.start_seconds)
+        if context.record.rule_refused:
+            self._metrics.refused_rules.inc()
         if route.may_stream:
             self._streamed(context, response)
         if context.record.credential is not None:

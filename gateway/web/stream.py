@@ -27,7 +27,7 @@ from gateway.web.body_writer import (
 )
 from gateway.web.chunk_reader import ChunkReader
 from gateway.web.context import RequestContext
-from gateway.web.error_response import error_answer
+from gateway.web.error_response import error_answer, is_rule_refusal
 from gateway.web.response import SERVER, WholeResponse
 
 log = logging.getLogger("gateway.stream")
@@ -101,6 +101,7 @@ async def _fail(context: RequestContext, answer: Answer, body: BodyWriter, error
     failure = error_answer(error, context.id)
     context.record.outcome = "revoked" if isinstance(error, AccessRevoked) else "failed"
     context.record.error_code = failure.error_code
+    context.record.rule_refused = is_rule_refusal(error) or None
     if answer.last_line is None:
         _cut(context.request)
         return

@@ -32,7 +32,7 @@ CORE_LAYERS = [
     ["query", "scan::tests"],
 ]
 NATIVE_LAYERS = [
-    ["build", "errors", "explain", "stop"],
+    ["build", "errors", "explain", "rule", "stop"],
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],

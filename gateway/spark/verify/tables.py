@@ -2,7 +2,8 @@
 
 In: a profile and targets (a shared table and its location). Out: a `TableResult` per table: its schema,
 rows per partition, digest, change data, several uses of one DataFrame and the soundness of predicate hints,
-each compared with delta-spark's reading of the same version. A difference is traced to partitions, files
+each compared with delta-spark's reading of the same version. Where the recipient's grants have conditions,
+Spark evaluates them on the rows that it read. A difference is traced to partitions, files
 and rows. delta-spark reads with data skipping off; if it skips wrongly itself, a second read with skipping
 on shows it.
 """
@@ -47,6 +48,7 @@ _MOST_FILES = 50
 _SAMPLE_ROWS = 100
 _MOVED_ATTEMPTS = 3
 _BAD_REQUEST = 400
+RECIPIENT = "recipient"
 _EXCEPTION_LINE = re.compile(r"[\w.]*[A-Z]\w+: ")
 # Beginnings of lines without the cause: stack frames, and lines that Py4J and Spark add.
 _FRAMES = ("at ", "File ", "^", "Traceback", "Suppressed: ", "An error occurred while calling ")
@@ -244,9 +246,13 @@ class _Verification:
         reading = self._spark.read.format(FORMAT).options(profile=self._profile, **options)
         return reading.load(self._target.table)
 
-    def _direct(self) -> DataFrame:
+    def _direct(self, *, file_name: str | None = None) -> DataFrame:
+        """Return the table's rows that the recipient may read, perhaps with the names of their files."""
         reading = self._spark.read.format("delta").option("versionAsOf", str(self._head.version))
-        return reading.load(self._target.location)
+        whole = reading.load(self._target.location)
+        if file_name is not None:
+            whole = whole.withColumn(file_name, f.col("_metadata.file_name"))
+        return _within_rule(whole, self._target)
 
     def _shared_with_history(self) -> bool:
         try:
@@ -286,7 +292,7 @@ class _Verification:
             return [f"row {row}" for row in differing_rows(shared, direct, self._options.shown_rows)]
         name = FILE_NAME_FIELD.name
         shared = in_groups(self._shared(withFileName="true"), keys, groups)
-        direct = in_groups(self._direct().withColumn(name, f.col("_metadata.file_name")), keys, groups)
+        direct = in_groups(self._direct(file_name=name), keys, groups)
         files = compare_groups(shared, direct, [name])
         names = [str(one.key[0]) for one in files.differences[:_MOST_FILES]]
         lines = [f"file {one.key[0]}: {one}" for one in files.differences[:_MOST_FILES]]
@@ -341,7 +347,7 @@ class _Verification:
         name = f"changes {first} to {self._head.version}"
         reading = self._spark.read.format("delta").options(readChangeFeed="true", **versions)
         try:
-            direct = reading.load(self._target.location)
+            direct = _within_rule(reading.load(self._target.location), self._target)
             direct.limit(1).collect()
         except Exception as error:  # noqa: BLE001 - Spark itself cannot read some, such as over a rename
             self._skip(name, f"Spark cannot read them directly: {_described(error, self._options)}")
@@ -415,6 +421,22 @@ _OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
     ">=": lambda a, b: a >= b,
     "<>": lambda a, b: a != b,
 }
+
+
+def _within_rule(frame: DataFrame, target: Target) -> DataFrame:
+    """Return the rows for which Spark finds the rule of the recipient true. Raises ValueError.
+
+    The properties are fields of a struct, so that Spark resolves `recipient.name` as the server does.
+    """
+    if target.condition is None:
+        return frame
+    if not target.properties:
+        return _filtered_without_skipping(frame, f.expr(target.condition))
+    if RECIPIENT in (name.lower() for name in frame.columns):
+        raise ValueError("the table has a column 'recipient', so Spark cannot evaluate the recipient's rule")
+    properties = [f.lit(text).alias(name) for name, text in target.properties.items()]
+    with_properties = frame.withColumn(RECIPIENT, f.struct(*properties))
+    return _filtered_without_skipping(with_properties, f.expr(target.condition)).drop(RECIPIENT)
 
 
 def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame:

@@ -60,6 +60,15 @@ pub enum Error {
          read the delta response format"
     )]
     IncompleteRemove(i64),
+    /// The rule of a grant is not decided by the partition values of the table.
+    #[error(
+        "the table cannot be read by the rule of your grant, which its partition values do not decide; the provider \
+         must correct the rule or the table"
+    )]
+    RuleRefused {
+        /// The reason, for the operator's log: it names columns.
+        detail: String,
+    },
     /// A file outside of the allowed locations of the configuration.
     #[error("the table refers to a file outside of its allowed locations")]
     ForbiddenPath,
@@ -121,6 +130,7 @@ impl Error {
             Self::TableNotFound { detail } => detail.as_deref(),
             Self::StorageDenied { detail }
             | Self::StorageUnavailable { detail }
+            | Self::RuleRefused { detail }
             | Self::Internal { detail } => Some(detail),
             _ => None,
         }

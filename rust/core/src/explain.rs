@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::predicate::{HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope};
+use crate::predicate::{BoundRule, HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope};
 use crate::scan::{Scan, ScanOptions, Selected};
 use crate::snapshot::Snapshot;
 
@@ -40,8 +40,8 @@ pub struct Explanation {
     pub problems: Vec<HintProblem>,
 }
 
-/// Evaluates the conditions on every live file of the version.
-pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
+/// Evaluates the conditions on every live file of the version that is within the rule.
+pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints, rule: Option<Arc<BoundRule>>) -> Result<Explanation> {
     let (predicate, problems) = Predicate::of_table(snapshot.metadata(), hints);
     let conjuncts = predicate.conjuncts().iter().map(|conjunct| ExplainedConjunct {
         text: conjunct.text.clone(),
@@ -51,7 +51,7 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints) -> Result<Explanation> {
         dropped_examples: Vec::new(),
     });
     let mut explanation = Explanation { problems, conjuncts: conjuncts.collect(), ..Explanation::default() };
-    let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions::everything())?;
+    let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions { rule, ..ScanOptions::everything() })?;
     // Verdicts are remembered by plan, so each condition has its own.
     let mut verdicts: Vec<PartitionVerdicts> = Vec::new();
     verdicts.resize_with(explanation.conjuncts.len() + 1, PartitionVerdicts::default);

@@ -38,11 +38,13 @@ mod limit;
 mod parse;
 mod plan;
 mod row_group;
+mod rule;
 mod stats;
 mod values;
 
 pub use eval::PartitionVerdicts;
 pub use limit::Limit;
+pub use rule::{BoundRule, Rule, RuleKey, RuleVerdicts};
 pub use stats::StatsCache;
 
 use bind::{Binder, Bound, BoundColumn};

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use self::changes::{ChangeCursor, ChangeLines, ChangeOptions};
 use self::files::FileLines;
 use crate::Result;
+use crate::actions::Metadata;
 use crate::changes::Changes;
 use crate::ndjson::{
     IdScheme, LineWriter, MetadataFacts, ResponseFormat, Stamp, append_metadata, append_protocol,
 };
 use crate::pool::Pool;
-use crate::predicate::{Hints, Predicate};
+use crate::predicate::{BoundRule, Hints, Predicate, Rule};
 use crate::scan::{Cursor, Scan, ScanOptions};
 use crate::sign::SignerSet;
 use crate::snapshot::Snapshot;
@@ -60,6 +61,8 @@ impl LineOptions {
 /// The options of a snapshot query.
 #[derive(Debug, Clone, Default)]
 pub struct FilesRequest {
+    /// The rule of the grant.
+    pub rule: Option<Arc<Rule>>,
     /// Predicates.
     pub hints: Hints,
     /// Number of rows that suffice.
@@ -87,10 +90,12 @@ pub struct HeaderOptions<'text> {
     pub history_shared: bool,
     /// As [`MetadataFacts::access`].
     pub access: &'text str,
+    /// The rule of the grant: the totals are those of its files.
+    pub rule: Option<&'text Rule>,
 }
 
-/// Writes the first two lines, which are equal for every request of a version. Reads paths and sizes from the log if
-/// the totals are not known.
+/// Writes the first two lines, which are equal for every request of a version by one rule. Reads paths and sizes from
+/// the log if the totals are not known.
 pub fn header(
     table: &Table,
     snapshot: &Snapshot,
@@ -110,13 +115,19 @@ fn append_metadata_of(
     stop: &Stop,
     out: &mut Vec<u8>,
 ) -> Result<()> {
+    let rule = bound_rule(options.rule, snapshot.metadata())?;
     let facts = MetadataFacts {
         change_data_feed: options.history_shared && snapshot.change_data_feed(),
         version: options.with_version.then(|| snapshot.version()),
-        totals: Some(table.totals(snapshot, stop)?),
+        totals: Some(table.totals_within(snapshot, rule.as_ref(), stop)?),
         access: options.access,
     };
     append_metadata(options.format, snapshot.metadata(), facts, out)
+}
+
+/// Binds a rule to the partition columns of a version. No rule is bound to none.
+pub fn bound_rule(rule: Option<&Rule>, metadata: &Arc<Metadata>) -> Result<Option<Arc<BoundRule>>> {
+    rule.map(|rule| rule.bind(metadata)).transpose()
 }
 
 /// Prepares the whole answer to a query for changes except its last line. `from` is the end of the previous page.
@@ -143,16 +154,21 @@ pub fn changes(
     } else {
         append_protocol(lines.format, heading.protocol(), None, &mut head);
     }
-    let header =
-        HeaderOptions { format: lines.format, with_version, history_shared: true, access: &options.access };
+    let header = HeaderOptions {
+        format: lines.format,
+        with_version,
+        history_shared: true,
+        access: &options.access,
+        rule: options.rule.as_deref(),
+    };
     append_metadata_of(table, heading, header, stop, &mut head)?;
+    // The versions of the range are bound again, each by its own metadata.
+    bound_rule(options.rule.as_deref(), first.metadata())?;
     let from = from.unwrap_or(ChangeCursor { version: changes.starting_version(), skip: 0 });
     let batches = changes.batches(from.version)?;
-    let batches = match lines.format {
-        // Its lines require all fields.
-        ResponseFormat::Parquet => batches.with_complete_removes(stop),
-        ResponseFormat::Delta => batches,
-    };
+    // The lines of the parquet format require all fields, and a rule the partition values.
+    let needs_all = lines.format == ResponseFormat::Parquet || options.rule.is_some();
+    let batches = if needs_all { batches.with_complete_removes(stop) } else { batches };
     Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
 }
 
@@ -161,7 +177,7 @@ pub fn changes(
 #[must_use]
 pub fn is_made_inline(table: &Table, snapshot: &Snapshot, signers: &SignerSet) -> bool {
     let is_small = snapshot.known_totals().is_some_and(|totals| totals.files <= FILES_OF_SMALL_TABLE);
-    is_small && table.is_in_memory(snapshot) && !signers.sends_requests()
+    is_small && table.is_in_memory(snapshot, None) && !signers.sends_requests()
 }
 
 /// Prepares the whole answer to a snapshot query except its last line.
@@ -181,6 +197,7 @@ pub fn files(
         with_version: request.with_version,
         history_shared: lines.history_shared,
         access: &request.access,
+        rule: request.rule.as_deref(),
     };
     let head =
         header(table, snapshot, header_options, &request.stop).map_err(|error| match request.after {
@@ -189,6 +206,7 @@ pub fn files(
         })?;
     let (predicate, _) = Predicate::of_table(snapshot.metadata(), &request.hints);
     let options = ScanOptions {
+        rule: bound_rule(request.rule.as_deref(), snapshot.metadata())?,
         predicate: Arc::new(predicate),
         limit_hint: request.limit_hint,
         max_files: request.max_files,

@@ -20,8 +20,9 @@ use self::stats_prefetch::StatsPrefetch;
 use crate::actions::{RowIndices, Totals};
 use crate::column_cache::{CachedBatch, ColumnCache, ColumnsKey};
 use crate::pool::Pool;
-use crate::predicate::{Limit, PartitionVerdicts, Predicate, PruneCounts};
+use crate::predicate::{BoundRule, Limit, PartitionVerdicts, Predicate, PruneCounts, RuleVerdicts};
 use crate::snapshot::Snapshot;
+use crate::stop::Stop;
 use crate::{Error, Result};
 
 pub use cursor::Cursor;
@@ -30,6 +31,8 @@ pub use precount::Precount;
 /// Options of a scan.
 #[derive(Debug, Clone)]
 pub struct ScanOptions {
+    /// Keeps the files of the rule; the scan knows of no others and counts none of them.
+    pub rule: Option<Arc<BoundRule>>,
     /// Drops files that hold no matching row.
     pub predicate: Arc<Predicate>,
     /// Number of rows after the predicate that suffice.
@@ -47,6 +50,7 @@ impl ScanOptions {
     #[must_use]
     pub fn everything() -> Self {
         Self {
+            rule: None,
             predicate: Arc::new(Predicate::keep_all()),
             limit_hint: None,
             max_files: None,
@@ -55,7 +59,8 @@ impl ScanOptions {
         }
     }
 
-    /// Whether the scan reads a checkpoint to its end with all columns.
+    /// Whether the scan reads a checkpoint to its end with all columns. Files outside of the rule are read, too, if the
+    /// columns are built from them.
     #[must_use]
     pub fn reads_all(&self) -> bool {
         self.predicate.is_trivial()
@@ -123,6 +128,7 @@ pub struct Scan {
     cache: Option<(Arc<ColumnCache>, ColumnsKey)>,
     stage: Stage,
     verdicts: PartitionVerdicts,
+    rule_verdicts: RuleVerdicts,
     counts: PruneCounts,
     limit: Limit,
     files_left: u64,
@@ -160,6 +166,7 @@ impl Scan {
             cache,
             stage: Stage::Commits { next: 0 },
             verdicts: PartitionVerdicts::default(),
+            rule_verdicts: RuleVerdicts::default(),
             counts: PruneCounts::default(),
             outcome: Outcome::default(),
             ahead: VecDeque::new(),
@@ -265,10 +272,15 @@ impl Scan {
         }
     }
 
+    /// The number and size of the files that the scan may return, if known.
+    fn known_totals(&self) -> Option<Totals> {
+        self.snapshot.known_totals_within(self.options.rule.as_ref())
+    }
+
     /// Counts files that the reader of the checkpoint pruned by partition values, or with their row group.
     fn count_unseen(&mut self) {
         let is_whole = self.options.after.is_none();
-        if let Some(totals) = self.snapshot.known_totals().filter(|_| is_whole) {
+        if let Some(totals) = self.known_totals().filter(|_| is_whole) {
             self.outcome.considered = totals.files;
             let unseen = totals.files.saturating_sub(self.counts.considered);
             if self.options.predicate.asks_partitions() {
@@ -306,7 +318,8 @@ impl Scan {
     /// Counts files after the limit as pruned.
     fn end_by_limit(&mut self) -> Result<()> {
         if !matches!(self.stage, Stage::End) && self.options.after.is_none() {
-            let Totals { files, .. } = self.snapshot.totals()?;
+            let rule = self.options.rule.as_ref();
+            let Totals { files, .. } = self.snapshot.totals_within(rule, &Stop::default())?;
             self.outcome.considered = files;
             self.outcome.pruned_by_limit += files.saturating_sub(self.counts.considered);
         }

@@ -11,15 +11,17 @@ mod load;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
-use crate::checkpoint::{Checkpoint, IsDead, sizes_overflow};
+use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
 use crate::column_cache::{Allocation, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
+use crate::lock::lock;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
+use crate::predicate::{BoundRule, RuleKey, RuleVerdicts};
 use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::stop::Stop;
@@ -32,6 +34,9 @@ pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
 /// Threads that sum up a checkpoint. One sum takes a fraction of a second and must leave processors to other
 /// requests.
 const MAX_SUM_THREADS: usize = 4;
+
+/// Rules whose totals are kept.
+const MAX_RULE_TOTALS: usize = 256;
 
 /// The requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +68,8 @@ pub struct Snapshot {
     seen: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
+    /// The totals within rules, by the keys of the rules, the oldest first.
+    rule_totals: Mutex<Vec<(RuleKey, Totals)>>,
     is_lost: AtomicBool,
 }
 
@@ -327,6 +334,63 @@ impl Snapshot {
             totals = totals.plus(found).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         Ok(*self.totals.get_or_init(|| totals))
+    }
+
+    /// As [`Self::known_totals`], of the files within a rule.
+    #[must_use]
+    pub fn known_totals_within(&self, rule: Option<&Arc<BoundRule>>) -> Option<Totals> {
+        let Some(rule) = rule else { return self.known_totals() };
+        let known = lock(&self.rule_totals);
+        known.iter().find(|(key, _)| *key == rule.key()).map(|(_, totals)| *totals)
+    }
+
+    /// Sets the totals of the files within a rule, as computed by a scan of all files.
+    pub fn set_totals_within(&self, rule: &BoundRule, totals: Totals) {
+        let mut known = lock(&self.rule_totals);
+        known.retain(|(key, _)| *key != rule.key());
+        if known.len() >= MAX_RULE_TOTALS {
+            known.remove(0);
+        }
+        known.push((rule.key(), totals));
+    }
+
+    /// As [`Self::totals_until`], of the files within a rule. Reads sizes and partition values of the checkpoint, and
+    /// the paths of its files, if the totals are not known.
+    pub fn totals_within(&self, rule: Option<&Arc<BoundRule>>, stop: &Stop) -> Result<Totals> {
+        let Some(rule) = rule else { return self.totals_until(stop) };
+        if let Some(known) = self.known_totals_within(Some(rule)) {
+            return Ok(known);
+        }
+        let mut verdicts = RuleVerdicts::default();
+        let mut totals = self.commit_totals_within(rule, &mut verdicts)?;
+        if let Some(checkpoint) = self.checkpoint()? {
+            let filter = Arc::clone(rule);
+            let options = ReadOptions {
+                keep_tuple: Some(Arc::new(move |tuple| filter.may_keep(tuple))),
+                ..ReadOptions::default()
+            };
+            for batch in checkpoint.batches(self.interner(), options) {
+                stop.check()?;
+                let batch = batch.inspect_err(|error| self.record_error(error))?;
+                let rows = rule.select(&batch.partitions, self.live_rows(&batch), &mut verdicts)?;
+                totals.add(&batch, &rows);
+            }
+        }
+        self.set_totals_within(rule, totals);
+        Ok(totals)
+    }
+
+    /// Sums up the live files of the commits that are within a rule.
+    pub(crate) fn commit_totals_within(
+        &self,
+        rule: &BoundRule,
+        verdicts: &mut RuleVerdicts,
+    ) -> Result<Totals> {
+        let mut totals = Totals::default();
+        for (batch, live) in &self.commit_batches {
+            totals.add(batch, &rule.select(&batch.partitions, live.clone(), verdicts)?);
+        }
+        Ok(totals)
     }
 
     /// Sums up the live files of the checkpoint.

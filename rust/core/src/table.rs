@@ -25,12 +25,13 @@ use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::lock::lock;
 use crate::pool::{self, Pool, Task};
+use crate::predicate::BoundRule;
 use crate::segment::LogIdentity;
 use crate::snapshot::{Base, Snapshot, TimeTravel};
 use crate::stop::Stop;
 use crate::storage::{FileProperties, Storage};
 use crate::{Error, Result};
-use cached_totals::cached_totals;
+use cached_totals::{cached_totals, cached_totals_within};
 #[cfg(target_os = "linux")]
 pub use loop_probes::LoopProbes;
 pub use probe::Probed;
@@ -163,8 +164,8 @@ impl Table {
 
     /// Returns whether the files of a snapshot can be listed without reading anything.
     #[must_use]
-    pub fn is_in_memory(&self, snapshot: &Snapshot) -> bool {
-        snapshot.known_totals().is_some() && self.is_cached(snapshot)
+    pub fn is_in_memory(&self, snapshot: &Snapshot, rule: Option<&Arc<BoundRule>>) -> bool {
+        snapshot.known_totals_within(rule).is_some() && self.is_cached(snapshot)
     }
 
     /// Returns the number and total size of a snapshot's files, computed from cached columns if there are any. Ends
@@ -177,6 +178,31 @@ impl Table {
             snapshot.set_totals(totals);
         }
         snapshot.totals_until(stop)
+    }
+
+    /// As [`Self::totals`], of the files within a rule.
+    pub fn totals_within(
+        &self,
+        snapshot: &Snapshot,
+        rule: Option<&Arc<BoundRule>>,
+        stop: &Stop,
+    ) -> Result<Totals> {
+        let Some(rule) = rule else { return self.totals(snapshot, stop) };
+        if let Some(known) = snapshot.known_totals_within(Some(rule)) {
+            return Ok(known);
+        }
+        let Some((cache, key)) = self.column_cache(snapshot) else {
+            // Costs nothing, and small tables are answered at once by it.
+            self.totals(snapshot, stop)?;
+            return snapshot.totals_within(Some(rule), stop);
+        };
+        if let Some(columns) = cache.get(&key)
+            && let Some(totals) = cached_totals_within(snapshot, &columns, rule, stop)?
+        {
+            self.totals(snapshot, stop)?;
+            snapshot.set_totals_within(rule, totals);
+        }
+        snapshot.totals_within(Some(rule), stop)
     }
 
     fn is_cached(&self, snapshot: &Snapshot) -> bool {

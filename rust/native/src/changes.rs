@@ -100,6 +100,7 @@ impl Changes {
                 format: options.lines.format,
                 include_historical_metadata,
                 include_historical_protocol,
+                rule: options.rule.clone(),
                 hints: options.hints.clone(),
                 max_files: options.max_files,
                 access: Arc::clone(&options.access),

@@ -13,6 +13,7 @@ create_exception!(gateway._native, CorruptLog, LogError);
 create_exception!(gateway._native, UnsupportedFeature, LogError);
 create_exception!(gateway._native, ChangeDataFeedDisabled, LogError);
 create_exception!(gateway._native, IncompleteRemove, LogError);
+create_exception!(gateway._native, RuleRefused, LogError);
 create_exception!(gateway._native, ForbiddenPath, LogError);
 create_exception!(gateway._native, InvalidCursor, LogError);
 create_exception!(gateway._native, StorageDenied, LogError);
@@ -37,6 +38,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         py.get_type::<UnsupportedFeature>(),
         py.get_type::<ChangeDataFeedDisabled>(),
         py.get_type::<IncompleteRemove>(),
+        py.get_type::<RuleRefused>(),
         py.get_type::<ForbiddenPath>(),
         py.get_type::<InvalidCursor>(),
         py.get_type::<StorageDenied>(),
@@ -80,6 +82,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Error::IncompleteRemove(version) => {
             with_values(py, IncompleteRemove::new_err(message), &[("version", version)])
         }
+        Error::RuleRefused { .. } => RuleRefused::new_err(message),
         Error::ForbiddenPath => ForbiddenPath::new_err(message),
         Error::InvalidCursor => InvalidCursor::new_err(message),
         Error::StorageDenied { .. } => StorageDenied::new_err(message),

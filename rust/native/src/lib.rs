@@ -9,6 +9,7 @@ mod deletion_vector;
 mod errors;
 mod explain;
 mod options;
+mod rule;
 mod shared;
 mod signers;
 mod snapshot;
@@ -26,6 +27,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<signers::DelegationKey>()?;
     module.add_class::<signers::Signer>()?;
     module.add_class::<signers::Signers>()?;
+    module.add_class::<rule::Rule>()?;
     module.add_class::<options::AnswerOptions>()?;
     module.add_class::<stop::Stop>()?;
     module.add_class::<stream::Chunk>()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deltalog::ndjson::{IdScheme, ResponseFormat};
-use deltalog::predicate::Hints;
+use deltalog::predicate::{Hints, Rule};
 use deltalog::query::LineOptions;
 use deltalog::sign::SignerSet;
 use deltalog::stream::ContentCoding;
@@ -13,6 +13,7 @@ use deltalog::{Error, Result};
 use pyo3::prelude::*;
 
 use crate::errors::run;
+use crate::rule::shared;
 use crate::signers::Signers;
 use crate::stop::{Stop, or_never};
 
@@ -22,6 +23,7 @@ pub(crate) struct AnswerOptions {
     pub(crate) signers: Arc<SignerSet>,
     pub(crate) lines: LineOptions,
     pub(crate) hints: Hints,
+    pub(crate) rule: Option<Arc<Rule>>,
     pub(crate) max_files: Option<u64>,
     pub(crate) cursor: Option<String>,
     pub(crate) access: Arc<str>,
@@ -35,7 +37,7 @@ impl AnswerOptions {
     #[new]
     #[pyo3(signature = (signers, *, response_format, now_ms, lifetime_seconds, file_id_scheme=None,
         predicate_hints=Vec::new(), json_predicate_hint=None, max_files=None, cursor=None,
-        content_coding="identity", deadline_ms=None, history_shared=false, access="", stop=None))]
+        content_coding="identity", deadline_ms=None, history_shared=false, access="", rule=None, stop=None))]
     #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn new(
         py: Python<'_>,
@@ -52,9 +54,10 @@ impl AnswerOptions {
         deadline_ms: Option<i64>,
         history_shared: bool,
         access: &str,
+        rule: Option<&crate::rule::Rule>,
         stop: Option<&Stop>,
     ) -> PyResult<Self> {
-        let stop = or_never(stop);
+        let (stop, rule) = (or_never(stop), shared(rule));
         run(py, || {
             let format = response_format_of(response_format)?;
             let ids = file_id_scheme.map_or(Ok(format.id_scheme()), id_scheme_of)?;
@@ -62,6 +65,7 @@ impl AnswerOptions {
                 signers: Arc::clone(&signers.0),
                 lines: LineOptions { format, ids, now_ms, lifetime_seconds, history_shared },
                 hints: Hints { sql: predicate_hints, json: json_predicate_hint },
+                rule,
                 max_files,
                 cursor,
                 access: Arc::from(access),

@@ -12,6 +12,7 @@ use pyo3::types::PyBytes;
 use crate::errors::run;
 use crate::explain::Explanation;
 use crate::options::{AnswerOptions, response_format_of};
+use crate::rule::{Rule, shared};
 use crate::shared::{pool, start};
 use crate::stop::{Stop, or_never};
 use crate::stream::NdjsonChunks;
@@ -81,12 +82,29 @@ impl Snapshot {
 
     #[getter]
     fn is_in_memory(&self) -> bool {
-        self.table.is_in_memory(&self.snapshot)
+        self.table.is_in_memory(&self.snapshot, None)
     }
 
     #[getter]
     fn has_totals(&self) -> bool {
         self.snapshot.known_totals().is_some()
+    }
+
+    fn has_totals_within(&self, rule: Option<&Rule>) -> bool {
+        let Some(rule) = rule else { return self.has_totals() };
+        // A schema may have thousands of columns: binding to it does not belong on the event loop.
+        let bound = rule.0.known(self.snapshot.metadata());
+        bound.is_some_and(|bound| self.snapshot.known_totals_within(Some(&bound)).is_some())
+    }
+
+    fn is_in_memory_within(&self, rule: Option<&Rule>) -> bool {
+        let Some(rule) = rule else { return self.is_in_memory() };
+        let bound = rule.0.known(self.snapshot.metadata());
+        bound.is_some_and(|bound| self.table.is_in_memory(&self.snapshot, Some(&bound)))
+    }
+
+    fn check_rule(&self, py: Python<'_>, rule: &Rule) -> PyResult<()> {
+        run(py, || rule.0.bind(self.snapshot.metadata()).map(|_| ()))
     }
 
     #[getter]
@@ -99,7 +117,8 @@ impl Snapshot {
         self.snapshot.identity().to_string()
     }
 
-    #[pyo3(signature = (response_format, *, with_version, history_shared=false, access="", stop=None))]
+    #[pyo3(signature = (response_format, *, with_version, history_shared=false, access="", rule=None, stop=None))]
+    #[allow(clippy::too_many_arguments)] // keyword arguments of Python
     fn header<'py>(
         &self,
         py: Python<'py>,
@@ -107,21 +126,27 @@ impl Snapshot {
         with_version: bool,
         history_shared: bool,
         access: &str,
+        rule: Option<&Rule>,
         stop: Option<&Stop>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let stop = or_never(stop);
+        let (stop, rule) = (or_never(stop), shared(rule));
         let head = run(py, || {
             let format = response_format_of(response_format)?;
-            let options = HeaderOptions { format, with_version, history_shared, access };
+            let rule = rule.as_deref();
+            let options = HeaderOptions { format, with_version, history_shared, access, rule };
             query::header(&self.table, &self.snapshot, options, &stop)
         })?;
         Ok(PyBytes::new(py, &head))
     }
 
-    #[pyo3(signature = (stop=None))]
-    fn totals(&self, py: Python<'_>, stop: Option<&Stop>) -> PyResult<(u64, u64)> {
-        let stop = or_never(stop);
-        run(py, || self.table.totals(&self.snapshot, &stop).map(|totals| (totals.files, totals.size_bytes)))
+    #[pyo3(signature = (stop=None, *, rule=None))]
+    fn totals(&self, py: Python<'_>, stop: Option<&Stop>, rule: Option<&Rule>) -> PyResult<(u64, u64)> {
+        let (stop, rule) = (or_never(stop), shared(rule));
+        run(py, || {
+            let bound = query::bound_rule(rule.as_deref(), self.snapshot.metadata())?;
+            let totals = self.table.totals_within(&self.snapshot, bound.as_ref(), &stop)?;
+            Ok((totals.files, totals.size_bytes))
+        })
     }
 
     #[pyo3(signature = (options, *, limit_hint=None, with_version=false))]
@@ -134,6 +159,7 @@ impl Snapshot {
     ) -> PyResult<NdjsonChunks> {
         run(py, || {
             let request = FilesRequest {
+                rule: options.rule.clone(),
                 hints: options.hints.clone(),
                 limit_hint,
                 max_files: options.max_files,
@@ -168,15 +194,18 @@ impl Snapshot {
         })
     }
 
-    #[pyo3(signature = (predicate_hints, json_predicate_hint))]
+    #[pyo3(signature = (predicate_hints, json_predicate_hint, *, rule=None))]
     fn explain(
         &self,
         py: Python<'_>,
         predicate_hints: Vec<String>,
         json_predicate_hint: Option<String>,
+        rule: Option<&Rule>,
     ) -> PyResult<Explanation> {
-        let hints = Hints { sql: predicate_hints, json: json_predicate_hint };
-        let explained = run(py, || explain(&self.snapshot, &hints))?;
+        let (hints, rule) = (Hints { sql: predicate_hints, json: json_predicate_hint }, shared(rule));
+        let explained = run(py, || {
+            explain(&self.snapshot, &hints, query::bound_rule(rule.as_deref(), self.snapshot.metadata())?)
+        })?;
         Explanation::new(py, explained)
     }
 }

@@ -2,6 +2,7 @@
 
 import copy
 import datetime as dt
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
-from support.gateway_process import running_gateway, share
+from support.gateway_process import TOKEN, running_gateway, share
 from support.plain_server import PlainServer, Table
 from support.rewriting_proxy import Rewrite, RewritingProxy
 from support.spark_session import settings
@@ -267,6 +268,46 @@ def test_changes_are_compared_from_the_first_shared_version(
     assert result.error is None
     assert result.equal
     assert "changes 2 to 5" in {check.name for check in result.checks}
+
+
+RULES = {
+    "partitioned": "part = recipient.part OR part IS NULL AND day BETWEEN date '2024-01-01' AND "
+    "date '2024-01-02'",
+    "partition_types": "(i <> 1 OR NOT b) AND m IN (0.5, 7.25) AND "
+    "at >= TIMESTAMP '2023-11-14T22:13:20.123457Z' AND n < TIMESTAMP_NTZ '2024-03-01 00:00:00'",
+}
+
+
+def test_a_recipient_reads_what_spark_finds_by_the_rule_of_its_grants(
+    spark: Any, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    made = generate(spark, str(tmp_path / "typed"), rows=ROWS, only=["partition_types"])
+    found = {"partitioned": str(tables["partitioned"]), "partition_types": str(made[0].location)}
+    grants = [
+        {"share": "s", "schema": "default", "table": table, "condition": condition}
+        for table, condition in RULES.items()
+    ]
+    recipient = {
+        "name": "tests",
+        "tokens": [{"sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}],
+        "shares": grants,
+        "properties": {"part": "a=b"},
+    }
+    shares = [share("s", found)]
+    with running_gateway(tmp_path, shares, {"recipients": [recipient]}) as gateway:
+        configuration = tmp_path / "gateway.yaml"
+        targets = load_targets(configuration, recipient="Tests")
+        results = verify(spark, str(gateway.profile), targets, replace(FAST, predicates=1))
+        whole = verify(spark, str(gateway.profile), load_targets(configuration), FAST)
+    assert [result.table for result in results] == ["s.default.partitioned", "s.default.partition_types"]
+    for result in results:
+        assert result.error is None
+        assert result.equal, [check.differences for check in result.checks]
+        assert result.rows > 0
+    # Without the rule the rows outside of it are missing.
+    assert not any(result.equal for result in whole)
+    with pytest.raises(ValueError, match="no recipient 'nobody'"):
+        load_targets(configuration, recipient="nobody")
 
 
 def files_of(lines: list[Any]) -> list[int]:

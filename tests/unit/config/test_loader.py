@@ -149,6 +149,30 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "recipient a is granted 'nope', which is not shared",
         ),
         (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', schema: nope}]}]",
+            "recipient a is granted '*.nope', which is not shared",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', table: t}]}]",
+            "configuration:4: gateway.recipients[0].shares[0].table: is in a schema; give `schema`",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', where: x = 1}]}]",
+            "gateway.recipients[0].shares[0].where: unknown key; accepted: share, schema, table, condition",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', condition: }]}]",
+            "gateway.recipients[0].shares[0].condition: has no value",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{share: '*', condition: ''}]}]",
+            "gateway.recipients[0].shares[0].condition: may not be empty",
+        ),
+        (
+            MINIMAL + "gateway:\n  recipients: [{name: a, shares: [{schema: x}]}]",
+            "gateway.recipients[0].shares[0].share: must be given",
+        ),
+        (
             MINIMAL + "gateway:\n  storages: [{prefix: 's3://b', accessKeyId: k}]",
             "gateway.storages[0].accessKeyId: accessKeyId and secretAccessKey go together",
         ),

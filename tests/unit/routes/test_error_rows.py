@@ -43,6 +43,7 @@ HELD_BY = {
     "token requests": "test_guesses_are_limited_and_hold_no_other_client_back",
     "a client address": "test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed",
     "a share, schema or table": EVERY_ROUTE,
+    "a grant whose condition": "test_a_rule_that_the_table_does_not_decide_refuses_its_recipient_alone",
     "an unknown path": EVERY_ROUTE,
     "a method": EVERY_ROUTE,
     "`maxResults`": EVERY_ROUTE,

@@ -24,7 +24,7 @@ from support.versitygw import VersityGw
 from tables.small_tables import lay_out
 
 from gateway.access.access_tokens import issue
-from gateway.access.authentication import token_hash
+from gateway.access.authentication import configured_recipients, token_hash
 from gateway.config import Location, load
 from gateway.config.effects import EFFECTS, Effect, row_of
 from gateway.config.file_stamps import stamp
@@ -125,6 +125,17 @@ def status_with(headers: Mapping[str, str]) -> Seen:
         return await live.status(headers=headers)
 
     return seen
+
+
+async def number_of_files(live: Live) -> Any:
+    lines = (await (await live.answer("GET", f"{TABLE}/metadata")).read()).splitlines()
+    return json.loads(lines[1])["metaData"]["numFiles"]
+
+
+async def properties_of_the_rule(live: Live) -> Any:
+    (entry,) = configured_recipients(live.state.config)
+    rule = live.state.catalog.table(entry, "s", "d", "t").rule
+    return None if rule is None else rule.properties
 
 
 async def life_of_a_url(live: Live) -> Any:
@@ -255,6 +266,13 @@ VOLUME = {
     "shares[].schemas[].volumes": [{"name": "v", "location": "s3://bucket/v"}],
     "gateway.storages": IN_A_BUCKET["gateway.storages"],
 }
+IN_PARTS = {
+    "shares[].schemas": [
+        {"name": "d", "tables": [{"name": name, "location": "/nothing"} for name in ("t", "u")]},
+        {"name": "e"},
+    ],
+    "gateway.recipients[].shares": [{"share": "s"}],
+}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -318,6 +336,29 @@ AT_ONCE: Mapping[str, Row] = {
     ),
     "gateway.recipients[].name": Row("alice", "bob", name_of_the_reader, ("alice", "bob")),
     "gateway.recipients[].shares": Row(["s"], ["other"], names_of("/shares"), ("s", "other")),
+    "gateway.recipients[].shares[].share": Row(
+        "s", "other", names_of("/shares"), ("s", "other"), {"gateway.recipients[].shares": [{}]}
+    ),
+    "gateway.recipients[].shares[].schema": Row(
+        "d", "e", names_of("/shares/s/schemas"), ("d", "e"), IN_PARTS
+    ),
+    "gateway.recipients[].shares[].table": Row(
+        "t",
+        "u",
+        names_of("/shares/s/all-tables"),
+        ("t", "u"),
+        IN_PARTS | {"gateway.recipients[].shares[].schema": "d"},
+    ),
+    "gateway.recipients[].shares[].condition": Row(
+        "true", "false", number_of_files, (4, 0), {"gateway.recipients[].shares": [{"share": "s"}]}
+    ),
+    "gateway.recipients[].properties": Row(
+        {"a": "1"},
+        {"a": "2"},
+        properties_of_the_rule,
+        ((("a", "1"),), (("a", "2"),)),
+        {"gateway.recipients[].shares": [{"share": "s", "condition": "true"}]},
+    ),
     "gateway.recipients[].tokens[].sha256": Row(
         HASHES["alice"], HASHES["bob"], status_with(bearer("bob")), (401, 200)
     ),

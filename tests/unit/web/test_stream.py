@@ -19,7 +19,7 @@ from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.waiting import until
 from tables.large_logs import make_log
 
-from gateway.config import Compression, Config
+from gateway.config import Compression, Config, GrantEntry
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.web.content_coding import content_coding
@@ -255,6 +255,9 @@ async def granted(tables: Path) -> AsyncIterator[Client]:
     await started.close()
 
 
+EVERYTHING = (GrantEntry("*"),)
+
+
 def changed(config: Config, change: str) -> Config:
     """A configuration in which alice may read no more, or all that has nothing to do with her is another."""
     alice, bob = config.gateway.recipients
@@ -263,15 +266,17 @@ def changed(config: Config, change: str) -> Config:
     elif change == "expiry":
         alice = replace(alice, tokens=(replace(alice.tokens[0], expires=datetime.now(UTC)),))
     elif change == "owner":
-        alice, bob = replace(alice, tokens=bob.tokens), replace(bob, tokens=alice.tokens, shares=("*",))
+        alice, bob = replace(alice, tokens=bob.tokens), replace(bob, tokens=alice.tokens, shares=EVERYTHING)
     elif change == "grant":
-        alice = replace(alice, shares=("t",))
+        alice = replace(alice, shares=(GrantEntry("t"),))
+    elif change == "rule":
+        alice = replace(alice, shares=(GrantEntry("s", condition="true"),))
     elif change == "network":
         alice = replace(alice, networks=("192.0.2.0/24",))
     elif change == "table":
         config = replace(config, shares=(replace(config.shares[0], schemas=()), config.shares[1]))
     else:
-        alice, bob = replace(alice, shares=("*",), networks=("127.0.0.0/8",)), replace(bob, tokens=())
+        alice, bob = replace(alice, shares=EVERYTHING, networks=("127.0.0.0/8",)), replace(bob, tokens=())
     return replace(config, gateway=replace(config.gateway, recipients=(alice, bob)))
 
 
@@ -302,7 +307,9 @@ async def test_a_running_stream_ends_with_the_next_chunk_once_its_token_expires(
 
 
 @pytest.mark.parametrize("with_end", [False, True])
-@pytest.mark.parametrize("change", ["token", "expiry", "owner", "grant", "network", "table", "others"])
+@pytest.mark.parametrize(
+    "change", ["token", "expiry", "owner", "grant", "rule", "network", "table", "others"]
+)
 async def test_a_running_stream_ends_with_the_next_chunk_once_access_is_revoked(
     granted: Client, change: str, with_end: bool
 ) -> None:

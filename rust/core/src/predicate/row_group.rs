@@ -1,7 +1,7 @@
 //! Evaluates a predicate on bounds over all files of a checkpoint's row group.
 
 use super::Predicate;
-use super::bind::{Bound, Leaf, Set};
+use super::bind::{Bound, BoundColumn, Leaf, Set};
 use super::eval::{Files, leaf_verdicts};
 use super::plan::{MAY, Node};
 use super::stats::of_one;
@@ -19,39 +19,14 @@ impl Predicate {
     fn node(&self, node: &Node, bounds: &RowGroupBounds) -> bool {
         match node {
             Node::Constant(verdict) => verdict & MAY != 0,
-            Node::Slot(slot) => self.whole.slots.get(*slot).is_none_or(|bound| self.bound(bound, bounds)),
+            Node::Slot(slot) => {
+                let slot = self.whole.slots.get(*slot);
+                slot.is_none_or(|bound| bound_may_match(bound, &self.columns, bounds))
+            }
             Node::Leaf(leaf) => self.stats_leaf(leaf, bounds),
             Node::And(children) => children.iter().all(|child| self.node(child, bounds)),
             Node::Or(children) => children.iter().any(|child| self.node(child, bounds)),
         }
-    }
-
-    fn bound(&self, bound: &Bound, bounds: &RowGroupBounds) -> bool {
-        match bound {
-            Bound::Always | Bound::Undecided => true,
-            Bound::Never => false,
-            Bound::Leaf(leaf) => self.partition_leaf(leaf, bounds),
-            Bound::And(children) => children.iter().all(|child| self.bound(child, bounds)),
-            Bound::Or(children) => children.iter().any(|child| self.bound(child, bounds)),
-        }
-    }
-
-    fn partition_leaf(&self, leaf: &Leaf, bounds: &RowGroupBounds) -> bool {
-        let column = &self.columns[leaf.column];
-        let position = column.partition.and_then(|position| bounds.partition_values.get(position));
-        let Some(ValueBounds { min, max, has_nulls }) = position.and_then(Option::as_ref) else {
-            return true;
-        };
-        let some = match &leaf.set {
-            Set::Text(ranges) => ranges.text_verdict(Some(min.as_bytes()), TextMax::Value(max.as_bytes())).0,
-            Set::Keys(ranges) if ranges.cuts.is_empty() => ranges.from_start,
-            Set::Keys(ranges) => {
-                let key = |text| partition_spread(column.key_type, text);
-                let ends = key(min).zip(key(max));
-                ends.is_none_or(|(min, max)| min.low > max.high || ranges.intersects(&min.low, &max.high))
-            }
-        };
-        some || (leaf.nulls && *has_nulls)
     }
 
     fn stats_leaf(&self, leaf: &Leaf, bounds: &RowGroupBounds) -> bool {
@@ -60,6 +35,35 @@ impl Predicate {
         let verdicts = leaf_verdicts(leaf, column.key_type.has_nan(), &stats, Files::All);
         verdicts.first().is_none_or(|verdict| verdict & MAY != 0)
     }
+}
+
+/// Returns whether a file within these bounds may satisfy a condition on partition columns.
+pub(super) fn bound_may_match(bound: &Bound, columns: &[BoundColumn], bounds: &RowGroupBounds) -> bool {
+    match bound {
+        Bound::Always | Bound::Undecided => true,
+        Bound::Never => false,
+        Bound::Leaf(leaf) => leaf_may_match(leaf, columns, bounds),
+        Bound::And(children) => children.iter().all(|child| bound_may_match(child, columns, bounds)),
+        Bound::Or(children) => children.iter().any(|child| bound_may_match(child, columns, bounds)),
+    }
+}
+
+fn leaf_may_match(leaf: &Leaf, columns: &[BoundColumn], bounds: &RowGroupBounds) -> bool {
+    let column = &columns[leaf.column];
+    let position = column.partition.and_then(|position| bounds.partition_values.get(position));
+    let Some(ValueBounds { min, max, has_nulls }) = position.and_then(Option::as_ref) else {
+        return true;
+    };
+    let some = match &leaf.set {
+        Set::Text(ranges) => ranges.text_verdict(Some(min.as_bytes()), TextMax::Value(max.as_bytes())).0,
+        Set::Keys(ranges) if ranges.cuts.is_empty() => ranges.from_start,
+        Set::Keys(ranges) => {
+            let key = |text| partition_spread(column.key_type, text);
+            let ends = key(min).zip(key(max));
+            ends.is_none_or(|(min, max)| min.low > max.high || ranges.intersects(&min.low, &max.high))
+        }
+    };
+    some || (leaf.nulls && *has_nulls)
 }
 
 #[cfg(test)]

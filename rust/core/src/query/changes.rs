@@ -11,7 +11,7 @@ use crate::ndjson::{
     append_protocol,
 };
 use crate::partition::PartitionTimestamps;
-use crate::predicate::{Hints, Predicate};
+use crate::predicate::{BoundRule, Hints, Predicate, Rule, RuleVerdicts};
 use crate::scan::Outcome;
 use crate::stop::Stop;
 use crate::stream::{LineSource, Turn};
@@ -29,6 +29,8 @@ pub struct ChangeOptions {
     pub include_historical_metadata: bool,
     /// Whether to include the protocols of later versions.
     pub include_historical_protocol: bool,
+    /// The rule of the grant, for files of every kind.
+    pub rule: Option<Arc<Rule>>,
     /// Predicates; those on partition columns prune.
     pub hints: Hints,
     /// Maximum number of files of a page.
@@ -84,6 +86,7 @@ struct InForce {
     metadata: Arc<Metadata>,
     predicate: Predicate,
     timestamps: Option<Arc<PartitionTimestamps>>,
+    rule: Option<Arc<BoundRule>>,
 }
 
 /// Lines of one kind of one version.
@@ -200,7 +203,11 @@ impl ChangeLines {
 
     /// Prepares the pieces of the next version; returns false after the last one.
     fn next_version(&mut self) -> Result<bool> {
-        let Some(batch) = self.batches.next_version()? else { return Ok(false) };
+        let batch = self.batches.next_version().map_err(|error| match error {
+            Error::IncompleteRemove(version) if self.options.rule.is_some() => undecided_rule(version),
+            other => other,
+        })?;
+        let Some(batch) = batch else { return Ok(false) };
         let skip = if batch.version == self.cursor.version { self.cursor.skip } else { 0 };
         self.cursor = ChangeCursor { version: batch.version, skip };
         let mut pieces = Vec::new();
@@ -217,12 +224,12 @@ impl ChangeLines {
             (&batch.adds, FileAction::Add),
             (&batch.removes, FileAction::Remove),
         ] {
-            let mut rows = self.kept_rows(&batch.metadata_in_force, files);
+            let mut rows = self.kept_rows(batch.version, &batch.metadata_in_force, files)?;
             let skipped = to_skip.min(rows.len());
             to_skip -= skipped;
             rows.drain(..skipped);
             if !rows.is_empty() {
-                let timestamps = self.in_force(&batch.metadata_in_force).timestamps.clone();
+                let timestamps = self.in_force(&batch.metadata_in_force)?.timestamps.clone();
                 pieces.push(Piece::Files(Files { batch: Arc::clone(&batch), action, rows, timestamps }));
             }
         }
@@ -248,12 +255,25 @@ impl ChangeLines {
         Ok(header)
     }
 
-    /// Returns the files that the predicates on partition columns keep.
-    fn kept_rows(&mut self, metadata: &Arc<Metadata>, files: &ChangedFiles) -> RowIndices {
-        self.outcome.considered += files.rows.len() as u64;
-        let predicate = &self.in_force(metadata).predicate;
+    /// Returns the files within the rule that the predicates on partition columns keep.
+    fn kept_rows(
+        &mut self,
+        version: i64,
+        metadata: &Arc<Metadata>,
+        files: &ChangedFiles,
+    ) -> Result<RowIndices> {
+        let InForce { rule, .. } = self.in_force(metadata)?;
+        let mut rows = files.rows.clone();
+        if let Some(rule) = rule {
+            if !files.without_partition_values.is_empty() {
+                return Err(undecided_rule(version));
+            }
+            rows = rule.select(&files.batch.partitions, rows, &mut RuleVerdicts::default())?;
+        }
+        self.outcome.considered += rows.len() as u64;
+        let predicate = &self.in_force(metadata)?.predicate;
         if !predicate.asks_partitions() {
-            return files.rows.clone();
+            return Ok(rows);
         }
         let partitions = &files.batch.partitions;
         let keeps: Vec<bool> = partitions
@@ -265,25 +285,40 @@ impl ChangeLines {
             files.without_partition_values.binary_search(row).is_ok()
                 || keeps[partitions.keys[*row as usize] as usize]
         };
-        let kept: RowIndices = files.rows.iter().copied().filter(is_kept).collect();
-        self.outcome.pruned_by_partition += (files.rows.len() - kept.len()) as u64;
-        kept
+        let before = rows.len();
+        rows.retain(is_kept);
+        self.outcome.pruned_by_partition += (before - rows.len()) as u64;
+        Ok(rows)
     }
 
-    /// Binds hints and partition values to the columns of a version.
-    fn in_force(&mut self, metadata: &Arc<Metadata>) -> &InForce {
-        if self.in_force.as_ref().is_none_or(|known| !Arc::ptr_eq(&known.metadata, metadata)) {
-            self.in_force = None;
-        }
-        let ChangeOptions { hints, format, .. } = &self.options;
-        self.in_force.get_or_insert_with(|| InForce {
+    /// Binds hints, the rule and partition values to the columns of a version.
+    fn in_force(&mut self, metadata: &Arc<Metadata>) -> Result<&InForce> {
+        let known = self.in_force.take().filter(|known| Arc::ptr_eq(&known.metadata, metadata));
+        let bound = match known {
+            Some(known) => known,
+            None => self.bind(metadata)?,
+        };
+        Ok(self.in_force.insert(bound))
+    }
+
+    fn bind(&self, metadata: &Arc<Metadata>) -> Result<InForce> {
+        let ChangeOptions { hints, format, rule, .. } = &self.options;
+        Ok(InForce {
             metadata: Arc::clone(metadata),
             predicate: Predicate::of_table(metadata, hints).0,
             timestamps: match format {
                 ResponseFormat::Parquet => PartitionTimestamps::of(metadata),
                 ResponseFormat::Delta => None,
             },
+            rule: rule.as_ref().map(|rule| rule.bind(metadata)).transpose()?,
         })
+    }
+}
+
+/// The error of a version with files whose values of the current partition columns are unknown.
+fn undecided_rule(version: i64) -> Error {
+    Error::RuleRefused {
+        detail: format!("version {version} has a file without the values of its partition columns"),
     }
 }
 

@@ -29,7 +29,7 @@ impl Scan {
     /// before the end.
     pub fn precount(&mut self, until: Instant) -> Result<Option<Precount>> {
         if self.options.reads_all() {
-            let all = self.snapshot.known_totals().map(|totals| totals.files);
+            let all = self.known_totals().map(|totals| totals.files);
             return Ok(all.map(|files| Precount {
                 files,
                 outcome: Outcome { considered: files, ..Outcome::default() },

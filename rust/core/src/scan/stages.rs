@@ -78,12 +78,20 @@ impl Scan {
             match found {
                 Some((batch, live)) => {
                     let live = self.behind_start(&batch.files, live);
+                    let live = self.within_rule(&batch.files, live)?;
                     if !live.is_empty() {
                         return Ok(Some((batch, live)));
                     }
                 }
                 None => self.next_stage()?,
             }
+        }
+    }
+
+    fn within_rule(&mut self, files: &FileBatch, live: RowIndices) -> Result<RowIndices> {
+        match &self.options.rule {
+            Some(rule) => rule.select(&files.partitions, live, &mut self.rule_verdicts),
+            None => Ok(live),
         }
     }
 
@@ -101,7 +109,9 @@ impl Scan {
         match stage {
             Stage::Commits { .. } => self.stage = self.checkpoint_stage()?,
             Stage::Log { builder: Some(builder), .. } => builder.finish(),
-            Stage::Log { builder: None, .. } if !self.options.predicate.is_trivial() => {
+            Stage::Log { builder: None, .. }
+                if !self.options.predicate.is_trivial() || self.options.rule.is_some() =>
+            {
                 self.count_unseen();
                 self.record_whole_miss()?;
             }
@@ -163,14 +173,7 @@ impl Scan {
     fn log_stage(&self, start: Option<Position>, builder: Option<ColumnsBuilder>) -> Result<Stage> {
         let Some(checkpoint) = self.snapshot.checkpoint()? else { return Ok(Stage::End) };
         let needs = Needs { stats: true, delta_fields: builder.is_some() || self.options.delta_fields };
-        let predicate = Arc::clone(&self.options.predicate);
-        let keep_tuple = predicate
-            .asks_partitions()
-            .then(|| -> checkpoint::KeepTuple { Arc::new(move |tuple| predicate.keep_tuple(tuple)) });
-        let predicate = Arc::clone(&self.options.predicate);
-        let may_match = (!predicate.is_trivial()).then(|| -> checkpoint::MayMatch {
-            Arc::new(move |bounds| predicate.may_match_row_group(bounds))
-        });
+        let (keep_tuple, may_match) = self.filters(builder.is_some());
         // A page or an answer with a limit may end before the next batch.
         let pool = self
             .pool
@@ -195,6 +198,26 @@ impl Scan {
             few_bytes: FEW_BYTES_AHEAD,
         };
         Ok(Stage::Log { batches: Box::new(ReadAhead::new(parts, measures, pool)), builder })
+    }
+
+    /// Returns the filters for the reader of the checkpoint. Whole columns are built without any.
+    fn filters(&self, builds: bool) -> (Option<checkpoint::KeepTuple>, Option<checkpoint::MayMatch>) {
+        let predicate = &self.options.predicate;
+        let rule = self.options.rule.as_ref().filter(|_| !builds);
+        let keep_tuple = (predicate.asks_partitions() || rule.is_some()).then(|| -> checkpoint::KeepTuple {
+            let (predicate, rule) = (Arc::clone(predicate), rule.cloned());
+            Arc::new(move |tuple| {
+                predicate.keep_tuple(tuple) && rule.as_ref().is_none_or(|rule| rule.may_keep(tuple))
+            })
+        });
+        let may_match = (!predicate.is_trivial() || rule.is_some()).then(|| -> checkpoint::MayMatch {
+            let (predicate, rule) = (Arc::clone(predicate), rule.cloned());
+            Arc::new(move |bounds| {
+                predicate.may_match_row_group(bounds)
+                    && rule.as_ref().is_none_or(|rule| rule.may_match_row_group(bounds))
+            })
+        });
+        (keep_tuple, may_match)
     }
 
     fn first_cached_batch(&self, columns: &CachedColumns) -> usize {

@@ -39,6 +39,17 @@ fn commit(log: &Log, version: i64, actions: &[Value]) {
 
 /// A checkpoint of sixty files; later commits remove three of them, add four, and remove one of these.
 fn table(log: &Log, cache_bytes: usize) -> Arc<Table> {
+    table_of(log, cache_bytes, add_row)
+}
+
+/// As [`add_row`], with a day that exists.
+fn dated_row(number: usize) -> Value {
+    let mut row = add_row(number);
+    row["add"]["partitionValues"]["day"] = format!("2024-01-0{}", 1 + number % 3).into();
+    row
+}
+
+fn table_of(log: &Log, cache_bytes: usize, add_row: fn(usize) -> Value) -> Arc<Table> {
     let mut rows = vec![protocol_row(), metadata_row()];
     rows.extend((0..CHECKPOINT_FILES).map(add_row));
     let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
@@ -716,4 +727,89 @@ fn totals_from_a_file_of_columns_read_the_sizes_of_batches_without_superseded_fi
 fn columns_file(columns: &std::path::Path) -> std::path::PathBuf {
     let mut files = std::fs::read_dir(columns).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some_and(|extension| extension == "columns")).unwrap()
+}
+
+fn by_rule(table: &Arc<Table>, sql: &str) -> Arc<BoundRule> {
+    let rule = crate::predicate::Rule::parse(&[sql.to_owned()], &[]).unwrap();
+    rule.bind(snapshot(table).metadata()).unwrap()
+}
+
+#[test]
+fn a_rule_hides_the_other_files_from_scans_counts_pages_limits_and_totals_of_every_source() {
+    let log = Log::new();
+    let (cold, warm) = (table_of(&log, 0, dated_row), table_of(&log, 64 << 20, dated_row));
+    for sql in ["day = DATE '2024-01-01'", "NOT day = DATE '2024-01-01'", "city IS NULL", "false", "true"] {
+        let expected = run(&cold, ScanOptions { predicate: by_sql(&cold, sql), ..everything() }).0;
+        // The columns are built by the first scan of the second table, by a rule that hides most of them.
+        for table in [&cold, &warm, &warm] {
+            let rule = by_rule(table, sql);
+            let options = || ScanOptions { rule: Some(Arc::clone(&rule)), ..everything() };
+            let totals = table.totals_within(&snapshot(table), Some(&rule), &Stop::default()).unwrap();
+            let (paths, outcome) = run(table, options());
+            assert_eq!(paths, expected, "{sql}");
+            assert_eq!(totals.files, expected.len() as u64, "{sql}");
+            let files = expected.len() as u64;
+            assert_eq!(outcome, Outcome { considered: files, ..Outcome::default() }, "{sql}");
+            let (paths, precount) = run_foreseen(table, options(), |scan| scan.precount(far()));
+            assert_eq!((paths, precount.unwrap().files), (expected.clone(), files), "{sql}");
+
+            let (mut pages, mut after) = (Vec::new(), None);
+            loop {
+                let (page, outcome) = run(table, ScanOptions { max_files: Some(4), after, ..options() });
+                pages.extend(page);
+                match outcome.next_cursor {
+                    Some(cursor) => after = Some(Cursor::parse(&cursor).unwrap()),
+                    None => break,
+                }
+            }
+            assert_eq!(pages, expected, "{sql}");
+
+            let (found, outcome) = run(table, ScanOptions { limit_hint: Some(1), ..options() });
+            assert!(expected.starts_with(&found) && (found.is_empty() == expected.is_empty()), "{sql}");
+            assert_eq!(outcome.considered, files, "{sql}");
+            let id = by_sql(table, "id >= 0 AND day > DATE '1970-01-01'");
+            let (found, outcome) = run(table, ScanOptions { predicate: id, ..options() });
+            assert!(found.iter().all(|path| expected.contains(path)), "{sql}");
+            assert_eq!(outcome.considered, files, "{sql}");
+        }
+    }
+    let key = warm.column_cache(&snapshot(&warm)).unwrap();
+    assert!(key.0.get(&key.1).is_some());
+    let whole = run(&cold, everything()).0;
+    assert_eq!(run(&warm, everything()).0, whole, "columns that a rule's scan builds are those of the table");
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+#[test]
+fn a_live_file_that_a_rule_does_not_decide_ends_scans_and_totals_and_a_removed_one_does_not() {
+    for cache_bytes in [0, 64 << 20] {
+        let log = Log::new();
+        let table = table_of(&log, cache_bytes, dated_row);
+        run(&table, everything());
+        let rule = by_rule(&table, "day <> DATE '2000-01-01'");
+        let odd = |version: i64, kind: &str| {
+            let mut file = dated_row(200)["add"].clone();
+            file["partitionValues"] = json!({"day": "2000", "city": null});
+            commit(&log, version, &[json!({kind: file})]);
+        };
+        let files = |table: &Arc<Table>| {
+            let rule = Some(Arc::clone(&rule));
+            let snapshot = snapshot(table);
+            let totals = table.totals_within(&snapshot, rule.as_ref(), &Stop::default());
+            let options = ScanOptions { rule, ..everything() };
+            let mut scan = Scan::new(Arc::clone(&snapshot), table.column_cache(&snapshot), options).unwrap();
+            let last = std::iter::from_fn(|| scan.next_files().transpose()).find_map(Result::err);
+            (totals.map(|totals| totals.files).map_err(|error| error.to_string()), last)
+        };
+        let before = files(&table);
+        assert!(before.0.is_ok() && before.1.is_none(), "{before:?}");
+        odd(11, "add");
+        let (totals, last) = files(&table);
+        assert!(totals.is_err() && matches!(last, Some(Error::RuleRefused { .. })), "{totals:?} {last:?}");
+        odd(12, "remove");
+        assert_eq!(files(&table).0, before.0);
+    }
 }

@@ -1,7 +1,7 @@
 //! Loads a snapshot: one search for log files, one batch of reads, one pass over the commits.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::{Base, Snapshot, TimeTravel, live_totals, source_of};
 use crate::actions::{FileBatch, Metadata, Protocol, RowIndices};
@@ -180,6 +180,7 @@ impl Loader<'_> {
             seen,
             checkpoint,
             totals,
+            rule_totals: Mutex::default(),
             is_lost: AtomicBool::new(false),
         }))
     }

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::actions::Totals;
 use crate::checkpoint::Sizes;
 use crate::column_cache::CachedColumns;
+use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::snapshot::Snapshot;
 use crate::stop::Stop;
 
@@ -29,6 +30,24 @@ pub(super) fn cached_totals(
         stop.check()?;
         let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
         totals.add(&batch.files, &batch.live_rows(snapshot.seen()));
+    }
+    Ok(Some(totals))
+}
+
+/// Sums up the live files within a rule; `None` if a batch of the columns is damaged.
+pub(super) fn cached_totals_within(
+    snapshot: &Snapshot,
+    columns: &CachedColumns,
+    rule: &BoundRule,
+    stop: &Stop,
+) -> Result<Option<Totals>> {
+    let mut verdicts = RuleVerdicts::default();
+    let mut totals = snapshot.commit_totals_within(rule, &mut verdicts)?;
+    for index in 0..columns.len() {
+        stop.check()?;
+        let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
+        let live = batch.live_rows(snapshot.seen());
+        totals.add(&batch.files, &rule.select(&batch.files.partitions, live, &mut verdicts)?);
     }
     Ok(Some(totals))
 }

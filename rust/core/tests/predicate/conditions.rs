@@ -92,6 +92,20 @@ impl Condition {
         }
     }
 
+    /// The columns of the condition.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        match self {
+            Self::And(children) | Self::Or(children) => children.iter().flat_map(Self::columns).collect(),
+            Self::Not(child) => child.columns(),
+            Self::Compare(column, ..)
+            | Self::IsNull(column)
+            | Self::In(column, _)
+            | Self::Between(column, ..) => {
+                vec![*column]
+            }
+        }
+    }
+
     pub(crate) fn sql(&self, choices: &mut Choices<'_>, columns: &[Column]) -> String {
         let mut joined = |children: &[Condition], word: &str| {
             let parts: Vec<String> = children.iter().map(|child| child.sql(choices, columns)).collect();

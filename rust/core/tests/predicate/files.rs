@@ -243,6 +243,10 @@ fn bound_json(choices: &mut Choices<'_>, data_type: Type, bound: &Value) -> Json
 
 impl Table {
     pub(crate) fn schema(&self) -> StructType {
+        StructType::parse(&self.schema_string(), ColumnMapping::None).unwrap()
+    }
+
+    pub(crate) fn schema_string(&self) -> String {
         let field = |name: &str, data_type: Json| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
         let fields: Vec<Json> = self
             .columns
@@ -255,8 +259,7 @@ impl Table {
                 ),
             })
             .collect();
-        let schema = json!({"type": "struct", "fields": fields}).to_string();
-        StructType::parse(&schema, ColumnMapping::None).unwrap()
+        json!({"type": "struct", "fields": fields}).to_string()
     }
 
     pub(crate) fn partition_columns(&self) -> Vec<String> {

@@ -10,6 +10,7 @@ mod choices;
 mod conditions;
 mod files;
 mod pruning;
+mod rules;
 mod values;
 
 use choices::Choices;

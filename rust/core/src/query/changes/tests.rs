@@ -52,6 +52,7 @@ fn answered(
     let signers = SignerSet::new(SigningRoot::new(log.root(), signer).unwrap(), vec![]);
     let urls = signers.stream(1_700_000_000_000, 60).unwrap();
     let options = ChangeOptions {
+        rule: None,
         format,
         include_historical_metadata: false,
         include_historical_protocol: false,

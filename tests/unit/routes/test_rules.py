@@ -1,0 +1,240 @@
+"""Grants with conditions through a real socket: what a recipient learns, and when it is refused."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.gateway_app import TOKENS, bearer, error_of, serve
+from support.history_table import CAPABLE, TABLE, Client, changes, commit, end, ids, lines_of, query
+
+from gateway.access.authentication import token_hash
+from gateway.cli import check, explain
+from gateway.config import Config, ConfigError, loads
+from gateway.state import GatewayState
+
+INSIDE = "p = recipient.part"
+
+
+def text_of(root: Path, condition: str = INSIDE, *, part: str = "part-1", modes: str = "[url]") -> str:
+    """Alice reads the table by a condition, bob all of it."""
+    grant = json.dumps({"share": "s", "condition": condition})
+    table = f"{{name: t, location: '{root}', historyShared: true, id: the-id, accessModes: {modes}}}"
+    digests = {name: token_hash(TOKENS[name]).hex() for name in ("alice", "bob")}
+    return f"""
+shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]
+gateway:
+  tokenKeys: [{{id: k1, secret: a secret for the tests}}]
+  recipients:
+  - {{name: alice, tokens: [{{sha256: {digests["alice"]}}}], shares: [{grant}], properties: {{part: {part}}}}}
+  - {{name: bob, tokens: [{{sha256: {digests["bob"]}}}], shares: [s]}}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for version in range(4):
+        commit(tmp_path / "table", version)
+    return tmp_path / "table"
+
+
+@pytest.fixture
+async def client(root: Path) -> AsyncIterator[Client]:
+    client, _ = await serve(text_of(root))
+    yield client
+    await client.close()
+
+
+def reload(client: Client, text: str) -> None:
+    """Replace the configuration, as a reload does."""
+    pipeline = client.server.pipeline  # type: ignore[attr-defined]
+    config: Config = loads(f"version: 1\n{text}")
+    config = replace(config, host=pipeline.state.config.host, port=pipeline.state.config.port)
+    pipeline.state = GatewayState.of(config, previous=pipeline.state)
+
+
+async def test_metadata_and_counts_are_those_of_the_rule(client: Client) -> None:
+    for name, files, size in (("bob", 12, sum(range(100, 112))), ("alice", 4, 101 + 104 + 107 + 110)):
+        described = await client.get(f"{TABLE}/metadata", headers=bearer(name))
+        metadata = lines_of(await described.read())[1]["metaData"]
+        response, lines = await query(client, {}, name=name)
+        assert (metadata["numFiles"], metadata["size"]) == (files, size)
+        assert lines[1]["metaData"] == metadata
+        assert len(ids(lines)) == files
+        assert response.headers["delta-sharing-pruning"].startswith(
+            f"considered={files}, pruned_by_partition=0"
+        )
+
+
+async def test_a_predicate_and_a_limit_count_the_files_of_the_rule_alone(client: Client) -> None:
+    response, lines = await query(client, {"predicateHints": ["x > 6"], "limitHint": 5})
+    assert len(ids(lines)) == 1
+    counts = dict(one.split("=") for one in response.headers["delta-sharing-pruning"].split(", "))
+    assert int(counts["considered"]) == 4
+    other, lines = await query(client, {"predicateHints": ["p = 'part-0'"]})
+    assert ids(lines) == []
+    assert "pruned_by_partition=4" in other.headers["delta-sharing-pruning"]
+
+
+async def test_an_answer_is_cached_for_each_rule_apart(client: Client, root: Path) -> None:
+    for _ in range(3):
+        assert len(ids((await query(client, {}, name="bob"))[1])) == 12
+        first = ids((await query(client, {}))[1])
+    assert len(first) == 4
+    reload(client, text_of(root, part="part-2"))
+    second = ids((await query(client, {}))[1])
+    assert len(second) == 4
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize(
+    "change", [{"part": "part-2"}, {"condition": "p = 'part-1'"}, {"condition": "p IS NOT NULL"}]
+)
+async def test_tokens_end_with_the_rule_that_they_were_made_under(
+    client: Client, root: Path, change: dict[str, str]
+) -> None:
+    _, lines = await query(client, {"maxFiles": 2, "includeRefreshToken": True}, headers=CAPABLE)
+    page, refresh = end(lines)["nextPageToken"], end(lines)["refreshToken"]
+    reload(client, text_of(root, **change))
+    for body in ({"maxFiles": 2, "pageToken": page}, {"refreshToken": refresh}):
+        response = await client.post(f"{TABLE}/query", json=body, headers=bearer() | CAPABLE)
+        assert (response.status, error_of(await response.read())) == (400, "INVALID_PARAMETER_VALUE")
+    reload(client, text_of(root))
+    _, lines = await query(client, {"refreshToken": refresh}, headers=CAPABLE)
+    assert len(ids(lines)) == 4
+
+
+async def test_ranges_have_the_changes_of_the_rule(client: Client) -> None:
+    found = [line for line in await changes(client, "startingVersion=0") if "add" in line]
+    assert [line["add"]["partitionValues"] for line in found] == [{"p": "part-1"}] * 4
+
+
+async def test_a_rule_that_the_table_does_not_decide_refuses_its_recipient_alone(
+    client: Client, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for condition, reason in (
+        ("x = 1", "column 'x' is no partition column"),
+        ("region = 'eu'", "no one column is named 'region'"),
+        ("p = 1", "the constant cannot be compared exactly with column 'p'"),
+    ):
+        reload(client, text_of(root, condition))
+        for method, path in (("POST", "query"), ("GET", "metadata"), ("GET", "changes?startingVersion=0")):
+            refused = await client.request(method, f"{TABLE}/{path}", headers=bearer(), data=b"{}")
+            body = await refused.read()
+            assert (refused.status, error_of(body)) == (403, "PERMISSION_DENIED")
+            assert b"the rule of your grant" in body
+            assert b"'" not in body
+        assert reason in caplog.text
+        assert len(ids((await query(client, {}, name="bob"))[1])) == 12
+    recorder = client.server.pipeline._recorder  # type: ignore[attr-defined]
+    assert recorder._metrics.refused_rules._value.get() == 9
+
+
+async def test_a_table_whose_partitioning_changes_is_refused_until_its_rule_fits(
+    client: Client, root: Path
+) -> None:
+    assert len(ids((await query(client, {}))[1])) == 4
+    log = root / "_delta_log"
+    first = (log / f"{0:020}.json").read_text().splitlines()
+    (head,) = [json.loads(line) for line in first if "metaData" in line]
+    head["metaData"]["partitionColumns"] = []
+    (log / f"{4:020}.json").write_text(
+        f'{{"commitInfo":{{"inCommitTimestamp":1700000009000}}}}\n{json.dumps(head)}\n'
+    )
+    refused = await client.post(f"{TABLE}/query", data=b"{}", headers=bearer())
+    assert (refused.status, error_of(await refused.read())) == (403, "PERMISSION_DENIED")
+    _, lines = await query(client, {"version": 3})
+    assert len(ids(lines)) == 4
+    refused = await client.get(f"{TABLE}/changes?startingVersion=0", headers=bearer())
+    assert refused.status == 403
+    assert len(ids((await query(client, {}, name="bob"))[1])) == 12
+
+
+async def test_files_without_partition_values_refuse_changes_by_a_rule(client: Client, root: Path) -> None:
+    remove = {"path": "p=part-0/gone.parquet", "deletionTimestamp": 1, "dataChange": True}
+    (root / "_delta_log" / f"{4:020}.json").write_text(
+        f'{{"commitInfo":{{"inCommitTimestamp":1700000009000}}}}\n{json.dumps({"remove": remove})}\n'
+    )
+    for path in (f"{TABLE}/changes?startingVersion=4", f"{TABLE}/query"):
+        method = "GET" if "changes" in path else "POST"
+        body = None if method == "GET" else b'{"startingVersion": 4}'
+        refused = await client.request(method, path, data=body, headers=bearer())
+        assert refused.status == 403
+        assert b"the rule of your grant" in await refused.read()
+
+
+async def test_a_condition_gives_no_directory_access(root: Path) -> None:
+    bucket = "s3://bucket/table"
+    text = text_of(root, modes="[url, dir]").replace(str(root), bucket)
+    storage = (
+        "  storages: [{prefix: 's3://bucket', region: eu-west-1, accessKeyId: k, secretAccessKey: s, "
+        "directoryRoleArn: 'arn:aws:iam::123456789012:role/reader'}]\n"
+    )
+    client, _ = await serve(text + storage)
+    try:
+        for name, offers in (("bob", True), ("alice", False)):
+            listed = await client.get(f"{TABLE.rpartition('/')[0]}", headers=bearer(name))
+            (table,) = (await listed.json())["items"]
+            shown = await (await client.get(TABLE, headers=bearer(name))).json()
+            assert ("location" in table, "accessModes" in table) == (offers, offers)
+            assert ("location" in json.dumps(shown)) is offers
+        refused = await client.post(f"{TABLE}/temporary-table-credentials", headers=bearer(), data=b"{}")
+        assert (refused.status, error_of(await refused.read())) == (400, "UNSUPPORTED_OPERATION")
+    finally:
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("p =", "the condition ends too early"),
+        ("upper(p) = 'A'", "function 'upper' cannot be part of a rule"),
+        ("p = recipient.absent", "the recipient has no property 'absent'"),
+        ("p = q", "two columns are compared with each other"),
+        ("p LIKE '%x'", "a LIKE pattern has a wildcard before its end"),
+    ],
+)
+def test_a_condition_that_is_no_rule_stops_the_start_and_refuses_a_reload(
+    root: Path, condition: str, reason: str
+) -> None:
+    config = loads(f"version: 1\n{text_of(root, condition)}")
+    with pytest.raises(ConfigError, match=r"gateway\.recipients\.alice\.shares\[0\]\.condition: ") as caught:
+        GatewayState.of(config)
+    assert reason in str(caught.value)
+
+
+def test_check_names_recipients_whose_rule_a_table_does_not_decide(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "share.yaml"
+    (root / "p=part-0").mkdir()
+    for condition, problem in (
+        (INSIDE, None),
+        ("x = 1", "recipient alice cannot read s.d.t: column 'x' is no partition column"),
+    ):
+        file.write_text(f"version: 1\n{text_of(root, condition)}")
+        assert list(check.refused_rules(loads(file.read_text()))) == ([problem] if problem else [])
+    capsys.readouterr()
+
+
+def test_explain_shows_the_table_as_a_recipient_reads_it(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import argparse  # noqa: PLC0415 - for this test alone
+
+    file = tmp_path / "share.yaml"
+    file.write_text(f"version: 1\n{text_of(root)}")
+    parser = argparse.ArgumentParser()
+    explain.add_arguments(parser)
+    given = ["s.d.t", "-c", str(file), "--predicate", "x > 6"]
+    shown: dict[str, Any] = {}
+    for extra in ([], ["--recipient", "Alice"]):
+        assert explain.run(parser.parse_args([*given, *extra])) == 0
+        shown[bool(extra)] = capsys.readouterr().out
+    assert "files where (`p` = 'part-1')" in shown[True]
+    assert "part-0" in shown[False]
+    assert "part-0" not in shown[True]
+    with pytest.raises(OSError, match="no recipient 'nobody'"):
+        explain.run(parser.parse_args([*given, "--recipient", "nobody"]))
