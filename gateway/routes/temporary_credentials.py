@@ -6,55 +6,99 @@ credential is never in a log, a metric or the audit log, which has its id and it
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from gateway.access.catalog import SharedTable
+from gateway.access.catalog import Recipient, SharedTable
 from gateway.config import Location
-from gateway.errors import InvalidParameter, UnsupportedOperation
+from gateway.errors import AccessRevoked, GatewayError, InvalidParameter, Unavailable, UnsupportedOperation
 from gateway.protocol import messages
 from gateway.protocol.parsing import json_object, string_field
 from gateway.storage.vending.credential import TemporaryCredential
+from gateway.storage.vending.vendor import Issued
 from gateway.telemetry.request_record import IssuedCredential
 from gateway.web.context import RequestContext
 from gateway.web.error_response import JSON_CONTENT_TYPE
 from gateway.web.response import WholeResponse
+
+if TYPE_CHECKING:
+    from gateway.state import GatewayState
+
+    Find = Callable[[GatewayState, Recipient], tuple[Location, str]]
+    """Returns the directory and the id of a granted table or volume. Raises GatewayError."""
 
 HEADERS = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
 
 
 async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
     """`POST .../temporary-table-credentials`: temporary credentials for the directory of a table."""
-    recipient, names = context.required_recipient, context.names
-    table = context.state.catalog.table(recipient, names["share"], names["schema"], names["table"])
-    context.record.table = table.full_name
-    if not table.offers_directory:
-        raise UnsupportedOperation("the table does not offer directory access; query it for URLs")
-    location = requested_root(table, string_field(json_object(context.body), "location"))
-    credential = await _issue(context, location, table.id)
+    names = context.names
+
+    def find(state: GatewayState, recipient: Recipient) -> tuple[Location, str]:
+        table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
+        context.record.table = table.full_name
+        if not table.offers_directory:
+            raise UnsupportedOperation("the table does not offer directory access; query it for URLs")
+        return requested_root(table, string_field(json_object(context.body), "location")), table.id
+
+    credential = await _issue(context, find)
     return WholeResponse(msgspec.json.encode(messages.CredentialsAnswer(message_of(credential))), HEADERS)
 
 
 async def temporary_volume_credentials(context: RequestContext) -> WholeResponse:
     """`POST .../temporary-volume-credentials`, of OpenSharing: temporary credentials for a volume."""
-    recipient, names = context.required_recipient, context.names
-    volume = context.state.catalog.volume(recipient, names["share"], names["schema"], names["volume"])
-    context.record.volume = volume.full_name
-    credential = await _issue(context, volume.location, volume.id)
+    names = context.names
+
+    def find(state: GatewayState, recipient: Recipient) -> tuple[Location, str]:
+        volume = state.catalog.volume(recipient, names["share"], names["schema"], names["volume"])
+        context.record.volume = volume.full_name
+        return volume.location, volume.id
+
+    credential = await _issue(context, find)
     fields = {name: secret.reveal() for name, secret in credential.fields.items()}
     answer = messages.volume_credentials(credential.form, fields, credential.expires_ms)
     return WholeResponse(msgspec.json.encode(answer), HEADERS)
 
 
-async def _issue(context: RequestContext, location: Location, purpose: str) -> TemporaryCredential:
-    """Return a credential for a location, and record it."""
+async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
+    """Return a credential of the recipient for what `find` returns, and record it.
+
+    The token, the networks and the grant are those in force when the credential is there: it outlives the
+    request, whose body and provider may take long. Raises AccessRevoked and Unavailable where they differ.
+    """
+    # Of the state in force now, which may be newer than that of the head of the request.
+    state, recipient = access = context.current_access()
+    location, purpose = find(state, recipient)
     context.record.credential = "failed"
-    issued = await context.state.vendor.credential(location, context.required_recipient, purpose)
+    issued = await state.vendor.credential(location, recipient, purpose)
+    try:
+        _require_unchanged(context, access, find, issued)
+    except GatewayError:
+        state.vendor.discard(issued)
+        raise
     credential = issued.credential
     context.record.credential = "cached" if issued.is_cached else "issued"
     context.record.issued = IssuedCredential(
         credential.location.hadoop_url, credential.expires_ms, credential.key_id
     )
     return credential
+
+
+def _require_unchanged(
+    context: RequestContext, access: tuple[GatewayState, Recipient], find: Find, issued: Issued
+) -> None:
+    """Raise AccessRevoked without access, and Unavailable where the credential would now be another one."""
+    state, recipient = context.current_access()
+    if state is access[0] and recipient == access[1]:
+        return
+    try:
+        location, purpose = find(state, recipient)
+    except GatewayError:
+        raise AccessRevoked from None
+    if state.vendor.key(location, recipient, purpose) != issued.key:
+        raise Unavailable("the configuration changed while the credential was issued; repeat the request")
 
 
 def requested_root(table: SharedTable, text: str | None) -> Location:

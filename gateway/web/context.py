@@ -61,6 +61,11 @@ def nothing_revoked() -> None:
     """Return: no stream is running whose access could end."""
 
 
+def no_access() -> tuple[GatewayState, Recipient]:
+    """Raise Unauthenticated: the route issues no credentials."""
+    raise Unauthenticated
+
+
 class RequestContext(Struct, eq=False):
     """A request and its state from the head of the request to the end of the answer.
 
@@ -79,6 +84,8 @@ class RequestContext(Struct, eq=False):
         first_byte_seconds: when the head of a stream was sent; None for an answer that is sent whole.
         record: facts for the log, metrics, audit and quota.
         require_access: raises AccessRevoked once the recipient may no longer read the answer.
+        current_access: returns the state in force and the recipient in it, for routes that issue credentials.
+            Raises AccessRevoked.
         added_headers: for browsers, beside the headers of the answer.
 
     """
@@ -98,6 +105,7 @@ class RequestContext(Struct, eq=False):
     first_byte_seconds: float | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
     require_access: Callable[[], None] = nothing_revoked
+    current_access: Callable[[], tuple[GatewayState, Recipient]] = no_access
     added_headers: FieldLines = ()
 
     @property

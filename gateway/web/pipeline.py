@@ -36,7 +36,7 @@ from gateway.limits.memory import MemoryGate
 from gateway.protocol.cors import preflight_headers
 from gateway.web.access_log import AccessLog
 from gateway.web.client_authentication import ClientAuthentication
-from gateway.web.context import RequestContext, Route, next_id, nothing_revoked
+from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left, is_rule_refusal
 from gateway.web.federation import Federation
 from gateway.web.request_limits import limit_error
@@ -44,6 +44,7 @@ from gateway.web.response import WholeResponse
 
 if TYPE_CHECKING:
     from gateway.access.authentication import Credential
+    from gateway.access.catalog import Recipient
     from gateway.protocol.cors import Cors, FieldLines
     from gateway.state import GatewayState
     from gateway.web.recorder import RequestRecorder
@@ -153,9 +154,10 @@ class RequestPipeline:
         context.drain_rate = limits.drain_rate
         gate = limits.recipients.gate(recipient.name)
         await gate.request()
+        if context.route.issues_credentials:
+            gate.charge_credential()
+            return await self._issue(context, credential)
         if not context.route.may_stream:
-            if context.route.issues_credentials:
-                gate.charge_credential()
             return await context.route.handler(context)
         await gate.enter_stream()
         try:
@@ -223,6 +225,14 @@ class RequestPipeline:
             self._recorder.stream_ended()
             memory.leave_stream(admitted_bytes)
 
+    async def _issue(self, context: RequestContext, credential: Credential) -> web.StreamResponse:
+        """Answer by a route that issues credentials, which outlive the request."""
+        context.current_access = AccessCheck(self, context, credential).current
+        try:
+            return await context.route.handler(context)
+        finally:
+            context.current_access = no_access
+
     def _error_response(self, context: RequestContext, error: BaseException) -> web.StreamResponse:
         if isinstance(error, LimitExceeded):
             self._recorder.limited(error.limit)
@@ -234,7 +244,7 @@ class RequestPipeline:
 
 
 class AccessCheck:
-    """Checks with each chunk of a stream whether its recipient may still read it."""
+    """Checks during an answer whether its recipient may still read it: with each chunk of a stream."""
 
     __slots__ = ("_checked", "_context", "_credential", "_pipeline")
 
@@ -246,21 +256,15 @@ class AccessCheck:
         """The state for which access was checked last."""
 
     def __call__(self) -> None:
-        """Raise AccessRevoked when the token, the recipient or the grant has ended."""
-        state = self._pipeline.state
-        now_ms = state.now_ms()
-        if state is self._checked and not self._credential.has_expired(now_ms):
+        """Raise AccessRevoked when the token, the recipient or the grant of the table has ended."""
+        if self._is_checked():
             return
-        context, names = self._context, self._context.names
+        state, credential = self._identified()
+        names = self._context.names
         try:
-            credential = self._identify(state, now_ms)
-            recipient = credential.recipient
-            is_same = recipient.name == context.required_recipient.name
-            if not is_same or not allowed(recipient.networks, context.address):
-                raise AccessRevoked
-            table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
+            table = state.catalog.table(credential.recipient, names["share"], names["schema"], names["table"])
             before = self._checked.catalog.table(
-                context.required_recipient, names["share"], names["schema"], names["table"]
+                self._context.required_recipient, names["share"], names["schema"], names["table"]
             )
             # The answer was made by the rule of its start.
             if table.rule != before.rule:
@@ -268,6 +272,29 @@ class AccessCheck:
         except GatewayError:
             raise AccessRevoked from None
         self._checked, self._credential = state, credential
+
+    def current(self) -> tuple[GatewayState, Recipient]:
+        """Return the state in force and the recipient. Raises AccessRevoked. Checks no grant."""
+        if not self._is_checked():
+            self._checked, self._credential = self._identified()
+        return self._checked, self._credential.recipient
+
+    def _is_checked(self) -> bool:
+        state = self._pipeline.state
+        return state is self._checked and not self._credential.has_expired(state.now_ms())
+
+    def _identified(self) -> tuple[GatewayState, Credential]:
+        """Return the state in force and the credential in it. Raises AccessRevoked."""
+        state, context = self._pipeline.state, self._context
+        try:
+            credential = self._identify(state, state.now_ms())
+        except GatewayError:
+            raise AccessRevoked from None
+        recipient = credential.recipient
+        is_same = recipient.name == context.required_recipient.name
+        if not is_same or not allowed(recipient.networks, context.address):
+            raise AccessRevoked
+        return state, credential
 
     def _identify(self, state: GatewayState, now_ms: int) -> Credential:
         authorization = self._context.request.headers.getall("Authorization", [])

@@ -39,7 +39,7 @@ class CredentialCache:
         if entry is None:
             return None
         if now_ms >= entry.until_ms:
-            self._remove(key)
+            self.remove(key)
             return None
         self._entries.move_to_end(key)
         return entry.credential
@@ -47,18 +47,19 @@ class CredentialCache:
     def keep(self, key: Hashable, credential: TemporaryCredential, *, now_ms: int) -> None:
         """Keep a credential until half of its life is over."""
         entry = _Entry(credential, now_ms + (credential.expires_ms - now_ms) // 2)
-        self._remove(key)
+        self.remove(key)
         self._entries[key] = entry
         self.size_bytes += entry.size_bytes
         while self.size_bytes > self._maximum_bytes:
-            self._remove(next(iter(self._entries)))
+            self.remove(next(iter(self._entries)))
 
     def clear(self) -> None:
         """Remove everything."""
         self._entries.clear()
         self.size_bytes = 0
 
-    def _remove(self, key: Hashable) -> None:
+    def remove(self, key: Hashable) -> None:
+        """Remove a credential, if there is one."""
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.size_bytes -= entry.size_bytes

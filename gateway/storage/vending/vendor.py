@@ -35,9 +35,10 @@ NOT_ISSUED = "the provider's storage issues no temporary credentials for this lo
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A credential, and whether it was issued to an earlier request."""
+    """A credential, everything that it depends on, and whether it was issued to an earlier request."""
 
     credential: TemporaryCredential
+    key: Hashable
     is_cached: bool
 
 
@@ -62,22 +63,34 @@ class CredentialVendor:
         The caller has checked the grant. Raises PermissionDenied where the credential cannot be limited to
         the recipient's networks, Unavailable, and LogError where the provider's identity cannot issue it.
         """
-        entry = self._storages.entry(location)
-        problem = networks_problem(location, entry, recipient.networks)
+        problem = networks_problem(location, self._storages.entry(location), recipient.networks)
         if problem is not None:
             raise PermissionDenied(f"{problem}, and the recipient has networks")
-        request = CredentialRequest(location, recipient.name, recipient.networks, self._seconds)
-        # The scheme decides about the location in the answer, and is no part of its comparison.
-        key = (purpose, location.scheme, request, entry)
+        key = self.key(location, recipient, purpose)
         cached = self._cache.find(key, now_ms=self._now_ms())
         if cached is not None:
-            return Issued(cached, is_cached=True)
+            return Issued(cached, key, is_cached=True)
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = asyncio.ensure_future(self._issue(key, request))
+            running = self._running[key] = asyncio.ensure_future(
+                self._issue(key, self._request(location, recipient))
+            )
             running.add_done_callback(lambda task: self._ended(key, task))
         # A caller that leaves does not end the call of the others.
-        return Issued(await asyncio.shield(running), is_cached=False)
+        return Issued(await asyncio.shield(running), key, is_cached=False)
+
+    def key(self, location: Location, recipient: Recipient, purpose: Hashable) -> Hashable:
+        """Return everything that a credential depends on under this configuration."""
+        # The scheme decides about the location in the answer, and is no part of its comparison.
+        entry = self._storages.entry(location)
+        return (purpose, location.scheme, self._request(location, recipient), entry)
+
+    def discard(self, issued: Issued) -> None:
+        """Remove a credential whose recipient has lost access."""
+        self._cache.remove(issued.key)
+
+    def _request(self, location: Location, recipient: Recipient) -> CredentialRequest:
+        return CredentialRequest(location, recipient.name, recipient.networks, self._seconds)
 
     def issuer(self, request: CredentialRequest) -> Callable[[], TemporaryCredential]:
         """Return a function that issues a credential. It blocks, and raises LogError. Raises LogError."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp.test_utils import TestClient
 from support.aws_identity import ROLE, Sts, running_sts
-from support.gateway_app import PREFIX, TOKEN_KEYS, TOKENS, bearer, error_of, serve
+from support.gateway_app import PREFIX, TOKEN_KEYS, TOKENS, Clock, bearer, error_of, serve
 from support.google_identity import GoogleIdentity
 from support.google_identity import running as running_identity
 from support.google_storage import GoogleStorage
 from support.google_storage import running as running_storage
 from support.history_table import VERSIONS, commit
 
-from gateway.access.authentication import token_hash
+from gateway.access.authentication import CredentialTable, token_hash
+from gateway.config import Config, loads
+from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
+from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import Metrics
+from gateway.web.pipeline import RequestPipeline
 
 Client = TestClient[Any, Any]
 TABLES = f"{PREFIX}/shares/s/schemas/d/tables"
@@ -296,3 +304,121 @@ async def test_the_audit_log_has_the_location_the_end_and_the_key_id_and_no_log_
 def test_the_store_of_these_tests_has_the_table(google: GoogleIdentity) -> None:
     storage: GoogleStorage = google.storage
     assert "tables/t/_delta_log/00000000000000000000.json" in storage.objects["bucket"]
+
+
+REVOCATIONS = {
+    "the recipient is gone": ({"recipients": [("bob", [], [])]}, 403),
+    "the grant is gone": ({"recipients": [("alice", [], [])]}, 403),
+    "the address is not allowed": ({"recipients": [("alice", ["s"], ["192.0.2.0/24"])]}, 403),
+    "the credential has to be limited to networks": (
+        {"recipients": [("alice", ["s"], ["127.0.0.0/8"])]},
+        503,
+    ),
+    "the entry of the storage differs": ({"externalId": "another"}, 503),
+    "the table offers no directory": ({"modes": ["url"]}, 403),
+    "the table has another location": ({"location": "s3a://bucket/tables/moved"}, 503),
+}
+
+
+def changed(text: str, change: dict[str, Any]) -> Config:
+    """The configuration after a reload."""
+    raw = yaml.safe_load(text)
+    gateway = raw["gateway"]
+    for table in raw["shares"][0]["schemas"][0]["tables"]:
+        table["accessModes"] = change.get("modes", BOTH) if table["name"] == "aws" else ["url"]
+        if table["name"] == "aws":
+            table["location"] = change.get("location", table["location"])
+            del table["auxiliaryLocations"]
+    if "externalId" in change:
+        gateway["storages"][0]["externalId"] = change["externalId"]
+    if "recipients" in change:
+        gateway["recipients"] = [
+            {"name": name, "tokens": [{"sha256": token_hash(TOKENS[name]).hex()}], "shares": shares}
+            | ({"networks": networks} if networks else {})
+            for name, shares, networks in change["recipients"]
+        ]
+    return loads(json.dumps(raw))
+
+
+@pytest.mark.parametrize("revocation", REVOCATIONS)
+async def test_access_that_ends_while_the_provider_answers_gets_no_credential(
+    client: Client, sts: Sts, revocation: str
+) -> None:
+    change, status = REVOCATIONS[revocation]
+    pipeline = pipeline_of(client)
+    before = pipeline.state
+    issue, is_asked, may_answer = sts.issue, threading.Event(), threading.Event()
+
+    def slowly(seconds: int) -> Any:
+        is_asked.set()
+        may_answer.wait(10)
+        return issue(seconds)
+
+    sts.issue = slowly
+    running = asyncio.ensure_future(credentials(client, "aws"))
+    await asyncio.to_thread(is_asked.wait, 10)
+    pipeline.state = GatewayState.of(
+        changed(before.config.text, change), now_ms=before.now_ms, previous=before
+    )
+    may_answer.set()
+    code = "PERMISSION_DENIED" if status == 403 else "TEMPORARILY_UNAVAILABLE"
+    assert await running == (status, code)
+    # Nothing is kept for a later grant.
+    pipeline.state = before
+    assert len(sts.sessions) == 1
+    assert (await credentials(client, "aws"))[0] == 200
+    assert len(sts.sessions) == 2
+
+
+@pytest.mark.parametrize("ends", ["token", "directory access", "nothing"])
+async def test_access_that_ends_before_the_body_arrives_gets_no_credential(
+    client: Client, sts: Sts, ends: str
+) -> None:
+    pipeline, rest = pipeline_of(client), asyncio.Event()
+    state = pipeline.state
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"{"
+        await rest.wait()
+        yield b"}"
+
+    path = f"{TABLES}/aws/temporary-table-credentials"
+    held = asyncio.ensure_future(client.post(path, headers=bearer(), data=body()))
+    await asyncio.sleep(0.2)
+    if ends == "token":
+        pipeline.state = replace(state, credentials=CredentialTable([]))
+    else:
+        config = changed(state.config.text, {"modes": ["url"]} if ends == "directory access" else {})
+        pipeline.state = GatewayState.of(config, now_ms=state.now_ms, previous=state)
+    rest.set()
+    expected = {"token": 403, "directory access": 400, "nothing": 200}
+    assert (await held).status == expected[ends]
+    assert len(sts.sessions) == (ends == "nothing")
+
+
+async def test_a_token_that_expires_while_the_provider_answers_gets_no_credential(
+    google: GoogleIdentity, sts: Sts, tmp_path: Path
+) -> None:
+    clock = Clock(epoch_ms())
+    expires = datetime.fromtimestamp(clock.now_ms / 1000 + 60, UTC).isoformat()
+    token = {"sha256": token_hash(TOKENS["alice"]).hex(), "expires": expires}
+    recipients = [{"name": "alice", "tokens": [token], "shares": ["s"]}]
+    client, _ = await serve(configuration(google, sts, tmp_path, recipients=recipients), clock=clock)
+    issue = sts.issue
+
+    def late(seconds: int) -> Any:
+        clock.now_ms += 61_000
+        return issue(seconds)
+
+    try:
+        sts.issue = late
+        assert await credentials(client, "aws") == (403, "PERMISSION_DENIED")
+        assert len(sts.sessions) == 1
+    finally:
+        await client.close()
+
+
+def pipeline_of(client: Client) -> RequestPipeline:
+    server: Any = client.server
+    pipeline: RequestPipeline = server.pipeline
+    return pipeline

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.aws_identity import ROLE, Sts, running_sts
 from support.gateway_app import PREFIX, bearer, error_of, recipients, serve
 from support.waiting import wait_until
 
-from gateway.access.catalog import Recipient
+from gateway.access.catalog import Catalog, Recipient
 from gateway.config.networks import parse_networks
 from gateway.errors import PermissionDenied
 from gateway.telemetry.audit import AuditLog
@@ -259,3 +260,23 @@ async def test_the_audit_log_has_the_volume_and_the_id_of_the_key_but_never_the_
     assert last["response"]["result"]["location"] == "s3://lake/private/models"
     assert session.secret_access_key not in text
     assert session.session_token not in text
+
+
+async def test_access_that_ends_while_the_provider_answers_gets_no_credential(
+    client: Client, sts: Sts
+) -> None:
+    server: Any = client.server
+    pipeline = server.pipeline
+    issue, before = sts.issue, pipeline.state
+
+    def late(seconds: int) -> Any:
+        pipeline.state = replace(before, catalog=Catalog.of([]))
+        return issue(seconds)
+
+    sts.issue = late
+    refused = await client.post(f"{VOLUMES}/models/{CREDENTIALS}", headers=bearer())
+    assert (refused.status, error_of(await refused.read())) == (403, "PERMISSION_DENIED")
+    assert len(sts.sessions) == 1
+    pipeline.state, sts.issue = before, issue
+    assert (await client.post(f"{VOLUMES}/models/{CREDENTIALS}", headers=bearer())).status == 200
+    assert len(sts.sessions) == 2
