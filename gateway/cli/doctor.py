@@ -14,6 +14,8 @@ from gateway.spark.read.table_name import TableName
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 STEP_WIDTH = 14
+READING_STEPS = frozenset({"query parquet", "query delta", "credentials"})
+"""The steps that show that a table can be read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="seconds to wait for an answer; default: 30",
+        help="seconds to wait for an answer; default: 30; the run takes at most ten times as long",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -77,6 +79,6 @@ def _summary(findings: Findings) -> str:
     if findings.has_failed:
         failed = sum(finding.status is Status.FAIL for finding in problems)
         return f"{failed} of {len(findings.items)} steps failed; to mend by: {owners}\n"
-    if problems:
-        return f"The share can be read, with {len(problems)} warnings; to mend by: {owners}\n"
-    return "The share can be read.\n"
+    is_read = any(finding.status is Status.OK and finding.step in READING_STEPS for finding in findings.items)
+    result = "The share can be read" if is_read else "No table was read"
+    return f"{result}, with {len(problems)} warnings; to mend by: {owners}\n" if problems else f"{result}.\n"

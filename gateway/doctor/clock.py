@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 from gateway.doctor.findings import Owner, Problem
-from gateway.doctor.transport import Answer
+
+if TYPE_CHECKING:
+    # The command reads profiles' names before it loads aiohttp.
+    from gateway.doctor.transport import Answer
 
 TOLERATED_SECONDS = 60
 REFRESH_MARGIN_SECONDS = 15 * 60
@@ -17,7 +21,7 @@ def skew_seconds(answer: Answer) -> float | None:
     """Return the seconds that this machine is ahead of the `Date` of an answer; None without one."""
     try:
         sent = parsedate_to_datetime(answer.headers.get("date", ""))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return answer.received_seconds - sent.replace(tzinfo=sent.tzinfo or UTC).timestamp()
 

@@ -5,6 +5,7 @@ In: a profile's path. Out: findings. A step that fails ends those that need it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,8 +21,12 @@ from gateway.doctor.server import Server
 from gateway.doctor.shares import ChosenTable, choose_table
 from gateway.doctor.table import examine_table
 from gateway.doctor.transport import Transport, proxy_for
-from gateway.doctor.urls import host_of
+from gateway.doctor.urls import host_in, host_of
 from gateway.spark.read.table_name import TableName
+
+STEP = "doctor"
+TIMEOUTS_OF_RUN = 10
+"""The whole run takes at most this many times the time for one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +39,24 @@ class Examination:
     findings: Findings
 
     async def run(self) -> None:
-        """Examine the profile and the server."""
-        async with Transport(self.timeout_seconds) as transport:
-            try:
-                profile = read_profile(self.profile, self.findings, datetime.now(UTC))
-            except StepFailed as failed:
-                self.findings.fail(profiles.STEP, failed.problem)
-                return
-            self._report_proxy(profile)
-            await self._step(tokens.STEP, lambda: self._examine(profile, transport))
+        """Examine the profile and the server. Every error is a finding."""
+        limit_seconds = self.timeout_seconds * TIMEOUTS_OF_RUN
+        deadline = asyncio.timeout(limit_seconds)
+        try:
+            async with deadline, Transport(self.timeout_seconds) as transport:
+                await self._run(transport)
+        except Exception as error:  # noqa: BLE001 - the findings so far are worth more than a traceback
+            problem = _too_slow(limit_seconds) if deadline.expired() else _defect(error)
+            self.findings.fail(STEP, problem)
+
+    async def _run(self, transport: Transport) -> None:
+        try:
+            profile = read_profile(self.profile, self.findings, datetime.now(UTC))
+        except StepFailed as failed:
+            self.findings.fail(profiles.STEP, failed.problem)
+            return
+        self._report_proxy(profile)
+        await self._step(tokens.STEP, lambda: self._examine(profile, transport))
 
     async def _examine(self, profile: RecipientProfile, transport: Transport) -> None:
         authorization = await tokens.authorize(profile, transport, self.findings)
@@ -69,6 +83,9 @@ class Examination:
     def _report_proxy(self, profile: RecipientProfile) -> None:
         if (proxy := proxy_for(profile.endpoint)) is None:
             return
+        if host_in(proxy) is None:
+            # The first request fails with the reason.
+            return
         if not proxy.startswith(("http:", "https:")):
             problem = Problem(
                 "the proxy of the environment is neither http nor https",
@@ -85,3 +102,20 @@ class Examination:
             await run()
         except StepFailed as failed:
             self.findings.fail(name, failed.problem)
+
+
+def _too_slow(limit_seconds: float) -> Problem:
+    return Problem(
+        f"the examination was ended after {limit_seconds:g} seconds, before its last step",
+        Owner.PROVIDER,
+        "look at the load of the server; --table lists less, and a larger --timeout waits longer",
+    )
+
+
+def _defect(error: Exception) -> Problem:
+    # The text of an error can quote what a server sent.
+    return Problem(
+        f"the doctor has a defect ({type(error).__name__}), so the following steps are missing",
+        Owner.RECIPIENT,
+        "update delta-gateway, or report the defect to its authors with these lines",
+    )

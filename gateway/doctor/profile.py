@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import orjson
 
+from gateway.doctor.clock import utc_text
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.urls import is_loopback, parse_url
 from gateway.spark.read.table_name import TableName
@@ -110,6 +111,11 @@ class RecipientProfile:
         return (self.bearer_token, self.client_secret, self.password)
 
 
+def is_header_token(token: str) -> bool:
+    """Return whether a header can have a token: visible characters of ASCII alone."""
+    return token.isascii() and token.isprintable() and " " not in token
+
+
 def split_reference(reference: str) -> tuple[Path, TableName | None]:
     """Split `PROFILE#share.schema.table`. Raises ValueError for a malformed table."""
     if "#" not in reference or Path(reference).exists():
@@ -191,8 +197,9 @@ def _document(content: bytes, findings: Findings) -> dict[str, Any]:
 
 
 def _kind(document: Mapping[str, Any], findings: Findings) -> Kind:
-    version, name = document.get("shareCredentialsVersion"), document.get("type")
-    if not isinstance(version, int) or isinstance(version, bool):
+    name = document.get("type")
+    version = _version(document.get("shareCredentialsVersion"), findings)
+    if version is None:
         _mistake(findings, "shareCredentialsVersion is not a number", "write 1 for a bearer token, else 2")
         version = 1 if "bearerToken" in document else NEWEST_VERSION
     elif not 1 <= version <= NEWEST_VERSION:
@@ -221,6 +228,25 @@ def _kind(document: Mapping[str, Any], findings: Findings) -> Kind:
             f"accepted at version 2: {', '.join(kind for kind in KINDS if kind != 'bearer')}",
         )
     return kind
+
+
+def _version(value: Any, findings: Findings) -> int | None:
+    """Return a version as the official Python client reads it; None if the client cannot."""
+    try:
+        version = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        findings.warn(
+            STEP,
+            Problem(
+                "shareCredentialsVersion is not an integer; the Python client converts it, and other clients "
+                "may refuse it",
+                Owner.RECIPIENT,
+                f"write {version} without quotes",
+            ),
+        )
+    return version
 
 
 def _check_fields(document: Mapping[str, Any], kind: Kind, findings: Findings) -> None:
@@ -253,7 +279,7 @@ def _profile(
     endpoint = _endpoint(_text(document, "endpoint").strip(), findings)
     if kind == "bearer":
         token = _text(document, "bearerToken").strip()
-        if not token.isascii() or any(char.isspace() for char in token):
+        if not is_header_token(token):
             raise _failed("bearerToken has a blank or a character that is not ASCII", "copy the token again")
         if token.lower().startswith("bearer"):
             _mistake(findings, "bearerToken begins with the word Bearer", "remove the word")
@@ -341,7 +367,7 @@ def _check_expiry(profile: RecipientProfile, findings: Findings, now: datetime) 
     if profile.expires is None:
         return
     left_seconds = (profile.expires - now).total_seconds()
-    day = profile.expires.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    day = utc_text(profile.expires.timestamp())
     if left_seconds <= 0:
         findings.fail(
             STEP,

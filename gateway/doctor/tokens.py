@@ -21,7 +21,7 @@ import orjson
 from gateway.doctor.clock import clock_problem, utc_text
 from gateway.doctor.connection_errors import SERVER, TOKEN_ENDPOINT
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
-from gateway.doctor.profile import PrivateKey, RecipientProfile
+from gateway.doctor.profile import PrivateKey, RecipientProfile, is_header_token
 from gateway.doctor.server_errors import ServerError
 from gateway.doctor.transport import Answer, Transport
 
@@ -73,7 +73,7 @@ def _bearer(token: str, findings: Findings) -> Authorization:
     if claims is None:
         return Authorization(f"Bearer {token}")
     end = claims.get("exp")
-    if isinstance(end, (int, float)) and end <= time.time():
+    if isinstance(end, (int, float)) and not isinstance(end, bool) and end <= time.time():
         findings.fail(
             STEP,
             Problem(
@@ -185,6 +185,14 @@ def _token(answer: Answer, findings: Findings) -> str:
     if not isinstance(token, str) or not token:
         raise StepFailed(_incomplete("access_token"))
     findings.hide(token)
+    if not is_header_token(token):
+        raise StepFailed(
+            Problem(
+                f"{TOKEN_ENDPOINT.name} answers with a token that no header can have",
+                Owner.IDENTITY_PROVIDER,
+                "let it issue tokens of visible characters of ASCII",
+            )
+        )
     try:
         life_seconds = int(life)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):

@@ -21,7 +21,7 @@ from yarl import URL
 
 from gateway.doctor.connection_errors import Service, explain
 from gateway.doctor.findings import Owner, Problem, StepFailed
-from gateway.doctor.urls import host_of, parse_url
+from gateway.doctor.urls import host_in, host_of, parse_url
 
 CONNECT_SECONDS = 10.0
 """At most half of the time for an answer."""
@@ -105,6 +105,14 @@ class Transport:
     ) -> Answer:
         """Send a request, and read until a number of bytes or lines. Raises StepFailed."""
         proxy = proxy_for(url)
+        if proxy is not None and not host_in(proxy):
+            raise StepFailed(
+                Problem(
+                    "the proxy of HTTPS_PROXY or HTTP_PROXY is not a URL",
+                    Owner.NETWORK,
+                    "write it as http://proxy.example.com:3128, or remove the variable",
+                )
+            )
         is_secure = any((address or "").startswith("https:") for address in (url, proxy))
         try:
             async with self._session.request(

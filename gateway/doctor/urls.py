@@ -20,8 +20,13 @@ def parse_url(url: str) -> SplitResult | None:
 
 def host_of(url: str | None) -> str:
     """Return the host of a URL, for messages."""
+    return host_in(url) or UNKNOWN_HOST
+
+
+def host_in(url: str | None) -> str | None:
+    """Return the host of a URL; None for one without a host or a malformed one."""
     parts = parse_url(url or "")
-    return (parts.hostname if parts else None) or UNKNOWN_HOST
+    return (parts.hostname if parts else None) or None
 
 
 def is_loopback(host: str | None) -> bool:

@@ -104,22 +104,24 @@ def _incomplete(what: str) -> Problem:
 
 async def _list(credentials: VendedCredentials, transport: Transport) -> Answer:
     """List the first key of the log."""
-    parts = parse_url(credentials.location)
-    if parts is None:
+    # Keys are not encoded in locations: `?` and `#` are parts of them.
+    scheme, separator, rest = credentials.location.partition("://")
+    netloc, _, key = rest.partition("/")
+    if not separator or parse_url(f"{scheme}://{netloc}") is None:
         raise StepFailed(_incomplete("a location"))
-    log = f"{parts.path.strip('/')}/{LOG_DIRECTORY}".lstrip("/")
+    log = f"{key.strip('/')}/{LOG_DIRECTORY}".lstrip("/")
     if credentials.kind == "azureUserDelegationSas":
-        return await _list_azure(parts.netloc, log, credentials.values["sasToken"], transport)
+        return await _list_azure(netloc, log, credentials.values["sasToken"], transport)
     if credentials.kind == "gcpOauthToken":
         query = urlencode({"prefix": f"{log}/", "maxResults": 1})
-        url = f"https://storage.googleapis.com/storage/v1/b/{quote(parts.netloc, safe='')}/o?{query}"
+        url = f"https://storage.googleapis.com/storage/v1/b/{quote(netloc, safe='')}/o?{query}"
         headers = {"Authorization": f"Bearer {credentials.values['oauthToken']}"}
         return await transport.send(STORE, "GET", url, headers=headers)
-    if credentials.kind == "r2Credentials" and "@" in parts.netloc:
-        name, _, host = parts.netloc.partition("@")
+    if credentials.kind == "r2Credentials" and "@" in netloc:
+        name, _, host = netloc.partition("@")
         bucket = S3Bucket(name, f"https://{host}", "auto")
     else:
-        bucket = await _bucket(parts.netloc, transport)
+        bucket = await _bucket(netloc, transport)
     return await _list_s3(bucket, log, credentials.values, transport)
 
 

@@ -66,6 +66,7 @@ ROUTES = {
     "credentials": f"{TABLE}/temporary-table-credentials",
     "file": STORED_FILE,
 }
+DATE_BEYOND_TIME = "Mon, 01 Jan 2024 00:00:00 +99999999999999999"
 STATUSES = st.sampled_from([200, 200, 200, 204, 206, 302, 400, 401, 403, 404, 429, 500, 503])
 HEADERS = st.dictionaries(
     st.sampled_from(
@@ -78,7 +79,9 @@ HEADERS = st.dictionaries(
             "X-Request-Id",
         ]
     ),
-    st.sampled_from(["", "x", "1", "http://[", "//", "responseformat=delta", "Mon, 99 Foo 0000", "-1"]),
+    st.sampled_from(
+        ["", "x", "1", "http://[", "//", "responseformat=delta", "Mon, 99 Foo 0000", "-1", DATE_BEYOND_TIME]
+    ),
     max_size=2,
 )
 
@@ -99,6 +102,7 @@ def examined(profile: Path) -> Findings:
     assert findings.items
     json.dumps(findings.document())
     assert TOKEN not in repr(findings.items)
+    assert not [finding for finding in findings.items if finding.step == "doctor"]
     return findings
 
 
@@ -236,5 +240,6 @@ def test_any_profile_ends_in_findings(tmp_path: Path) -> None:
         findings = Findings()
         asyncio.run(Examination(profile, None, 5.0, findings).run())
         assert findings.items[-1].status in set(Status)
+        assert findings.items[-1].step != "doctor"
 
     examine()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.http_service import json_response
-from support.sharing_server import SharingServer
+from support.sharing_server import TABLE, SharingServer
 
 from gateway.__main__ import main
+from gateway.doctor import shares
 
 
 def test_each_step_is_a_line_and_each_problem_has_its_owner(
@@ -54,6 +55,45 @@ def test_the_findings_as_json(
         "advice": "",
     }
     assert document["steps"][-1]["owner"] == "recipient"
+
+
+def test_a_share_without_tables_is_not_called_readable(
+    sharing_server: SharingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    sharing_server.answers["/delta-sharing/shares/sales/all-tables"] = json_response({})
+    assert main(["doctor", str(profile)]) == 0
+    assert capsys.readouterr().out.endswith("\nNo table was read, with 1 warnings; to mend by: provider\n")
+
+
+def test_a_table_that_was_not_queried_is_not_called_readable(
+    sharing_server: SharingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    protocol, metadata, _ = sharing_server.delta()
+    metadata["metaData"]["accessModes"] = ["dir"]
+    sharing_server.say(f"{TABLE}/metadata", protocol, metadata)
+    assert main(["doctor", str(profile)]) == 0
+    assert "\nNo table was read, with 1 warnings" in capsys.readouterr().out
+
+
+def test_a_defect_of_the_doctor_is_a_finding_without_the_text_of_the_error(
+    sharing_server: SharingServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def defective(*_: object) -> None:
+        raise LookupError("private-directory")
+
+    monkeypatch.setattr(shares, "_check_clock", defective)
+    profile = sharing_server.profile(tmp_path / "acme.share")
+    assert main(["doctor", str(profile), "--json"]) == 1
+    printed = capsys.readouterr().out
+    last = json.loads(printed)["steps"][-1]
+    assert (last["step"], last["status"]) == ("doctor", "fail")
+    assert "(LookupError)" in last["message"]
+    assert "private-directory" not in printed
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "x"])

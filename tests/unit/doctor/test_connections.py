@@ -266,6 +266,20 @@ async def test_a_proxy_that_is_not_there(
     assert "NO_PROXY" in found.advice
 
 
+@pytest.mark.parametrize("proxy", ["http://[bad:3128", "http://user:a-password@proxy:99999", "http://"])
+async def test_a_proxy_that_is_not_a_url_is_the_networks(
+    profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    findings = await examine(profile)
+    found = failed(findings)
+    assert (found.message, str(found.owner)) == (
+        "the proxy of HTTPS_PROXY or HTTP_PROXY is not a URL",
+        "network",
+    )
+    assert "a-password" not in repr(findings)
+
+
 async def test_hosts_of_no_proxy_are_reached_directly(
     profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

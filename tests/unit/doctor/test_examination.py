@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -10,8 +12,10 @@ from typing import Any
 
 import pytest
 from support.findings import Examine, failed, steps, warned
-from support.http_service import Response, json_response
+from support.http_service import Request, Response, json_response
 from support.sharing_server import PREFIX, SIGNATURE, STORED_FILE, TABLE, SharingServer
+
+from gateway.doctor import examination
 
 ALL_STEPS = [
     "profile", "clients", "clock", "shares", "schemas", "tables", "version", "metadata", "query parquet",
@@ -148,6 +152,15 @@ async def test_a_refused_identity_token_shows_its_claims(
     assert "iss https://login.example, aud api://x, sub job" in refused.advice
 
 
+@pytest.mark.parametrize("end", [True, "1", None, [], 4e9])
+async def test_an_end_that_is_no_past_time_does_not_end_a_token(
+    sharing_server: SharingServer, tmp_path: Path, examine: Examine, end: Any
+) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": end}).encode()).decode().rstrip("=")
+    profile = sharing_server.profile(tmp_path / "a.share", bearerToken=f"eyJhbGciOiJub25lIn0.{claims}.c2ln")
+    assert failed(await examine(profile)).step == "server"
+
+
 @pytest.mark.parametrize(
     ("minutes", "status", "words"),
     [(0, "ok", "within a minute"), (-6, "warn", "6 minutes ahead of"), (30, "fail", "30 minutes behind")],
@@ -166,6 +179,36 @@ async def test_the_clock_is_compared_with_the_server(
     sharing_server.answers[f"{PREFIX}/shares"] = Response(200, content, {"Date": date})
     (found,) = [one for one in await examine(profile) if one.step == "clock"]
     assert (found.status, words in found.message) == (status, True), found
+
+
+@pytest.mark.parametrize("path", [f"{PREFIX}/shares", STORED_FILE])
+@pytest.mark.parametrize("date", ["Mon, 01 Jan 2024 00:00:00 +99999999999999999", "Mon, 99 Foo 0000", ""])
+async def test_a_date_that_cannot_be_read_is_ignored(
+    sharing_server: SharingServer, profile: Path, examine: Examine, path: str, date: str
+) -> None:
+    sharing_server.answers[path] = json_response({"errorCode": "X", "message": "no"}, 403)
+    before = failed(await examine(profile))
+    refusal = sharing_server.answers[path]
+    sharing_server.answers[path] = Response(refusal.status, refusal.body, {"Date": date})
+    assert failed(await examine(profile)) == before
+
+
+async def test_a_run_of_many_slow_answers_ends(
+    sharing_server: SharingServer, profile: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "TIMEOUTS_OF_RUN", 0.5)
+
+    def slow(_: Request) -> Response:
+        time.sleep(0.05)
+        return json_response({"items": [{"name": "sales"}], "nextPageToken": "x"})
+
+    for route in ("shares", "shares/sales/schemas", "shares/sales/all-tables"):
+        sharing_server.answers[f"{PREFIX}/{route}"] = slow
+    findings = await examine(profile, timeout_seconds=2)
+    found = failed(findings)
+    assert found.step == "doctor"
+    assert found.message == "the examination was ended after 1 seconds, before its last step"
+    assert ("shares", "ok") in steps(findings)
 
 
 async def test_lists_are_read_over_pages_and_bounded(

@@ -107,6 +107,7 @@ def test_no_client_accepts_a_bearer_token_at_version_2(tmp_path: Path) -> None:
         (BEARER | {"endpoint": "https://share.example.com:x"}, "endpoint is not a URL"),
         (BEARER | {"bearerToken": "a b"}, "bearerToken has a blank"),
         (BEARER | {"bearerToken": "tökén"}, "not ASCII"),
+        (BEARER | {"bearerToken": "a\x00b"}, "not ASCII"),
         (BEARER | {"bearerToken": "<token>"}, "placeholder of a template: bearerToken"),
         (BEARER | {"shareCredentialsVersion": 2, "type": "kerberos"}, "`type` is one that no client knows"),
         (BEARER | {"shareCredentialsVersion": 2}, "`type` is missing"),
@@ -118,7 +119,7 @@ def test_no_client_accepts_a_bearer_token_at_version_2(tmp_path: Path) -> None:
         (ASSERTION | {"auth": "x"}, "missing or empty: auth.tokenEndpoint"),
         (ASSERTION, "privateKeyFile does not exist"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_a_profile_that_cannot_be_used_names_the_mistake(tmp_path: Path, content: Any, message: str) -> None:
     profile, findings = read(tmp_path, content)
@@ -132,7 +133,8 @@ def test_a_profile_that_cannot_be_used_names_the_mistake(tmp_path: Path, content
     [
         (b"\xef\xbb\xbf" + json.dumps(BEARER).encode(), "fail", "UTF-8 with a byte order mark"),
         (json.dumps(BEARER).encode("utf-16"), "fail", "UTF-16"),
-        (BEARER | {"shareCredentialsVersion": "1"}, "fail", "shareCredentialsVersion is not a number"),
+        (BEARER | {"shareCredentialsVersion": "x"}, "fail", "shareCredentialsVersion is not a number"),
+        (BEARER | {"shareCredentialsVersion": None}, "fail", "shareCredentialsVersion is not a number"),
         (BEARER | {"endpoint": f"{ENDPOINT}//"}, "fail", "more than one slash"),
         (BEARER | {"endpoint": f"{ENDPOINT}/shares"}, "fail", "ends with a route"),
         (BEARER | {"endpoint": f"{ENDPOINT}?x=1"}, "fail", "a user, a query or a fragment"),
@@ -148,7 +150,7 @@ def test_a_profile_that_cannot_be_used_names_the_mistake(tmp_path: Path, content
         (BEARER | {"expirationTime": "2026-11-25T10:00:00"}, "warn", "expires on 2026-11-25 10:00 UTC"),
         (BASIC | {"shareCredentialsVersion": 1}, "fail", "clients read `basic` at version 2 alone"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_mistake_does_not_keep_the_server_from_being_examined(
     tmp_path: Path, content: Any, status: str, message: str
@@ -158,6 +160,24 @@ def test_a_mistake_does_not_keep_the_server_from_being_examined(
     assert profile.endpoint.startswith(("https://share.example.com", "http://share.example.com"))
     assert not profile.endpoint.endswith(("/", "shares"))
     assert [found for found in findings if found[1] == status and message in found[2]], findings
+
+
+@pytest.mark.parametrize("version", ["1", " 1 ", 1.0, True])
+def test_a_version_that_the_python_client_converts_is_a_warning(tmp_path: Path, version: Any) -> None:
+    profile, findings = read(tmp_path, BEARER | {"shareCredentialsVersion": version})
+    assert profile is not None
+    assert profile.kind == "bearer"
+    assert [status for _, status, _ in findings] == ["warn", "ok", "ok"]
+    assert "is not an integer" in findings[0][2]
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_an_expiry_beyond_the_calendar_is_no_error(tmp_path: Path, text: str) -> None:
+    profile, findings = read(tmp_path, BEARER | {"expirationTime": text})
+    assert profile is not None
+    assert [message for _, status, message in findings if status == "fail"] == (
+        [] if text.startswith("9999") else ["the token expired on a time that is out of range"]
+    )
 
 
 def test_one_slash_at_the_end_and_a_late_expiry_are_no_mistakes(tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ async def test_client_credentials_are_sent_as_clients_send_them(
             "answers 400 invalid_request; the clock of this machine is",
             "NTP",
         ),
+        *(
+            (
+                json_response({**GRANTED, "access_token": token}),
+                "identity provider",
+                "no header can have",
+                "ASCII",
+            )
+            for token in ("ab\r\nX: y", "a b", "a\x00b", "tökén")
+        ),
         (Response(200, b"<html>log in"), "network", "an HTML page", "web filter"),
     ],
 )

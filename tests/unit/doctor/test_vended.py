@@ -61,6 +61,18 @@ async def test_the_log_is_listed_with_vended_keys(
     assert (asked.method, asked.body) == ("POST", b"")
 
 
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a%23b", "a b", "#", "ü"])
+async def test_a_location_has_its_key_as_it_is(
+    sharing_server: SharingServer, profile: Path, examine: Examine, name: str
+) -> None:
+    location = f"s3://bucket/private-directory/{name}/t"
+    sharing_server.answers[VEND] = json_response({"credentials": credentials(location=location)})
+    findings = await examine(profile)
+    assert steps(findings)[-1] == ("credentials", "ok")
+    (sent,) = [one for one in sharing_server.http.requests if one.path == BUCKET]
+    assert sent.query["prefix"] == f"private-directory/{name}/t/_delta_log/"
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
@@ -69,6 +81,8 @@ async def test_the_log_is_listed_with_vended_keys(
         (json_response({"credentials": credentials(awsTempCredentials={})}), "all fields of awsTemp"),
         (json_response({"credentials": credentials(expirationTime=None)}), "location and expirationTime"),
         (json_response({"credentials": credentials(expirationTime=1)}), "ended on 1970-01-01"),
+        (json_response({"credentials": credentials(location="bucket/t")}), "without a location"),
+        (json_response({"credentials": credentials(location="s3://[b/t")}), "without a location"),
         (json_response([]), "exactly one kind"),
         (json_response({"errorCode": "X", "message": "no"}, 403), "403 X: no"),
     ],
