@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, collapse_addresses
 from itertools import pairwise
-from urllib.parse import urlsplit
 
 from gateway.config.errors import shown
 from gateway.config.locations import Location
 from gateway.config.networks import Network, parse_networks
+from gateway.config.roots import ACCESS_POINT_SUFFIXES, DIRECTORY, Roots, comparable
 from gateway.config.sections import EVERY_SHARE, Config, RecipientEntry, TableEntry
 from gateway.config.storages import StorageEntry
 
-DIRECTORY = "dir"
-ACCESS_POINT_SUFFIX = "-s3alias"
 WITHOUT = "or remove dir from accessModes"
 APART = f"move one of them, {WITHOUT}"
 
-_GOOGLE_HOST = "storage.googleapis.com"
 _WILDCARD = re.compile(r"[*?$]")
 
 
@@ -32,23 +28,9 @@ LimitedRecipient = tuple[RecipientEntry, tuple[Network, ...]]
 """A recipient with its networks."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTable:
-    """A table with its place in the configuration."""
-
-    share: str
-    name: str
-    table: TableEntry
-
-    @property
-    def roots(self) -> tuple[Location, ...]:
-        """The roots that recipients of directory access read."""
-        return (self.table.location, *self.table.auxiliary_locations)
-
-
-def directory_access_problem(config: Config) -> str | None:
+def directory_access_problem(config: Config, roots: Roots) -> str | None:
     """Return why a table may not offer directory access, with what to do; None if all may."""
-    return next(_problems(config), None)
+    return next(_problems(config, roots), None)
 
 
 def root_problem(location: Location, entry: StorageEntry | None) -> str | None:
@@ -58,7 +40,7 @@ def root_problem(location: Location, entry: StorageEntry | None) -> str | None:
     if not location.key:
         return "its root is a whole bucket, and credentials would cover everything in it; give it a directory"
     if location.kind == "azure":
-        return _azure_problem(entry)
+        return _azure_problem(location, entry)
     if location.kind == "gs":
         if entry is not None and entry.access_key_id is not None:
             return "an HMAC key issues no tokens; give credentialsFile in gateway.storages"
@@ -92,93 +74,72 @@ def address_range(networks: Sequence[Network]) -> tuple[IPv4Address, IPv4Address
     return (merged[0].network_address, merged[-1].broadcast_address) if merged else None
 
 
-def _problems(config: Config) -> Iterator[str]:
-    tables = [
-        NamedTable(share.name, f"{share.name}.{schema.name}.{table.name}", table)
-        for share in config.shares
-        for schema in share.schemas
-        for table in schema.tables
-    ]
-    limited = [
+def credential_problems(
+    config: Config, location: Location, share: str, limited: Sequence[LimitedRecipient], *, kind: str
+) -> Iterator[str]:
+    """Iterate over the reasons why recipients of a share can get no credential for a root.
+
+    `kind`: the word for the table or the volume.
+    """
+    entry = config.gateway.storage(location)
+    problem = root_problem(location, entry)
+    if problem is not None:
+        yield problem
+    for recipient, networks in limited:
+        problem = networks_problem(location, entry, networks)
+        if problem is not None and is_granted(recipient, share):
+            yield (
+                f"{problem}, and the recipient {recipient.name} has networks; share the {kind} with it in "
+                "another share"
+            )
+
+
+def limited_recipients(config: Config) -> list[LimitedRecipient]:
+    """Return the recipients of the configuration with networks."""
+    return [
         (recipient, parse_networks(recipient.networks))
         for recipient in config.gateway.recipients
         if recipient.networks
     ]
-    offering = [one for one in tables if DIRECTORY in one.table.access_modes]
-    problems = ((one, problem) for one in offering for problem in _problems_of(config, one, limited))
-    for one, problem in (*problems, *_nested(config, offering, tables)):
-        yield f"{one.name} cannot offer directory access: {problem}"
 
 
-def _problems_of(config: Config, one: NamedTable, limited: Sequence[LimitedRecipient]) -> Iterator[str]:
-    table = one.table
+def _problems(config: Config, roots: Roots) -> Iterator[str]:
+    limited = limited_recipients(config)
+    for share in config.shares:
+        for schema in share.schemas:
+            for table in schema.tables:
+                if DIRECTORY in table.access_modes:
+                    name = f"{share.name}.{schema.name}.{table.name}"
+                    for problem in _problems_of(config, share.name, table, limited):
+                        yield f"{name} cannot offer directory access: {problem}"
+                    locations = [comparable(config, root) for root in _roots_of(table)]
+                    for problem in roots.overlaps((False, name), locations):
+                        yield f"{name} cannot offer directory access: {problem}; {APART}"
+
+
+def _problems_of(
+    config: Config, share: str, table: TableEntry, limited: Sequence[LimitedRecipient]
+) -> Iterator[str]:
     if not table.history_shared:
         yield f"its directory has the whole history; set historyShared: true, {WITHOUT}"
     if table.start_version > 0:
         yield f"its directory has the versions before startVersion; remove startVersion, {WITHOUT}"
-    for root in one.roots:
-        entry = config.gateway.storage(root)
-        problem = root_problem(root, entry)
-        if problem is not None:
+    for root in _roots_of(table):
+        for problem in credential_problems(config, root, share, limited, kind="table"):
             yield f"{problem}, {WITHOUT}"
-        for recipient, networks in limited:
-            problem = networks_problem(root, entry, networks)
-            if problem is not None and is_granted(recipient, one.share):
-                yield (
-                    f"{problem}, and the recipient {recipient.name} has networks; share the table with it in "
-                    f"another share, {WITHOUT}"
-                )
     for root in table.auxiliary_locations:
         if not any(allowed.contains(root) for allowed in config.gateway.allowed_roots):
             yield f"gateway.allowedRoots contains no {shown(root.url)}, one of its auxiliaryLocations; add it"
 
 
-def _nested(
-    config: Config, offering: Sequence[NamedTable], tables: Sequence[NamedTable]
-) -> Iterator[tuple[NamedTable, str]]:
-    """Iterate over tables with others whose files their credentials would give access to."""
-    holders: dict[Location, list[NamedTable]] = {}
-    for one in offering:
-        for root in one.roots:
-            holders.setdefault(comparable(config, root), []).append(one)
-    for other in tables if holders else ():
-        for root in other.roots:
-            for place in _upwards(comparable(config, root)):
-                for one in holders.get(place, ()):
-                    if not _may_hold(one, other, root):
-                        yield one, f"the files of {other.name} lie within its directory; {APART}"
+def _roots_of(table: TableEntry) -> tuple[Location, ...]:
+    """Return the roots that recipients of directory access read."""
+    return (table.location, *table.auxiliary_locations)
 
 
-def _may_hold(one: NamedTable, other: NamedTable, root: Location) -> bool:
-    """Return whether credentials of one table may read a root of another: it is the same, or its source."""
-    is_source = root in one.table.auxiliary_locations and (
-        other is one or DIRECTORY in other.table.access_modes
-    )
-    return root == one.table.location or is_source
-
-
-def _upwards(location: Location) -> Iterator[Location]:
-    """Iterate over a location and the directories above it."""
-    yield location
-    key = location.key
-    while key:
-        key = key.rpartition("/")[0]
-        yield replace(location, key=key)
-
-
-def comparable(config: Config, location: Location) -> Location:
-    """Return a location for comparisons: buckets of Google can be reached as those of S3, too."""
-    entry = config.gateway.storage(location)
-    if (
-        location.kind == "s3"
-        and entry is not None
-        and urlsplit(entry.endpoint or "").hostname == _GOOGLE_HOST
-    ):
-        return replace(location, kind="gs")
-    return location
-
-
-def _azure_problem(entry: StorageEntry | None) -> str | None:
+def _azure_problem(location: Location, entry: StorageEntry | None) -> str | None:
+    if "?" in location.key or "#" in location.key:
+        return "its path has ? or #, which no location for clients can have; give it another path"
     if entry is None or not entry.hierarchical_namespace:
         return (
             "an account with a flat namespace has no credentials for a directory; if the account has a "
@@ -195,7 +156,9 @@ def _s3_problem(location: Location, entry: StorageEntry | None) -> str | None:
             "credentials are sessions of a role; give directoryRoleArn or roleArn in gateway.storages, or "
             "cloudflareApiToken for R2"
         )
-    if location.bucket.endswith(ACCESS_POINT_SUFFIX):
+    if entry.endpoint is not None and entry.sts_endpoint is None and not entry.is_aws:
+        return "its store is none of AWS, and roles are assumed at AWS without stsEndpoint; give stsEndpoint"
+    if location.bucket.endswith(ACCESS_POINT_SUFFIXES):
         return "a policy cannot name the alias of an access point; give the bucket itself"
     if not entry.is_aws and _WILDCARD.search(location.key):
         return "its path has one of * ? $, which only policies of AWS can escape; give it another path"

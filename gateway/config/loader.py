@@ -15,6 +15,7 @@ import yaml
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.reader import Reader
+from gateway.config.roots import Roots
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
 from gateway.config.volumes import volume_problem
 
@@ -83,7 +84,9 @@ def loads(
             "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
-    leak = directory_access_problem(config) or volume_problem(config)
+    roots = Roots(config)
+    # Of a volume in the directory of a table, the volume is named.
+    leak = volume_problem(config, roots) or directory_access_problem(config, roots)
     if leak is not None:
         raise ConfigError(file, "shares", leak)
     _warn(config, file)

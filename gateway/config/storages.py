@@ -131,7 +131,7 @@ class StorageEntry:
         session_seconds: AWS: lifetime of the role's session. Without it one hour, the most for a role that
             is assumed by another role's session.
         sts_endpoint: AWS and Google: URL of the token service; of R2, of Cloudflare's API. Without it that of
-            the region or of the provider.
+            the region or of the provider. Directory access needs it for other stores of S3.
         directory_role_arn: AWS: role whose sessions recipients of directory access get, limited to the table.
             Without it `roleArn`. Stores other than AWS accept any text in the form of an ARN.
         cloudflare_api_token: R2: token of Cloudflare's API, for temporary credentials of directory access.

@@ -13,6 +13,12 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 S3 = {"prefix": "s3://lake/", "roleArn": ROLE}
 AZURE = {"prefix": "abfss://data@acct.dfs.core.windows.net/", "hierarchicalNamespace": True}
 GOOGLE = {"prefix": "gs://lake/"}
+COMPATIBLE = {
+    "prefix": "s3://compatible/",
+    "roleArn": ROLE,
+    "endpoint": "https://minio.example",
+    "stsEndpoint": "https://minio.example",
+}
 HASH = "0" * 64
 
 
@@ -65,6 +71,9 @@ def test_a_table_of_each_store_offers_its_directory(location: str) -> None:
         ({"location": "s3://compatible/a*b"}, "its path"),
         ({"location": "s3://compatible/a?b"}, "its path"),
         ({"location": "s3://compatible/a$b"}, "its path"),
+        ({"location": "s3://aws-alone/t"}, "give stsEndpoint"),
+        ({"location": "https://acct.blob.core.windows.net/data/a%3Fb"}, "its path has ? or #"),
+        ({"location": "https://acct.blob.core.windows.net/data/a%23b"}, "its path has ? or #"),
         ({"location": "gs://hmac/t"}, "credentialsFile"),
     ],
 )
@@ -76,7 +85,8 @@ def test_what_would_leak_is_refused_with_the_table_and_what_to_change(
         AZURE,
         {"prefix": "s3://bare/"},
         {"prefix": "s3://lake-s3alias/", "roleArn": ROLE},
-        {"prefix": "s3://compatible/", "roleArn": ROLE, "endpoint": "https://minio.example"},
+        COMPATIBLE,
+        {"prefix": "s3://aws-alone/", "roleArn": ROLE, "endpoint": "https://minio.example"},
         {"prefix": "gs://hmac/", "accessKeyId": "a", "secretAccessKey": "b"},
     ]
     with pytest.raises(ConfigError) as refused:
@@ -139,6 +149,71 @@ def test_an_auxiliary_location_is_an_allowed_root_and_holds_no_other_table() -> 
         load(clone | {"auxiliaryLocations": ["s3://lake/"]}, allowedRoots=["s3://lake/"])
     with pytest.raises(ConfigError, match="add dir"):
         load(clone | {"accessModes": ["url"]}, allowedRoots=roots)
+
+
+def test_a_table_that_offers_its_directory_lies_within_no_other_table() -> None:
+    history = table("s3://lake/sales", accessModes=["url"], startVersion=10)
+    with pytest.raises(ConfigError, match=r"directory lies within that of sales\.public\.orders1; move"):
+        load(table("s3://lake/sales/region=EU"), history)
+    load(table("s3://lake/sales"), history)
+
+
+def test_a_table_that_offers_its_directory_contains_no_sources_of_other_clones() -> None:
+    clone = table("s3://lake/clone", accessModes=["url"])
+    with pytest.raises(ConfigError, match=r"orders cannot .* files of gateway\.allowedRoots lie within"):
+        load(table("s3://lake/sales"), clone, allowedRoots=["s3://lake/sales/source"])
+    load(table("s3://lake/sales"), clone, allowedRoots=["s3://lake/sales"])
+    load(table("s3://lake/sales"), clone, allowedRoots=["s3://lake"])
+    # A directory that the table names itself is no one else's.
+    own = table("s3://lake/sales", auxiliaryLocations=["s3://lake/sales/source"])
+    load(own, clone, allowedRoots=["s3://lake/sales/source"])
+
+
+def test_the_source_of_a_clone_is_offered_in_the_share_of_the_clone_if_in_any() -> None:
+    def shares(*tables: dict[str, Any]) -> None:
+        found = [
+            {"name": f"share{number}", "schemas": [{"name": "public", "tables": [one]}]}
+            for number, one in enumerate(tables)
+        ]
+        found[0]["schemas"].append({"name": "further", "tables": list(tables[2:])})
+        settings = {"storages": [S3], "anonymous": True, "allowedRoots": ["s3://lake/source"]}
+        loads(json.dumps({"version": 1, "shares": found[:2], "gateway": settings}), environment={})
+
+    clone = table("s3://lake/clone", auxiliaryLocations=["s3://lake/source"])
+    source = table("s3://lake/source")
+    with pytest.raises(ConfigError, match=r"share0\.public\.orders cannot .* in the share share0"):
+        shares(clone, source)
+    shares(clone, source, source)
+    # Two clones of a source that no share has.
+    shares(clone, table("s3://lake/clone2", auxiliaryLocations=["s3://lake/source"]))
+
+
+INTEROPERABLE = {"accessKeyId": "a", "secretAccessKey": "b", "region": "auto"}
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "endpoint"),
+    [
+        ("s3://lake/sales", "s3://LAKE/sales/orders", None),
+        ("s3://lake/sales", "s3://points-123-s3alias/sales/orders", None),
+        ("s3://lake/sales", "s3://points-123--ol-s3/sales/orders", None),
+        ("gs://data/sales", "s3://data/sales/orders", "https://storage.googleapis.com."),
+        ("gs://data/sales", "s3://Data/sales/orders", "https://storage.europe-west3.rep.googleapis.com"),
+    ],
+)
+def test_a_bucket_is_found_by_its_other_names(outer: str, inner: str, endpoint: str | None) -> None:
+    storages = [S3, {"prefix": "s3://Data/", "endpoint": endpoint, **INTEROPERABLE}] if endpoint else [S3]
+    if endpoint:
+        storages.append({"prefix": "s3://data/", "endpoint": endpoint, **INTEROPERABLE})
+    with pytest.raises(
+        ConfigError, match=r"files of sales\.public\.orders1( \(by the alias.*\))? lie within"
+    ):
+        load(table(outer), table(inner, accessModes=["url"]), storages=storages)
+    load(table(outer), table(inner.replace("sales", "sales2"), accessModes=["url"]), storages=storages)
+    # A host that ends like one of Google is another.
+    if endpoint:
+        storages = [{**one, "endpoint": "https://notgoogleapis.com"} for one in storages[1:]]
+        load(table(outer), table(inner, accessModes=["url"]), storages=storages)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ ROLE = "arn:aws:iam::123456789012:role/reader"
 STORAGES: list[dict[str, Any]] = [
     {"prefix": "s3://lake/", "roleArn": ROLE},
     {"prefix": "s3://plain/"},
+    {"prefix": "s3://other/", "endpoint": "https://minio.example", "directoryRoleArn": ROLE},
     {"prefix": "abfss://flat@acct.dfs.core.windows.net/"},
     {"prefix": "gs://google/"},
-    {"prefix": "s3://google/", "endpoint": "https://storage.googleapis.com", "directoryRoleArn": ROLE},
+    {"prefix": "s3://google/", "endpoint": "https://storage.googleapis.com"},
 ]
 
 
@@ -42,6 +43,7 @@ def configured(*volumes: Any, tables: Any = (), others: Any = (), **section: Any
         ("s3://lake", "its root is a whole bucket"),
         ("s3://plain/files", "give directoryRoleArn or roleArn"),
         ("abfss://flat@acct.dfs.core.windows.net/files", "flat namespace"),
+        ("s3://other/files", "give stsEndpoint"),
     ],
 )
 def test_a_directory_without_limited_credentials_is_no_volume(location: str, problem: str) -> None:
@@ -56,6 +58,11 @@ def test_a_directory_without_limited_credentials_is_no_volume(location: str, pro
         ({"location": "s3://lake/files"}, "the files of s.e.t0 lie within its directory"),
         ({"location": "s3://lake/files/t"}, "the files of s.e.t0 lie within its directory"),
         ({"location": "s3a://lake/files/t/"}, "the files of s.e.t0 lie within its directory"),
+        ({"location": "s3://LAKE/files/t"}, "the files of s.e.t0 lie within its directory"),
+        (
+            {"location": "s3://points-123-s3alias/files/t"},
+            "the files of s.e.t0 (by the alias of an access point) lie within its directory",
+        ),
         ({"location": "s3://lake"}, "its directory lies within that of s.e.t0"),
     ],
 )

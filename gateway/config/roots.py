@@ -1,0 +1,166 @@
+"""The directories of tables and volumes, and which of them have files in common.
+
+A credential reads every file below its directory, without regard to history, deletion vectors or grants. So
+the directory of a credential, of a table with `dir` or of a volume, has no files that are shared otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway.config.locations import Location
+from gateway.config.sections import Config
+
+DIRECTORY = "dir"
+ACCESS_POINT_SUFFIXES = ("-s3alias", "--ol-s3")
+"""The ends of the aliases of S3 access points, which stand for a bucket of another name."""
+
+_GOOGLE_DOMAIN = "googleapis.com"
+_ANY_BUCKET = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A directory of a table or a volume, or one that `allowedRoots` names.
+
+    Attributes:
+        name: full name of the table or the volume.
+        share: the share of the table or the volume.
+        location: in the form for comparisons.
+        kind: `auxiliary` for a directory of a table beside its location.
+        is_readable: recipients get credentials for the directory.
+
+    """
+
+    name: str
+    share: str
+    location: Location
+    kind: Literal["table", "auxiliary", "volume", "allowed"]
+    is_readable: bool
+
+    @property
+    def holder(self) -> tuple[bool, str]:
+        """Identify the table or the volume: both can have one name."""
+        return (self.kind == "volume", self.name)
+
+    @property
+    def is_aliased(self) -> bool:
+        """Return whether the bucket is the alias of an access point."""
+        return self.location.kind == "s3" and self.location.bucket.endswith(ACCESS_POINT_SUFFIXES)
+
+    @property
+    def shown(self) -> str:
+        """Return the name for messages."""
+        return f"{self.name} (by the alias of an access point)" if self.is_aliased else self.name
+
+
+class Roots:
+    """All directories of a configuration, found by those that contain them.
+
+    The index takes time and memory in proportion to the directories: there may be thousands.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._roots = list(_roots(config))
+        self._at: dict[Location, list[Root]] = {}
+        self._below: dict[Location, list[Root]] = {
+            view: [] for root in self._roots if root.is_readable for view in _views(root.location)
+        }
+        if not self._below:
+            return
+        for root in self._roots:
+            # The bucket of an alias is unknown. Its keys are those of the bucket.
+            place = replace(root.location, bucket=_ANY_BUCKET) if root.is_aliased else root.location
+            self._at.setdefault(place, []).append(root)
+            for outer in _outer(place):
+                if outer in self._below:
+                    self._below[outer].append(root)
+
+    def overlaps(self, holder: tuple[bool, str], locations: Collection[Location]) -> Iterator[str]:
+        """Iterate over the directories that have files in common with those of a table or a volume.
+
+        The same directory may be several tables, several volumes, or an auxiliary location of several tables.
+        """
+        own = [
+            root for at in dict.fromkeys(locations) for root in self._at.get(at, ()) if root.holder == holder
+        ]
+        for one in own:
+            for inner in self._found(self._below, [one.location]):
+                if inner.holder != holder and inner.location not in locations:
+                    yield f"the files of {inner.shown} lie within its directory"
+            same = list(self._found(self._at, [one.location]))
+            for other in same:
+                if other.holder != holder and not _may_coincide(one, other, same):
+                    advice = (
+                        f": offer them by dir in the share {one.share}, too"
+                        if one.kind == "auxiliary"
+                        else ""
+                    )
+                    yield f"the files of {other.shown} lie within its directory{advice}"
+            for outer in self._found(self._at, _outer(one.location)):
+                if outer.kind != "allowed" and outer.holder != holder and outer.location not in locations:
+                    yield f"its directory lies within that of {outer.shown}"
+
+    @staticmethod
+    def _found(index: dict[Location, list[Root]], locations: Iterable[Location]) -> Iterator[Root]:
+        views = (view for location in locations for view in _views(location))
+        return chain.from_iterable(index.get(view, ()) for view in views)
+
+
+def comparable(config: Config, location: Location) -> Location:
+    """Return a location for comparisons: the buckets of Google can be reached as those of S3, too."""
+    if location.kind != "s3":
+        return location
+    entry = config.gateway.storage(location)
+    host = (urlsplit((entry and entry.endpoint) or "").hostname or "").rstrip(".")
+    is_google = f".{host}".endswith(f".{_GOOGLE_DOMAIN}")
+    # The bucket may be a part of the host name, which has no case.
+    return replace(location, kind="gs" if is_google else "s3", bucket=location.bucket.lower())
+
+
+def _may_coincide(one: Root, other: Root, same: Iterable[Root]) -> bool:
+    """Return whether two roots may be one directory. `same` are all roots there."""
+    if "volume" in (one.kind, other.kind):
+        return one.kind == other.kind
+    if one.kind == "table" or other.kind != "table":
+        return True
+    # The source of a shallow clone: its recipients may have no grant for the source.
+    return any(root.kind == "table" and root.is_readable and root.share == one.share for root in same)
+
+
+def _roots(config: Config) -> Iterator[Root]:
+    """Iterate over the directories of all tables and volumes, and those of `allowedRoots`."""
+    for share in config.shares:
+        for schema in share.schemas:
+            for table in schema.tables:
+                name, is_readable = (
+                    f"{share.name}.{schema.name}.{table.name}",
+                    DIRECTORY in table.access_modes,
+                )
+                yield Root(name, share.name, comparable(config, table.location), "table", is_readable)
+                for location in table.auxiliary_locations:
+                    yield Root(name, share.name, comparable(config, location), "auxiliary", is_readable)
+            for volume in schema.volumes:
+                name = f"{share.name}.{schema.name}.{volume.name}"
+                yield Root(name, share.name, comparable(config, volume.location), "volume", is_readable=True)
+    for location in config.gateway.allowed_roots:
+        yield Root("gateway.allowedRoots", "", comparable(config, location), "allowed", is_readable=False)
+
+
+def _views(location: Location) -> Iterator[Location]:
+    """Iterate over the places of a directory in the index: that of its bucket, and that of aliases."""
+    yield location
+    if location.kind == "s3":
+        yield replace(location, bucket=_ANY_BUCKET)
+
+
+def _outer(location: Location) -> Iterator[Location]:
+    """Iterate over the directories that contain a location, up to its bucket."""
+    key = location.key
+    while key:
+        key = key.rpartition("/")[0]
+        yield replace(location, key=key)
