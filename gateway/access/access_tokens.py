@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.access.authentication import Credential, token_hash
 from gateway.access.federation import TokenRefused
+from gateway.access.oauth_clients import ClientRefused
 from gateway.access.sealed_tokens import InvalidToken, Sealer
 
 if TYPE_CHECKING:
@@ -34,14 +35,20 @@ class AccessToken:
 def issue(
     sealer: Sealer, authenticated: AuthenticatedClient, *, now_ms: int, lifetime_seconds: int
 ) -> AccessToken:
-    """Return a new access token, which ends no later than the secret that it is issued for."""
+    """Return a new access token, which ends no later than the secret that it is issued for.
+
+    Raises ClientRefused if the secret has ended since it was checked, or ends within the second.
+    """
     client, secret = authenticated.client, authenticated.secret
     expires_ms = now_ms + lifetime_seconds * MILLISECONDS
     if secret.expires_ms is not None:
         expires_ms = min(expires_ms, secret.expires_ms)
+    lifetime_seconds = (expires_ms - now_ms) // MILLISECONDS
+    if lifetime_seconds < 1:
+        raise ClientRefused("expired")
     value = {"client": client.id, "secret": secret.id, "recipient": client.recipient.name}
     text = sealer.seal("access", UNKNOWN_RECIPIENT, value, expires_ms=expires_ms)
-    return AccessToken(text, (expires_ms - now_ms) // MILLISECONDS)
+    return AccessToken(text, lifetime_seconds)
 
 
 def access_credential(sealer: Sealer, clients: ClientTable, token: str, *, now_ms: int) -> Credential | None:
@@ -56,4 +63,7 @@ def access_credential(sealer: Sealer, clients: ClientTable, token: str, *, now_m
     if now_ms >= expires_ms:
         raise TokenRefused("expired", "the token has ended")
     found = clients.find(value["client"], value["secret"], value["recipient"], now_ms=now_ms)
+    # A running stream is checked against this end alone, and the secret's may have been moved since.
+    if found.secret.expires_ms is not None:
+        expires_ms = min(expires_ms, found.secret.expires_ms)
     return Credential(token_hash(token), found.recipient, expires_ms, found.identity)

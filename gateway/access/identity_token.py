@@ -59,7 +59,7 @@ class IdentityToken:
     @staticmethod
     def parse(text: str) -> IdentityToken | None:
         """Return the token; None for a text that is no JSON Web Token. Raises TokenRefused."""
-        parts = text.split(".")
+        parts = text.split(".") if text.isascii() else []
         header = _json(parts[0]) if len(parts) in (PARTS, ENCRYPTED_PARTS) else None
         if header is None:
             return None
@@ -82,7 +82,7 @@ class IdentityToken:
         """Return the claims. Raises TokenRefused unless the key signed them and they are valid now."""
         try:
             payload = _SIGNATURES.decode(self.text, key.key, algorithms=[self.algorithm])
-        except jwt.PyJWTError as error:
+        except (jwt.PyJWTError, ValueError) as error:
             raise TokenRefused("signature", f"the signature is not valid ({type(error).__name__})") from None
         # These bytes are signed; `parse` may have read others, of a text with unusual characters.
         claims = _parsed(payload)
@@ -143,7 +143,8 @@ class SigningKeys:
 def _signing_key(described: Any) -> SigningKey | None:
     if not isinstance(described, dict) or described.get("use", "sig") != "sig":
         return None
-    if "key_ops" in described and "verify" not in described["key_ops"]:
+    operations = described.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
         return None
     kind, key_id = described.get("kty"), described.get("kid")
     curve = described.get("crv", "") if kind != "RSA" else ""

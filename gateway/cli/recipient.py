@@ -296,13 +296,13 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
     if arguments.oauth:
         if arguments.oidc:
             raise RecipientError("add: --oauth and --oidc exclude each other")
+        _refuse_provider_options(arguments)
         _issue_secret(database, config, arguments)
         return
     if arguments.oidc:
         _add_federated(database, config, arguments)
         return
-    if arguments.issuer or arguments.subject or arguments.audiences:
-        raise RecipientError("add: a policy is for a recipient with --oidc")
+    _refuse_provider_options(arguments)
     with _profile_target(arguments) as file:
         database.add(
             arguments.name,
@@ -316,6 +316,14 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         )
     _warn_of_host(config, arguments)
     _report_file(arguments)
+
+
+def _refuse_provider_options(arguments: argparse.Namespace) -> None:
+    """Raise RecipientError for options of a recipient of an identity provider."""
+    if arguments.issuer or arguments.subject or arguments.audiences:
+        raise RecipientError("add: a policy is for a recipient with --oidc")
+    if arguments.token_endpoint or arguments.client_id or arguments.scope:
+        raise RecipientError("add: --token-endpoint, --client-id and --scope are for a recipient with --oidc")
 
 
 def _add_federated(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:

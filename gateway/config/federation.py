@@ -34,7 +34,8 @@ class Issuer:
         jwks_file: file with its public keys, instead of a URL. It is read again every minute.
         algorithms: accepted signature algorithms.
         max_lifetime_seconds: maximum lifetime of a token, from `iat` to `exp`.
-        allow_private_addresses: lets its URLs have private addresses, and `http` on this machine.
+        allow_private_addresses: lets its URLs have private addresses, and `http` on this machine. A proxy of
+            the environment resolves names itself: addresses of names are then not checked.
 
     """
 

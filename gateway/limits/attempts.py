@@ -1,9 +1,9 @@
 """Limits failed attempts of clients to authenticate.
 
-In: the address and the id that each attempt names, and its result. Out: LimitExceeded once too many have
-failed. A pair of address and id has a budget, and so have all ids of an address together. A pair that has
-succeeded is not held back by failures of others at its address, which may be that of a proxy. No budget is
-shared by addresses, so nobody can lock a client out. The numbers of budgets and pairs are bounded.
+In: the address, id and secret of each attempt, and its result. Out: LimitExceeded once too many have failed.
+A pair of address and id has a budget, and so have all ids of an address together. An attempt that equals one
+that has succeeded needs no budget: failures of others at its address, which may be that of a proxy, do not
+hold it back, and whoever guesses does not know its secret. The numbers of budgets and successes are bounded.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class FailedAttempts:
         self._budgets: OrderedDict[bytes, TokenBucket] = OrderedDict()
         self._succeeded: OrderedDict[bytes, None] = OrderedDict()
 
-    def check(self, address: str, client_id: str) -> None:
+    def check(self, address: str, client_id: str, secret_sha256: bytes) -> None:
         """Raise LimitExceeded if an attempt has to wait."""
-        pair = _key(address, client_id)
-        self._require(pair)
-        if pair not in self._succeeded:
+        if _success(address, client_id, secret_sha256) not in self._succeeded:
+            self._require(_key(address, client_id))
             self._require(_key(address))
 
     def failed(self, address: str, client_id: str) -> None:
@@ -44,11 +43,11 @@ class FailedAttempts:
         self._charge(_key(address, client_id), PAIR_FAILURES, PAIR_SECONDS)
         self._charge(_key(address), ADDRESS_FAILURES, ADDRESS_SECONDS)
 
-    def succeeded(self, address: str, client_id: str) -> None:
-        """Remember a pair that is authenticated."""
-        pair = _key(address, client_id)
-        self._succeeded[pair] = None
-        self._succeeded.move_to_end(pair)
+    def succeeded(self, address: str, client_id: str, secret_sha256: bytes) -> None:
+        """Remember an attempt that is authenticated."""
+        success = _success(address, client_id, secret_sha256)
+        self._succeeded[success] = None
+        self._succeeded.move_to_end(success)
         if len(self._succeeded) > MAX_KEYS:
             self._succeeded.popitem(last=False)
 
@@ -70,3 +69,7 @@ class FailedAttempts:
 def _key(*parts: str) -> bytes:
     """Return a key of a fixed size."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).digest()
+
+
+def _success(address: str, client_id: str, secret_sha256: bytes) -> bytes:
+    return _key(address, client_id, secret_sha256.hex())

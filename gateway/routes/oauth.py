@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.access.access_tokens import issue
+from gateway.access.oauth_clients import ClientRefused
+from gateway.errors import InvalidClient
 from gateway.protocol.messages import IssuedToken
 from gateway.web.error_response import JSON_CONTENT_TYPE, NOT_STORED
 from gateway.web.response import WholeResponse
@@ -18,11 +20,16 @@ if TYPE_CHECKING:
 async def issue_token(context: RequestContext) -> WholeResponse:
     """Issue an access token for the secret of a client."""
     state = context.state
-    issued = issue(
-        state.sealer,
-        context.required_client,
-        now_ms=state.now_ms(),
-        lifetime_seconds=state.config.gateway.oauth.token_lifetime_seconds,
-    )
+    try:
+        issued = issue(
+            state.sealer,
+            context.required_client,
+            now_ms=state.now_ms(),
+            lifetime_seconds=state.config.gateway.oauth.token_lifetime_seconds,
+        )
+    except ClientRefused as refused:
+        # The secret has ended while the request waited.
+        context.record.refusal = refused.reason
+        raise InvalidClient from None
     body = msgspec.json.encode(IssuedToken(issued.text, "Bearer", issued.lifetime_seconds))
     return WholeResponse(body, {"Content-Type": JSON_CONTENT_TYPE, **NOT_STORED})

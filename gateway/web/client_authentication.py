@@ -43,25 +43,23 @@ class ClientAuthentication:
             headers.get("Content-Type"), headers.getall("Authorization", []), context.body
         )
         address = context.address
-        site = _site(address)
-        self._attempts.check(site, request.client_id)
+        site, secret_sha256 = _site(address), token_hash(request.secret)
+        self._attempts.check(site, request.client_id, secret_sha256)
         try:
-            found = self._authenticate(context, request, address)
+            found = self._authenticate(context, request.client_id, secret_sha256, address)
         except ClientRefused as refused:
             self._attempts.failed(site, request.client_id)
             context.record.refusal = refused.reason
             log.info("request %s: the client of a token request is refused: %s", context.id, refused.reason)
             raise InvalidClient from None
-        self._attempts.succeeded(site, request.client_id)
+        self._attempts.succeeded(site, request.client_id, secret_sha256)
         return found
 
     def _authenticate(
-        self, context: RequestContext, request: TokenRequest, address: Address | None
+        self, context: RequestContext, client_id: str, secret_sha256: bytes, address: Address | None
     ) -> AuthenticatedClient:
         state = context.state
-        found = state.credentials.clients.authenticate(
-            request.client_id, token_hash(request.secret), now_ms=state.now_ms()
-        )
+        found = state.credentials.clients.authenticate(client_id, secret_sha256, now_ms=state.now_ms())
         networks = found.recipient.networks
         if networks and not allowed(networks, address):
             raise ClientRefused("address")

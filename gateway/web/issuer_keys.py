@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import aiohttp
 import orjson
@@ -39,6 +41,10 @@ _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=([0-9]{1,9})(?:$|[\s,;])", re.IGNOREC
 
 class FetchError(Exception):
     """Raised when the keys cannot be fetched. The text is for the log."""
+
+
+EXPECTED = (FetchError, ValueError, OSError, aiohttp.ClientError, TimeoutError)
+"""The errors of a fetch whose texts are for the log."""
 
 
 class IssuerKeys:
@@ -104,12 +110,12 @@ class IssuerKeys:
         try:
             document, life_seconds = await self._document()
             keys = SigningKeys.parse(document)
-        except (FetchError, ValueError, OSError, aiohttp.ClientError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - no document of a provider may end its known keys
             if not self._has_failed:
                 log.warning(
                     "the keys of %s cannot be fetched: %s",
                     self.issuer.issuer,
-                    str(error) or type(error).__name__,
+                    str(error) if isinstance(error, EXPECTED) and str(error) else type(error).__name__,
                 )
             self._has_failed = True
             return
@@ -127,7 +133,8 @@ class IssuerKeys:
         if self.issuer.jwks_file is not None:
             return await asyncio.to_thread(self.issuer.jwks_file.read_bytes), FILE_LIFE_SECONDS
         allows_private = self.issuer.allow_private_addresses
-        connector = aiohttp.TCPConnector(resolver=None if allows_private else PublicResolver())
+        resolver = None if allows_private else PublicResolver(_proxy_hosts())
+        connector = aiohttp.TCPConnector(resolver=resolver)
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True) as session:
             uri = self.issuer.jwks_uri or await self._discover(session)
@@ -160,14 +167,21 @@ class IssuerKeys:
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses only, so that a provider's document cannot name an inner host."""
+    """Resolves names to public addresses only, so that a provider's document cannot name an inner host.
 
-    def __init__(self) -> None:
+    A proxy resolves the names of its requests itself, and its own host may have a private address.
+    """
+
+    def __init__(self, proxy_hosts: frozenset[str] = frozenset()) -> None:
+        """`proxy_hosts`: names that may have any address."""
         self._resolver = aiohttp.ThreadedResolver()
+        self._proxy_hosts = proxy_hosts
 
     async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[ResolveResult]:
         """Return the public addresses of a host. Raises OSError if there are none."""
         found = await self._resolver.resolve(host, port, family)
+        if host.casefold() in self._proxy_hosts:
+            return found
         public = [one for one in found if ip_address(one["host"].partition("%")[0]).is_global]
         if not public:
             raise OSError("its host has a private address; allowPrivateAddresses accepts it")
@@ -176,6 +190,12 @@ class PublicResolver(AbstractResolver):
     async def close(self) -> None:
         """Close the resolver."""
         await self._resolver.close()
+
+
+def _proxy_hosts() -> frozenset[str]:
+    """Return the hosts of the proxies that the environment names."""
+    hosts = (urlsplit(url).hostname for url in getproxies().values())
+    return frozenset(host for host in hosts if host is not None)
 
 
 def _life_seconds(cache_control: str) -> float:

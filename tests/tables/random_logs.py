@@ -245,6 +245,9 @@ class Log:
         last = self.next_version - 1
         rows = compacted(self.directory, first, last)
         path = self.directory / f"{first:020}.{last:020}.compacted.json"
+        # Files of a log are never written again: with another time they would be of another log.
+        if path.exists():
+            return
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def clean_up(self, checkpoint_version: int) -> None:

@@ -109,6 +109,21 @@ def test_a_token_ends_no_later_than_its_secret() -> None:
     assert refusal(found.text, now_ms=NOW_MS + 90_000) == "expired"
 
 
+def test_a_credential_ends_with_a_secret_whose_end_was_moved() -> None:
+    token = issued(lifetime_seconds=3600)
+    table = ClientTable([OAuthClient("c1", ALICE, (ClientSecret(NEW.sha256, NOW_MS + 600_000),))])
+    found = access_credential(SEALER, table, token, now_ms=NOW_MS)
+    assert found is not None
+    assert found.expires_ms == NOW_MS + 600_000
+
+
+@pytest.mark.parametrize("left_ms", [999, 0, -500])
+def test_a_secret_that_ends_within_the_second_issues_no_token(left_ms: int) -> None:
+    secret = ClientSecret(NEW.sha256, NOW_MS + left_ms)
+    with pytest.raises(ClientRefused, match="expired"):
+        issue(SEALER, AuthenticatedClient(CLIENT, secret), now_ms=NOW_MS, lifetime_seconds=3600)
+
+
 @pytest.mark.parametrize(
     "clients",
     [

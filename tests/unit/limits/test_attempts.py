@@ -8,6 +8,8 @@ from gateway.limits import attempts
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES, PAIR_SECONDS, FailedAttempts
 
+SECRET, GUESS = b"right", b"wrong"
+
 
 class Clock:
     now_seconds = 100.0
@@ -23,7 +25,7 @@ def fail(made: FailedAttempts, address: str, client: str, times: int) -> int:
     """Fail as often as permitted; returns how often."""
     for number in range(times):
         try:
-            made.check(address, client)
+            made.check(address, client, GUESS)
         except LimitExceeded as exceeded:
             kinds.add(exceeded.limit)
             return number
@@ -36,23 +38,30 @@ def test_a_client_fails_so_often_at_an_address_and_then_waits() -> None:
     made = FailedAttempts(clock)
     assert fail(made, "192.0.2.1", "c1", 100) == PAIR_FAILURES
     # Nobody else waits: not the client elsewhere, nor another one at the address.
-    made.check("192.0.2.2", "c1")
-    made.check("192.0.2.1", "c2")
+    made.check("192.0.2.2", "c1", GUESS)
+    made.check("192.0.2.1", "c2", GUESS)
     assert kinds == {LimitKind.ATTEMPTS}
     clock.now_seconds += PAIR_SECONDS
     assert fail(made, "192.0.2.1", "c1", 100) == 1
 
 
-def test_an_address_that_tries_many_clients_waits_but_not_for_a_client_that_succeeded() -> None:
+def test_an_address_that_tries_many_clients_waits_but_not_for_a_secret_that_succeeded() -> None:
     made = FailedAttempts(Clock())
-    made.succeeded("192.0.2.1", "good")
+    made.succeeded("192.0.2.1", "good", SECRET)
     assert sum(fail(made, "192.0.2.1", f"c{number}", 1) for number in range(200)) == ADDRESS_FAILURES
-    made.check("192.0.2.1", "good")
-    made.check("192.0.2.2", "another")
-    with pytest.raises(LimitExceeded):
-        made.check("192.0.2.1", "another")
-    # A known client has its own budget.
+    made.check("192.0.2.1", "good", SECRET)
+    made.check("192.0.2.2", "another", GUESS)
+    # Another secret is treated as that of an unknown client.
+    for client in ("good", "another"):
+        with pytest.raises(LimitExceeded):
+            made.check("192.0.2.1", client, GUESS)
+
+
+def test_guesses_do_not_lock_a_client_out() -> None:
+    made = FailedAttempts(Clock())
+    made.succeeded("192.0.2.1", "good", SECRET)
     assert fail(made, "192.0.2.1", "good", 100) == PAIR_FAILURES
+    made.check("192.0.2.1", "good", SECRET)
 
 
 def test_the_memory_of_attempts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,5 +69,5 @@ def test_the_memory_of_attempts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     made = FailedAttempts(Clock())
     for number in range(500):
         made.failed(f"192.0.2.{number}", f"c{number}\udcff")
-        made.succeeded(f"192.0.2.{number}", f"c{number}")
+        made.succeeded(f"192.0.2.{number}", f"c{number}", SECRET)
     assert len(made._budgets) == len(made._succeeded) == 50

@@ -16,7 +16,10 @@ from support.gateway_app import PREFIX, TOKENS, Clock, PipelineServer, error_of,
 from support.identity_provider import AUDIENCE, IdentityProvider, public_jwk, signed
 
 from gateway.access.authentication import token_hash
+from gateway.access.federation import TokenRefused
+from gateway.access.identity_token import SigningKeys
 from gateway.config import Config, loads
+from gateway.config.federation import Issuer
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.metrics import Metrics
@@ -128,6 +131,34 @@ async def test_every_refusal_has_one_answer_and_a_reason_for_the_operator(
     assert not any(part in caplog.text for part in token.split("."))
     if reason == "issuer":
         assert provider.requests == []
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+async def test_bytes_beyond_ascii_in_a_token_are_refused_like_others(
+    client: Client, provider: IdentityProvider, part: int
+) -> None:
+    parts = signed(provider.claims(NOW)).encode().split(b".")
+    parts[part] += b"\xff\xfe"
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    head = f"GET {PREFIX}/shares HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "
+    writer.write(head.encode() + b".".join(parts) + b"\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_key_set_that_cannot_be_read_leaves_the_known_keys(
+    client: Client, provider: IdentityProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = signed(provider.claims(NOW))
+    assert await shares(client, token) == ["sales"]
+
+    def fail(_document: bytes) -> SigningKeys:
+        raise TypeError
+
+    monkeypatch.setattr(SigningKeys, "parse", fail)
+    assert await refused(client, signed(provider.claims(NOW), name="another"))
+    assert await shares(client, token) == ["sales"]
 
 
 async def test_a_token_ends_while_it_is_kept(
@@ -258,6 +289,26 @@ async def test_keys_may_be_a_file(provider: IdentityProvider, clock: Clock, tmp_
 async def test_names_with_private_addresses_are_not_fetched() -> None:
     with pytest.raises(OSError, match="private address"):
         await PublicResolver().resolve("localhost", 443)
+
+
+async def test_the_proxy_of_the_environment_may_have_a_private_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(await reader.readline())
+        writer.close()
+
+    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setenv("HTTPS_PROXY", f"http://LocalHost:{port}")
+    monkeypatch.setenv("NO_PROXY", "")
+    keys = IssuerKeys(Issuer(issuer="https://idp.example.com"))
+    async with server:
+        with pytest.raises(TokenRefused):
+            await keys.find("k1", "RS256")
+    assert set(reached) == {b"CONNECT idp.example.com:443 HTTP/1.1\r\n"}
 
 
 async def test_verified_tokens_are_bounded_in_bytes(
