@@ -68,7 +68,12 @@ class GatewayState:
             tables=tables,
             answer_cache=AnswerCache(),
             vendor=CredentialVendor(
-                tables.storages, seconds=config.temporary_credential_validity_seconds, now_ms=now_ms
+                tables.storages,
+                seconds=config.temporary_credential_validity_seconds,
+                now_ms=now_ms,
+                faults=config.gateway.storage_faults,
+                call_seconds=config.request_timeout_seconds or None,
+                previous=previous.vendor if previous else None,
             ),
             trusted_proxies=parse_networks(config.gateway.trusted_proxies),
             cors=Cors.of(config.gateway.cors.origins),

@@ -21,7 +21,7 @@ from gateway.config.networks import parse_networks
 from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from gateway.config import Config, RecipientEntry
@@ -82,6 +82,10 @@ class Credentials(Protocol):
     def clients(self) -> ClientTable:
         """The OAuth clients."""
 
+    @property
+    def recipients(self) -> Mapping[str, Recipient]:
+        """The recipients that can have a token, by name."""
+
     def forbidden(self, sha256: bytes) -> Recipient | None:
         """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
 
@@ -101,8 +105,13 @@ class CredentialTable:
         clients: Iterable[OAuthClient] = (),
     ) -> None:
         self.anonymous = anonymous
+        policies, clients = tuple(policies), tuple(clients)
         self.policies = PolicyTable(policies)
         self.clients = ClientTable(clients)
+        self.recipients: dict[str, Recipient] = {recipient.name: recipient for _, recipient in policies}
+        self.recipients |= {client.recipient.name: client.recipient for client in clients}
+        if anonymous is not None:
+            self.recipients[anonymous.name] = anonymous
         self._by_prefix: dict[bytes, list[Credential]] = {}
         self._forbidden: dict[bytes, Recipient] = {}
         for credential in credentials:
@@ -110,6 +119,7 @@ class CredentialTable:
                 self._forbidden[credential.sha256] = credential.recipient
             else:
                 self._by_prefix.setdefault(credential.sha256[:4], []).append(credential)
+                self.recipients[credential.recipient.name] = credential.recipient
 
     @staticmethod
     def of(config: Config) -> CredentialTable:
@@ -135,6 +145,11 @@ class CredentialTable:
     def forbidden(self, sha256: bytes) -> Recipient | None:
         """Return the recipient of a token that may not be used because bearer tokens are forbidden."""
         return self._forbidden.get(sha256)
+
+
+def changed_recipients(before: Credentials, after: Credentials) -> set[str]:
+    """Return the names of the recipients that have changed or are gone."""
+    return {name for name, known in before.recipients.items() if after.recipients.get(name) != known}
 
 
 def configured_credentials(config: Config) -> Iterable[Credential]:

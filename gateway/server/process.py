@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gateway.access.authentication import changed_recipients
 from gateway.access.credential_store import CredentialStore
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
@@ -179,11 +180,14 @@ class ServerProcess:
         self._resident_after_return_bytes = private_bytes()
 
     def _apply_credentials(self, credentials: CredentialTable) -> None:
-        self.pipeline.state.vendor.forget()
         self._replace_state(replace(self.pipeline.state, credentials=credentials))
 
     def _replace_state(self, state: GatewayState) -> None:
         state.tables.storages.observe_by(self._observe_storage)
+        changed = changed_recipients(self.pipeline.state.credentials, state.credentials)
+        # Also of the vendor that is replaced: it may have calls under way, and the cache is that of both.
+        for vendor in (self.pipeline.state.vendor, state.vendor):
+            vendor.forget(changed)
         self.pipeline.state = state
 
     def _observe_storage(self, storage: str, outcome: str, seconds: float) -> None:

@@ -7,7 +7,7 @@ calls, or StorageDown.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -38,12 +38,14 @@ class StorageCalls:
         is_unsent: Callable[[BaseException], bool] = lambda _error: False,
         call_seconds: float | None = None,
         observe: Callable[[str, str, float], None] = lambda _name, _outcome, _seconds: None,
+        threads: Executor | None = None,
     ) -> None:
         """After `call_seconds` a caller stops waiting for a call that hangs; None: never.
 
         `is_fault`: an error of the storage. `is_unsent`: one from before the storage was called, which the
         circuit breaker does not count.
         `observe` is called with storage, outcome (`answered`, `failed`, `refused`) and seconds of each call.
+        `threads` run the calls; None: a pool of this storage.
         """
         self.name = name
         self.observe = observe
@@ -60,7 +62,9 @@ class StorageCalls:
             queue_length=settings.queued_calls,
             queue_seconds=settings.queue_seconds,
         )
-        self._threads = ThreadPoolExecutor(settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}")
+        self._threads = threads or ThreadPoolExecutor(
+            settings.concurrent_calls, thread_name_prefix=f"{CALLS}{name}"
+        )
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""

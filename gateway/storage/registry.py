@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gateway import _native
 from gateway.storage.aws.credentials import default_region
 from gateway.storage.aws.identity import AwsIdentity
+from gateway.storage.aws.roles import TokenServices
 from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.azure.identity import AzureIdentity, account_url
 from gateway.storage.breaker import State
@@ -88,6 +89,7 @@ class Storages:
         self._calls: dict[str, StorageCalls] = {}
         self._names: dict[Location, str] = {}
         self._natives: dict[tuple[object, ...], tuple[_native.Storage, Applied]] = {}
+        self._token_services = TokenServices()
         self._observe: Observe = lambda _storage, _outcome, _seconds: None
         if previous is not None:
             self._take_over(previous)
@@ -127,7 +129,11 @@ class Storages:
                 ("s3", region, _identity(base)), lambda: AwsIdentity(base, self._environment, region).request
             )
             is_r2 = entry.cloudflare_api_token is not None
-            vendor = R2Vendor(entry, now_ms) if is_r2 else AwsVendor(entry, self._environment, region)
+            vendor = (
+                R2Vendor(entry, now_ms)
+                if is_r2
+                else AwsVendor(entry, self._environment, region, self._token_services)
+            )
         else:
             keys, vendor = None, None
 
@@ -203,6 +209,7 @@ class Storages:
         used = {id(store.native) for store in previous._stores.values()}
         self._natives = {key: native for key, native in previous._natives.items() if id(native[0]) in used}
         if previous._environment == self._environment:
+            self._token_services = previous._token_services
             self._earlier_keys = {key: keys for key, keys in previous._keys.items() if _can_end(keys)}
         if previous._config.gateway.storage_faults == self._config.gateway.storage_faults and (
             previous._config.request_timeout_seconds == self._config.request_timeout_seconds

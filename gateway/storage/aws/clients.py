@@ -84,11 +84,13 @@ class Session(botocore.session.Session):  # type: ignore[misc]
         sts_endpoint: str | None = None,
         dual_stack: bool = False,
         fips: bool = False,
+        connections: int = 1,
     ) -> None:
         super().__init__(profile=profile)
         self.set_config_variable("credentials_file", credentials_file(environment))
         self.set_config_variable("config_file", configuration_file(environment))
         self.set_config_variable("region", region)
+        self._connections = connections
         self._sts_endpoint = sts_endpoint or environment.get("AWS_ENDPOINT_URL_STS")
         self._hosts = {
             "use_dualstack_endpoint": dual_stack or None,
@@ -101,7 +103,7 @@ class Session(botocore.session.Session):  # type: ignore[misc]
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
-            max_pool_connections=1,
+            max_pool_connections=self._connections,
             **({} if self._sts_endpoint else self._hosts),
         )
         given = options.pop("config", None)

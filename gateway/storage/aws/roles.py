@@ -8,6 +8,8 @@ botocore makes the requests. It is loaded by the first one, on the thread of the
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ SESSION_NAME = "delta-sharing-gateway"
 SESSION_SECONDS = 3600
 """The default lifetime of a role's session, and the maximum of one that a role's session assumes."""
 
+CLIENTS, CONNECTIONS = 32, 8
+"""The number of clients that are kept, and of the connections of each."""
 _CONTAINER = ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
 
 
@@ -79,8 +83,13 @@ def role_session(
     region: str,
     entry: StorageEntry,
     session: RoleSession,
+    *,
+    services: TokenServices | None = None,
 ) -> S3Credentials:
-    """Assume a role with other credentials. Blocks. Raises CredentialsUnavailable."""
+    """Assume a role with other credentials. Blocks. Raises CredentialsUnavailable.
+
+    `services` has clients for many requests; None for one request.
+    """
     from gateway.storage.aws.clients import keys_of, requested  # noqa: PLC0415
 
     request: dict[str, Any] = {
@@ -94,7 +103,7 @@ def role_session(
         request["Policy"] = session.policy
 
     def assume() -> S3Credentials:
-        client = _token_service(environment, region, entry, base)
+        client = (services or TokenServices()).client(environment, region, entry, base)
         answer = client.assume_role(**request)
         return keys_of(answer["Credentials"], f"the role {session.role}, assumed by {base.source}")
 
@@ -148,14 +157,44 @@ def _instance(environment: Mapping[str, str]) -> S3Credentials:
     return instance_credentials(environment)
 
 
+class TokenServices:
+    """Clients of the token service, each for many requests. Thread-safe.
+
+    The session and the client of botocore take more CPU time than a hundred requests.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clients: OrderedDict[tuple[object, ...], Any] = OrderedDict()
+
+    def client(
+        self, environment: Mapping[str, str], region: str, entry: StorageEntry, keys: S3Credentials
+    ) -> Any:
+        """Return the client that signs with keys. Raises errors of botocore."""
+        key = (keys, region, entry.sts_endpoint, entry.dual_stack, entry.fips)
+        with self._lock:
+            client = self._clients.pop(key, None)
+            if client is None:
+                client = _token_service(environment, region, entry, keys, CONNECTIONS)
+            self._clients[key] = client
+            # Clients of keys that were renewed are used no more.
+            while len(self._clients) > CLIENTS:
+                self._clients.popitem(last=False)
+        return client
+
+
 def _token_service(
-    environment: Mapping[str, str], region: str, entry: StorageEntry | None, keys: S3Credentials | None
+    environment: Mapping[str, str],
+    region: str,
+    entry: StorageEntry | None,
+    keys: S3Credentials | None,
+    connections: int = 1,
 ) -> Any:
     """Return a client of the token service; without keys its requests are not signed."""
     from botocore import UNSIGNED  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
-    session = _session(environment, region, entry)
+    session = _session(environment, region, entry, connections=connections)
     if keys is None:
         return session.create_client("sts", config=Config(signature_version=UNSIGNED))
     return session.create_client(
@@ -167,7 +206,11 @@ def _token_service(
 
 
 def _session(
-    environment: Mapping[str, str], region: str, entry: StorageEntry | None, profile: str | None = None
+    environment: Mapping[str, str],
+    region: str,
+    entry: StorageEntry | None,
+    profile: str | None = None,
+    connections: int = 1,
 ) -> Any:
     from gateway.storage.aws.clients import Session  # noqa: PLC0415
 
@@ -178,6 +221,7 @@ def _session(
         sts_endpoint=entry.sts_endpoint if entry else None,
         dual_stack=entry.dual_stack if entry else False,
         fips=entry.fips if entry else False,
+        connections=connections,
     )
 
 

@@ -15,7 +15,7 @@ from gateway.config.directory_access import root_problem
 from gateway.config.locations import Location
 from gateway.config.networks import Network
 from gateway.storage.aws.credentials import S3Credentials
-from gateway.storage.aws.roles import RoleSession, role_session
+from gateway.storage.aws.roles import RoleSession, TokenServices, role_session
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
 
@@ -37,12 +37,14 @@ class AwsVendor:
         entry: with a role.
         environment: for the token service.
         region: of the token service.
+        services: has the clients of the token service.
 
     """
 
     entry: StorageEntry
     environment: Mapping[str, str]
     region: str
+    services: TokenServices | None = None
 
     def issue(self, request: CredentialRequest, keys: S3Credentials) -> TemporaryCredential:
         """Return a session that `keys` assume. Blocks. Raises CredentialsUnavailable."""
@@ -66,6 +68,7 @@ class AwsVendor:
             self.region,
             entry,
             RoleSession(role, session_name(request.recipient), request.seconds, policy),
+            services=self.services,
         )
         if session.session_token is None or session.expires is None:
             raise CredentialsUnavailable("the token service answers without a session token", lasting=True)

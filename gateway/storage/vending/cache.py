@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from gateway.storage.vending.credential import TemporaryCredential
 
@@ -22,18 +23,21 @@ class _Entry:
         return ENTRY_BYTES + self.credential.size_bytes
 
 
-class CredentialCache:
+K = TypeVar("K", bound=Hashable)
+
+
+class CredentialCache(Generic[K]):
     """Credentials by everything that they depend on, each until half of its life is over."""
 
     def __init__(self, maximum_bytes: int) -> None:
         self._maximum_bytes = maximum_bytes
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._entries: OrderedDict[K, _Entry] = OrderedDict()
         self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, key: Hashable, *, now_ms: int) -> TemporaryCredential | None:
+    def find(self, key: K, *, now_ms: int) -> TemporaryCredential | None:
         """Return a credential with more than half of its life."""
         entry = self._entries.get(key)
         if entry is None:
@@ -44,7 +48,7 @@ class CredentialCache:
         self._entries.move_to_end(key)
         return entry.credential
 
-    def keep(self, key: Hashable, credential: TemporaryCredential, *, now_ms: int) -> None:
+    def keep(self, key: K, credential: TemporaryCredential, *, now_ms: int) -> None:
         """Keep a credential until half of its life is over."""
         entry = _Entry(credential, now_ms + (credential.expires_ms - now_ms) // 2)
         self.remove(key)
@@ -53,12 +57,12 @@ class CredentialCache:
         while self.size_bytes > self._maximum_bytes:
             self.remove(next(iter(self._entries)))
 
-    def clear(self) -> None:
-        """Remove everything."""
-        self._entries.clear()
-        self.size_bytes = 0
+    def remove_if(self, matches: Callable[[K], bool]) -> None:
+        """Remove the credentials whose key matches."""
+        for key in [key for key in self._entries if matches(key)]:
+            self.remove(key)
 
-    def remove(self, key: Hashable) -> None:
+    def remove(self, key: K) -> None:
         """Remove a credential, if there is one."""
         entry = self._entries.pop(key, None)
         if entry is not None:

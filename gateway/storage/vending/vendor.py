@@ -1,36 +1,72 @@
 """Issues temporary credentials for directories: of tables, and of anything else with a location.
 
 In: a location and a recipient. Out: a `TemporaryCredential`, cached until half of its life is over. Requests
-for the same credential share one call, on a thread of the vendor.
+for the same credential share one call. The calls of each entry of `gateway.storages` have their own bound and
+their own circuit breaker, and a recipient has a part of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway import _native
 from gateway.config.directory_access import networks_problem, root_problem
 from gateway.errors import PermissionDenied, Unavailable
-from gateway.limits.admission import Admission
+from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, Admission
+from gateway.storage.breaker import StorageDown
+from gateway.storage.calls import StorageCalls
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
 from gateway.storage.vending.cache import CredentialCache
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
+from gateway.storage.vending.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from gateway.access.catalog import Recipient
-    from gateway.config import Location
+    from gateway.config import Location, StorageEntry
+    from gateway.config.operation import StorageFaults
     from gateway.storage.registry import Storages
 
 CONCURRENT_REQUESTS = 8
+"""Calls for one entry of `gateway.storages` at the same time."""
+RECIPIENT_REQUESTS = 4
+"""Those of one recipient."""
 QUEUED_REQUESTS = 256
 QUEUE_SECONDS = 5.0
+CALL_SECONDS = 10.0
+"""The longest time that a request waits for its call, which may end later."""
 CACHE_BYTES = 8 * 1024 * 1024
 NOT_ISSUED = "the provider's storage issues no temporary credentials for this location; the provider must act"
+BUSY = "more temporary credentials are requested at once than the storage issues; repeat the request"
+PAUSED = (
+    "the service that issues the storage's temporary credentials does not answer; repeat the request later"
+)
+
+log = logging.getLogger("gateway.storages")
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialKey:
+    """Everything that a credential depends on.
+
+    Attributes:
+        purpose: identifies the table or another resource.
+        scheme: decides about the location in the answer, and is no part of the comparison of locations.
+        request: the request for it.
+        entry: the entry of the storage.
+
+    """
+
+    purpose: Hashable
+    scheme: str
+    request: CredentialRequest
+    entry: StorageEntry | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +74,47 @@ class Issued:
     """A credential, everything that it depends on, and whether it was issued to an earlier request."""
 
     credential: TemporaryCredential
-    key: Hashable
+    key: CredentialKey
     is_cached: bool
 
 
 class CredentialVendor:
     """Issues the temporary credentials of one configuration. Used on one event loop."""
 
-    def __init__(self, storages: Storages, *, seconds: int, now_ms: Callable[[], int]) -> None:
-        """`seconds`: the requested lifetime."""
+    def __init__(
+        self,
+        storages: Storages,
+        *,
+        seconds: int,
+        now_ms: Callable[[], int],
+        faults: StorageFaults,
+        call_seconds: float | None = None,
+        previous: CredentialVendor | None = None,
+    ) -> None:
+        """`seconds`: the requested lifetime. `faults`: of the circuit breakers.
+
+        A request waits for `call_seconds` at most, or for CALL_SECONDS. The credentials of `previous` stay
+        cached: each has everything that it depends on as its key.
+        """
         self._storages = storages
         self._seconds = seconds
         self._now_ms = now_ms
-        self._cache = CredentialCache(CACHE_BYTES)
-        self._running: dict[Hashable, asyncio.Task[TemporaryCredential]] = {}
-        self._admission = Admission(
-            CONCURRENT_REQUESTS, queue_length=QUEUED_REQUESTS, queue_seconds=QUEUE_SECONDS
+        self._call_seconds = min(call_seconds or CALL_SECONDS, CALL_SECONDS)
+        self._faults = replace(
+            faults,
+            concurrent_calls=CONCURRENT_REQUESTS,
+            queued_calls=QUEUED_REQUESTS,
+            queue_seconds=QUEUE_SECONDS,
         )
-        self._threads = ThreadPoolExecutor(CONCURRENT_REQUESTS, thread_name_prefix="vending")
+        self.cache: CredentialCache[CredentialKey] = (
+            previous.cache if previous else CredentialCache(CACHE_BYTES)
+        )
+        self._running: dict[CredentialKey, asyncio.Task[TemporaryCredential]] = {}
+        self._calls: dict[str, StorageCalls] = {}
+        self._slots: dict[tuple[str, str], Admission] = {}
+        """Those of a recipient for a storage, while there are calls."""
+        self._threads = DaemonThreads("vending")
+        self._is_closed = False
 
     async def credential(self, location: Location, recipient: Recipient, purpose: Hashable) -> Issued:
         """Return a credential that reads a location. `purpose` identifies the table or another resource.
@@ -67,30 +126,24 @@ class CredentialVendor:
         if problem is not None:
             raise PermissionDenied(f"{problem}, and the recipient has networks")
         key = self.key(location, recipient, purpose)
-        cached = self._cache.find(key, now_ms=self._now_ms())
+        cached = self.cache.find(key, now_ms=self._now_ms())
         if cached is not None:
             return Issued(cached, key, is_cached=True)
         running = self._running.get(key)
         if running is None:
-            running = self._running[key] = asyncio.ensure_future(
-                self._issue(key, self._request(location, recipient))
-            )
+            running = self._running[key] = asyncio.ensure_future(self._issue(key))
             running.add_done_callback(lambda task: self._ended(key, task))
         # A caller that leaves does not end the call of the others.
         return Issued(await asyncio.shield(running), key, is_cached=False)
 
-    def key(self, location: Location, recipient: Recipient, purpose: Hashable) -> Hashable:
+    def key(self, location: Location, recipient: Recipient, purpose: Hashable) -> CredentialKey:
         """Return everything that a credential depends on under this configuration."""
-        # The scheme decides about the location in the answer, and is no part of its comparison.
-        entry = self._storages.entry(location)
-        return (purpose, location.scheme, self._request(location, recipient), entry)
+        request = CredentialRequest(location, recipient.name, recipient.networks, self._seconds)
+        return CredentialKey(purpose, location.scheme, request, self._storages.entry(location))
 
     def discard(self, issued: Issued) -> None:
         """Remove a credential whose recipient has lost access."""
-        self._cache.remove(issued.key)
-
-    def _request(self, location: Location, recipient: Recipient) -> CredentialRequest:
-        return CredentialRequest(location, recipient.name, recipient.networks, self._seconds)
+        self.cache.remove(issued.key)
 
     def issuer(self, request: CredentialRequest) -> Callable[[], TemporaryCredential]:
         """Return a function that issues a credential. It blocks, and raises LogError. Raises LogError."""
@@ -108,33 +161,73 @@ class CredentialVendor:
 
         return issued
 
-    def forget(self) -> None:
-        """Remove the cached credentials, as when grants have changed."""
-        self._cache.clear()
+    def forget(self, recipients: Collection[str]) -> None:
+        """Remove the cached credentials of recipients, as when their grants have changed."""
+
+        def is_theirs(key: CredentialKey) -> bool:
+            return key.request.recipient in recipients
+
+        self.cache.remove_if(is_theirs)
         # A running request is for its callers alone.
-        self._running.clear()
+        for key in [key for key in self._running if is_theirs(key)]:
+            del self._running[key]
 
     def close(self) -> None:
-        """Stop the threads; running calls end by their own timeouts."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Refuse new calls; running ones end by their own timeouts and do not delay the exit."""
+        self._is_closed = True
 
-    async def _issue(self, key: Hashable, request: CredentialRequest) -> TemporaryCredential:
-        if not await self._admission.enter():
-            raise Unavailable("too many temporary credentials are being requested")
+    async def _issue(self, key: CredentialKey) -> TemporaryCredential:
+        if self._is_closed:
+            raise Unavailable("the server is shutting down")
+        request = key.request
+        storage = key.entry.prefix.url if key.entry is not None else request.location.bucket_url
         task = asyncio.current_task()
-        try:
+        async with self._slot(storage, request.recipient):
             issue = self.issuer(request)
-            issued = await asyncio.get_running_loop().run_in_executor(self._threads, issue)
-        finally:
-            self._admission.leave()
+            try:
+                issued = await self._storage_calls(storage).run(issue)
+            except StorageDown as down:
+                log.warning("a temporary credential is not issued: the service does not answer, or is paused")
+                pause_seconds = min(RETRY_AFTER_CEILING_SECONDS, max(1, math.ceil(down.retry_after_seconds)))
+                raise Unavailable(PAUSED, retry_after_seconds=pause_seconds) from None
         now_ms = self._now_ms()
         if issued.expires_ms <= now_ms:
             raise _failure(CredentialsUnavailable("the provider issues a credential that has ended"))
         if self._running.get(key) is task:
-            self._cache.keep(key, issued, now_ms=now_ms)
+            self.cache.keep(key, issued, now_ms=now_ms)
         return issued
 
-    def _ended(self, key: Hashable, task: asyncio.Task[TemporaryCredential]) -> None:
+    @asynccontextmanager
+    async def _slot(self, storage: str, recipient: str) -> AsyncIterator[None]:
+        """Hold one of the recipient's slots for a storage. Raises Unavailable."""
+        owner = (storage, recipient)
+        slots = self._slots.get(owner)
+        if slots is None:
+            slots = self._slots[owner] = Admission(
+                RECIPIENT_REQUESTS, queue_length=QUEUED_REQUESTS, queue_seconds=QUEUE_SECONDS
+            )
+        if not await slots.enter():
+            raise Unavailable(BUSY)
+        try:
+            yield
+        finally:
+            slots.leave()
+            if not slots.used:
+                self._slots.pop(owner, None)
+
+    def _storage_calls(self, storage: str) -> StorageCalls:
+        if storage not in self._calls:
+            self._calls[storage] = StorageCalls(
+                storage,
+                self._faults,
+                now_seconds=time.monotonic,
+                is_fault=lambda error: isinstance(error, _native.StorageUnavailable),
+                call_seconds=self._call_seconds,
+                threads=self._threads,
+            )
+        return self._calls[storage]
+
+    def _ended(self, key: CredentialKey, task: asyncio.Task[TemporaryCredential]) -> None:
         if self._running.get(key) is task:
             del self._running[key]
         with suppress(asyncio.CancelledError):

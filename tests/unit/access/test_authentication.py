@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.access.authentication import CredentialTable, token_hash
+from gateway.access.authentication import CredentialTable, changed_recipients, token_hash
 from gateway.config import loads
 
 EXPIRES = datetime(2027, 6, 30, tzinfo=UTC)
@@ -58,3 +58,24 @@ def test_a_stored_hash_is_not_accepted_as_a_token(table: CredentialTable) -> Non
 def test_hashes_do_not_print(table: CredentialTable) -> None:
     assert token_hash("universal").hex() not in repr(vars(table))
     assert repr(token_hash("universal")) not in repr(vars(table)["_by_prefix"])
+
+
+def test_recipients_change_with_their_grants_and_networks_and_when_they_are_gone() -> None:
+    def table(**recipients: str) -> CredentialTable:
+        lines = [
+            f"  - {{name: {name}, tokens: [{{sha256: {token_hash(name).hex()}}}], {keys}}}"
+            for name, keys in recipients.items()
+        ]
+        return CredentialTable.of(
+            loads("version: 1\nshares: [{name: a}, {name: b}]\ngateway:\n  recipients:\n" + "\n".join(lines))
+        )
+
+    before = table(same="shares: [a]", grant="shares: [a]", network="shares: [a]", gone="shares: [a]")
+    after = table(
+        same="shares: [A]",
+        grant="shares: [b]",
+        network="shares: [a], networks: [192.0.2.0/24]",
+        new="shares: [a]",
+    )
+    assert changed_recipients(before, after) == {"grant", "network", "gone"}
+    assert changed_recipients(before, before) == set()

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from support.aws_identity import ROLE, Session, Sts, new_session, running_sts
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
+from gateway.storage.aws import roles
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.aws import AwsVendor, partition_of, session_name, session_policy
@@ -203,3 +206,30 @@ def test_a_root_that_no_policy_of_the_store_can_name_is_refused_again_here(
     assert refused.value.lasting
     assert new_session(1).access_key_id != KEYS.access_key_id.reveal()
     assert sts.sessions == []
+
+
+def test_many_sessions_of_the_same_keys_share_a_client(
+    sts: PoliciedSts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    make = roles._session
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        made.append(arguments)
+        return make(*arguments, **options)
+
+    monkeypatch.setattr(roles, "_session", counted)
+    services = roles.TokenServices()
+    sharing = replace(vendor(sts), services=services)
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda n: sharing.issue(request(key=f"t{n}"), KEYS), range(16)))
+    assert (len(sts.sessions), len(made)) == (16, 1)
+    renewed = replace(KEYS, secret_access_key=Secret("another"))
+    with pytest.raises(CredentialsUnavailable):
+        sharing.issue(request(), renewed)
+    assert len(made) == 2
+    sharing.issue(request(), KEYS)
+    assert len(made) == 2
+    monkeypatch.setattr(roles, "CLIENTS", 1)
+    sharing.issue(request(), KEYS)
+    assert len(services._clients) == 1

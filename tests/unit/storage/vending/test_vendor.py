@@ -13,12 +13,13 @@ from gateway import _native
 from gateway.access.catalog import Recipient
 from gateway.config import Location, StorageEntry
 from gateway.config.networks import parse_networks
+from gateway.config.operation import StorageFaults
 from gateway.config.secret import Secret
-from gateway.errors import PermissionDenied
+from gateway.errors import PermissionDenied, Unavailable
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.vending.cache import ENTRY_BYTES, CredentialCache
 from gateway.storage.vending.credential import CredentialRequest, TemporaryCredential
-from gateway.storage.vending.vendor import CredentialVendor
+from gateway.storage.vending.vendor import BUSY, PAUSED, CredentialVendor
 
 NOW_MS = 1_795_000_000_000
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -36,10 +37,14 @@ class Issuer:
     seconds: int | None = None
     error: CredentialsUnavailable | None = None
     may_end: threading.Event = field(default_factory=threading.Event)
+    hanging: frozenset[str] = frozenset()
+    """Buckets whose service does not answer before `may_end`."""
     requests: list[CredentialRequest] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
-    def entry(self, _location: Location) -> StorageEntry | None:
+    def entry(self, location: Location) -> StorageEntry | None:
+        if self.hanging:
+            return replace(ENTRY, prefix=Location("s3", location.bucket, ""))
         return self.entry_of
 
     def issuer(
@@ -48,7 +53,8 @@ class Issuer:
         def issue(request: CredentialRequest) -> TemporaryCredential:
             self.requests.append(request)
             self.threads.add(threading.current_thread().name.partition("_")[0])
-            self.may_end.wait(10)
+            if not self.hanging or request.location.bucket in self.hanging:
+                self.may_end.wait(10)
             if self.error is not None:
                 raise self.error
             ends = now_ms() + 1000 * (request.seconds if self.seconds is None else self.seconds)
@@ -75,9 +81,10 @@ def issuer(clock: Clock) -> Issuer:
     return issuer
 
 
-def vendor_of(issuer: Issuer, clock: Clock, seconds: int = 3600) -> CredentialVendor:
+def vendor_of(issuer: Issuer, clock: Clock, seconds: int = 3600, **changes: Any) -> CredentialVendor:
+    options = {"faults": StorageFaults()} | changes
     storages: Any = issuer
-    return CredentialVendor(storages, seconds=seconds, now_ms=clock)
+    return CredentialVendor(storages, seconds=seconds, now_ms=clock, **options)
 
 
 @pytest.fixture
@@ -152,12 +159,12 @@ async def test_cached_credentials_are_forgotten_when_grants_change_and_running_o
     vendor: CredentialVendor, issuer: Issuer
 ) -> None:
     assert await key_id(vendor) == "1"
-    vendor.forget()
+    vendor.forget({"alice"})
     issuer.may_end.clear()
     running = asyncio.create_task(key_id(vendor))
     while len(issuer.requests) < 2:
         await asyncio.sleep(0.001)
-    vendor.forget()
+    vendor.forget({"alice"})
     issuer.may_end.set()
     assert await running == "2"
     assert await key_id(vendor) == "3"
@@ -196,7 +203,7 @@ def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
         TABLE, "gcpOauthToken", {"oauthToken": Secret("x" * 90)}, NOW_MS + 10, "id"
     )
     size = ENTRY_BYTES + credential.size_bytes
-    cache = CredentialCache(3 * size)
+    cache: CredentialCache[str] = CredentialCache(3 * size)
     for key in "abc":
         cache.keep(key, credential, now_ms=NOW_MS)
     assert cache.size_bytes == 3 * size
@@ -206,3 +213,72 @@ def test_the_cache_is_bounded_in_bytes_and_keeps_what_was_used_last() -> None:
     assert [cache.find(key, now_ms=NOW_MS + 5) for key in "acd"] == [None] * 3
     assert (len(cache), cache.size_bytes) == (0, 0)
     CredentialCache(size - 1).keep("a", credential, now_ms=NOW_MS)
+
+
+async def test_a_storage_whose_service_hangs_leaves_the_others_alone_and_is_paused(
+    issuer: Issuer, clock: Clock
+) -> None:
+    vendor = vendor_of(issuer, clock, call_seconds=0.2, faults=StorageFaults(failures=3, open_seconds=60))
+    issuer.hanging = frozenset({"dead"})
+    issuer.may_end.clear()
+    dead = [asyncio.create_task(key_id(vendor, location=Location.parse(f"s3://dead/{n}"))) for n in range(40)]
+    while len(issuer.requests) < 4:
+        await asyncio.sleep(0.001)
+    async with asyncio.timeout(0.15):
+        await key_id(vendor, BOB, location=Location.parse("s3://good/t"))
+        await key_id(vendor, ALICE, location=Location.parse("s3://good/t"))
+    failures = await asyncio.gather(*dead, return_exceptions=True)
+    assert {str(failure) for failure in failures} == {PAUSED}
+    asked = len(issuer.requests)
+    with pytest.raises(Unavailable, match=PAUSED):
+        await key_id(vendor, BOB, location=Location.parse("s3://dead/t"))
+    assert len(issuer.requests) == asked
+    issuer.may_end.set()
+
+
+async def test_a_recipient_has_a_part_of_the_calls_of_a_storage(
+    vendor: CredentialVendor, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.storage.vending.vendor.QUEUE_SECONDS", 0.1)
+    issuer.may_end.clear()
+    greedy = [asyncio.create_task(key_id(vendor, purpose=n)) for n in range(20)]
+    await asyncio.sleep(0.05)
+    modest = asyncio.create_task(key_id(vendor, BOB))
+    while not any(request.recipient == "bob" for request in issuer.requests):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.2)
+    assert [request.recipient for request in issuer.requests] == ["alice"] * 4 + ["bob"]
+    issuer.may_end.set()
+    await modest
+    found = await asyncio.gather(*greedy, return_exceptions=True)
+    assert [str(one) for one in found].count(BUSY) == 16
+    assert vendor._slots == {}
+
+
+async def test_the_credentials_of_recipients_that_did_not_change_stay_and_outlive_a_reload(
+    vendor: CredentialVendor, issuer: Issuer, clock: Clock
+) -> None:
+    first, second = await key_id(vendor), await key_id(vendor, BOB)
+    after = vendor_of(issuer, clock, previous=vendor)
+    after.forget({"alice"})
+    assert await key_id(after, BOB) == second
+    assert await key_id(after) != first
+    later = vendor_of(issuer, clock, seconds=1800, previous=after)
+    assert await key_id(later, BOB) not in (first, second)
+
+
+async def test_a_call_that_hangs_does_not_delay_the_exit_and_a_late_request_is_refused(
+    vendor: CredentialVendor, issuer: Issuer
+) -> None:
+    issuer.may_end.clear()
+    running = asyncio.create_task(key_id(vendor))
+    while not issuer.requests:
+        await asyncio.sleep(0.001)
+    threads = [thread for thread in threading.enumerate() if thread.name == "vending"]
+    assert threads
+    assert all(thread.daemon for thread in threads)
+    vendor.close()
+    with pytest.raises(Unavailable, match="shutting down"):
+        await key_id(vendor, BOB)
+    issuer.may_end.set()
+    assert await running == "1"
