@@ -35,6 +35,7 @@ class Service:
 
 SERVER = Service("the server", Owner.PROVIDER)
 TOKEN_ENDPOINT = Service("the token endpoint", Owner.IDENTITY_PROVIDER)
+OWN_TOKEN_ENDPOINT = Service("the token endpoint of the server", Owner.PROVIDER)
 STORE = Service("the store of the data files", Owner.PROVIDER)
 
 

@@ -55,6 +55,7 @@ class Examination:
         except StepFailed as failed:
             self.findings.fail(profiles.STEP, failed.problem)
             return
+        self.findings.show_paths(profile.endpoint, profile.token_endpoint, profile.scope)
         self._report_proxy(profile)
         await self._step(tokens.STEP, lambda: self._examine(profile, transport))
 

@@ -1,13 +1,13 @@
 """Findings of steps: a status, a sentence, what to do, and who does it.
 
-`Findings` removes secrets and the queries of URLs from every text that it takes, because messages of servers
-and identity providers can quote either.
+`Findings` removes secrets, and paths and queries of URLs, from every text that it takes, because messages of
+servers and identity providers can quote them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from urllib.parse import quote
@@ -17,13 +17,19 @@ MIN_SECRET_LENGTH = 6
 """Shorter values are not searched for in texts; they would blank parts of words."""
 HIDDEN = "[hidden]"
 STORE_SCHEMES = frozenset(
-    f"{name}://"
-    for name in ("s3", "s3a", "s3n", "r2", "gs", "az", "abfs", "abfss", "wasb", "wasbs", "file", "hdfs")
-)
+    (
+        "s3", "s3a", "s3n", "r2", "gs", "az", "abfs", "abfss", "adl", "wasb", "wasbs", "file", "hdfs",
+        "viewfs", "dbfs", "oss", "obs", "cos", "cosn",
+    )
+)  # fmt: skip
 
 _URL = re.compile(
-    r"\b([a-z][a-z0-9+.-]{1,15}://)(?:[^\s/?#@'\"<>]*@)?([^\s?#'\"<>/]*)([^\s'\"<>]*)", re.IGNORECASE
+    # Also with the slashes of quoted JSON, and encoded.
+    r"(?<![a-z])([a-z][a-z0-9+.-]{1,15})(?::\\?/\\?/|%3A%2F%2F)"
+    r"(?:[^\s/?#@'\"<>]*@)?([^\s?#'\"<>/\\%]*)([^\s'\"<>]*)",
+    re.IGNORECASE,
 )
+_PUNCTUATION = ".,;:)"
 # A token of three parts that is no secret of the profile, such as one that a server quotes.
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*")
 _SIGNATURE = re.compile(
@@ -84,11 +90,17 @@ class Findings:
     report: Callable[[Finding], None] = lambda _: None
     items: list[Finding] = field(default_factory=list)
     _secrets: set[str] = field(default_factory=set, repr=False)
+    _origins: set[str] = field(default_factory=set)
 
     def hide(self, *secrets: str | None) -> None:
         """Remove these values from all later texts."""
         known = {secret for secret in secrets if secret and len(secret) >= MIN_SECRET_LENGTH}
         self._secrets |= known | {quote(secret, safe="") for secret in known}
+
+    def show_paths(self, *urls: str) -> None:
+        """Keep the paths of URLs of these hosts, which are addresses of the profile or of a token."""
+        found = (_URL.fullmatch(url) for url in urls)
+        self._origins |= {_origin(match[1], match[2]) for match in found if match}
 
     def ok(self, step: str, message: str) -> None:
         """Add a step without a problem."""
@@ -121,25 +133,32 @@ class Findings:
         # The longest first: a secret can be part of another one.
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
-        return shown(text)
+        return shown(text, self._origins)
 
 
-def shown(text: str) -> str:
-    """Return a text on one line, bounded, without URLs' paths and queries and without tokens."""
+def shown(text: str, origins: Collection[str] = frozenset()) -> str:
+    """Return a text on one line, bounded, without tokens and without paths of URLs of other origins."""
     text = "".join(char if char.isprintable() else " " for char in text)
-    text = _URL.sub(_address, _SIGNATURE.sub(r"\1=" + HIDDEN, _JWT.sub(HIDDEN, text)))
+    text = _URL.sub(
+        lambda url: _address(url, origins), _SIGNATURE.sub(r"\1=" + HIDDEN, _JWT.sub(HIDDEN, text))
+    )
     text = " ".join(text.split())
     return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}…"
 
 
-def _address(url: re.Match[str]) -> str:
-    """Return a URL's scheme and host, and its path if it is one of the web, without signatures."""
+def _address(url: re.Match[str], origins: Collection[str]) -> str:
+    """Return a URL's scheme and host, and its path if its origin is one of these, without signatures."""
     scheme, host, rest = url.groups()
     address = f"{host}{rest}"
-    ending = address[len(address.rstrip(".,;:)")) :]
+    ending = address[len(address.rstrip(_PUNCTUATION)) :]
     if scheme.lower() in STORE_SCHEMES:
-        return f"{scheme}{HIDDEN}{ending}"
-    path = rest.partition("?")[0].partition("#")[0]
-    if path != rest:
-        return f"{scheme}{host}/…{ending}"
-    return f"{scheme}{host}{path}"
+        return f"{scheme}://{HIDDEN}{ending}"
+    has_query = "?" in rest or "#" in rest
+    has_path = rest.strip(f"/{_PUNCTUATION}") != ""
+    if has_query or (has_path and _origin(scheme, host) not in origins):
+        return f"{scheme}://{host}/…{ending}"
+    return f"{scheme}://{address}"
+
+
+def _origin(scheme: str, host: str) -> str:
+    return f"{scheme}://{host}".lower()

@@ -330,7 +330,7 @@ def _check_url(name: str, url: str, findings: Findings) -> None:
     if parts is None or parts.scheme not in {"http", "https"} or not parts.hostname:
         raise _failed(
             f"{name} is not a URL that begins with https://",
-            "write the scheme and the host, such as https://share.example.com/delta-sharing",
+            "write the scheme and the host before the path, such as https://share.example.com",
         )
     if parts.username is not None or parts.query or parts.fragment:
         _mistake(findings, f"{name} has a user, a query or a fragment", f"remove it from {name}")

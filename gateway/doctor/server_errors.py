@@ -74,19 +74,22 @@ OTHER = (Owner.PROVIDER, "look at the message; the request is one that clients s
 class ServerError:
     """The code, the message and the request id of a refusal."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, is_oauth: bool = False) -> None:
         self.status = answer.status
         document = answer.json()
         fields = document if isinstance(document, dict) else {}
         nested = fields.get("error")
         if isinstance(nested, dict):
             fields = {"errorCode": nested.get("type"), **nested}
-        self.code = _first(fields, "errorCode", "error_code", "code", "error")
+        names = ("errorCode", "error_code", "code", "error")
+        # Token endpoints can write codes of their own protocol beside that of OAuth.
+        self.code = _first(fields, *(reversed(names) if is_oauth else names))
         self.message = _first(fields, "message", "error_description", "errorMessage", "detail", "details")
         self.request_id = next(
             (answer.headers[name] for name in REQUEST_ID_HEADERS if answer.headers.get(name)), ""
         )
-        self.retry_after = answer.headers.get("retry-after", "")
+        seconds = answer.headers.get("retry-after", "")
+        self.wait = f"wait {seconds} seconds" if seconds.isdecimal() else "wait"
         self.is_of_protocol = bool(self.code or self.message)
 
     def __str__(self) -> str:
@@ -115,8 +118,10 @@ def _advice(error: ServerError, request: str, token_hint: str) -> tuple[Owner, s
     if error.status == HTTPStatus.UNAUTHORIZED and token_hint:
         return Owner.PROVIDER, token_hint
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
-        wait = f" {error.retry_after} seconds" if error.retry_after.isdecimal() else ""
-        return Owner.RECIPIENT, f"wait{wait}, run fewer jobs at a time, or ask the provider for higher limits"
+        return (
+            Owner.RECIPIENT,
+            f"{error.wait}, run fewer jobs at a time, or ask the provider for higher limits",
+        )
     is_wrong_path = error.status == HTTPStatus.NOT_FOUND and request == LIST_OF_SHARES
     if (is_wrong_path or not error.is_of_protocol) and error.status in OF_ANOTHER_SERVER:
         return OF_ANOTHER_SERVER[error.status]

@@ -13,17 +13,19 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 import orjson
 
 from gateway.doctor.clock import clock_problem, utc_text
-from gateway.doctor.connection_errors import SERVER, TOKEN_ENDPOINT
+from gateway.doctor.connection_errors import OWN_TOKEN_ENDPOINT, SERVER, TOKEN_ENDPOINT, Service
 from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.profile import PrivateKey, RecipientProfile, is_header_token
 from gateway.doctor.server_errors import ServerError
 from gateway.doctor.transport import Answer, Transport
+from gateway.doctor.urls import is_same_host
 
 STEP = "token"
 ASSERTION_SECONDS = 120
@@ -31,6 +33,7 @@ RENEWAL_SECONDS = 600
 """Clients request a new token when less than this is left."""
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _FORM = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+_OTHER_ENDPOINT = "compare tokenEndpoint with that of the profile that the provider sent"
 
 ERRORS: Mapping[str, str] = {
     "invalid_client": (
@@ -46,6 +49,14 @@ ERRORS: Mapping[str, str] = {
     "unauthorized_client": "allow the client this grant at the identity provider",
     "unsupported_grant_type": "the identity provider does not offer this grant: use another type of profile",
 }
+OWN_ERRORS: Mapping[str, str] = {
+    "invalid_client": (
+        "the secret was replaced, was revoked or has expired: the provider issues a new one, at this gateway "
+        "by `delta-gateway recipient client rotate`, and the recipient uses the newest profile that was sent"
+    ),
+    "unsupported_grant_type": "send a profile of the type oauth_client_credentials",
+}
+"""For servers that issue tokens themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,8 @@ def _bearer(token: str, findings: Findings) -> Authorization:
                 "request a new token; the recipient looks at the clock of this machine",
             ),
         )
+    named = (claims.get("iss"), claims.get("sub"), *_list(claims.get("aud")))
+    findings.show_paths(*(name for name in named if isinstance(name, str)))
     described = ", ".join(
         f"{name} {claims[name]}" for name in ("iss", "aud", "sub", "azp") if claims.get(name)
     )
@@ -101,6 +114,10 @@ def _claims(token: str) -> dict[str, Any] | None:
     except (binascii.Error, orjson.JSONDecodeError, ValueError):
         return None
     return claims if isinstance(claims, dict) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 async def _basic(profile: RecipientProfile, transport: Transport, findings: Findings) -> Authorization:
@@ -128,12 +145,14 @@ async def _requested(profile: RecipientProfile, transport: Transport, findings: 
         headers = {**_FORM, "authorization": f"Basic {pair}"}
         # Clients do not encode the scope.
         body = "grant_type=client_credentials" + (f"&scope={profile.scope}" if profile.scope else "")
+    is_own = is_same_host(profile.token_endpoint, profile.endpoint)
+    service = OWN_TOKEN_ENDPOINT if is_own else TOKEN_ENDPOINT
     answer = await transport.send(
-        TOKEN_ENDPOINT, "POST", profile.token_endpoint, headers=headers, body=body.encode()
+        service, "POST", profile.token_endpoint, headers=headers, body=body.encode()
     )
     if answer.status != 200:  # noqa: PLR2004 - OK
-        raise StepFailed(_refusal(answer))
-    return _token(answer, findings)
+        raise StepFailed(_refusal(answer, service))
+    return _token(answer, service, findings)
 
 
 def _assertion(profile: RecipientProfile, key: PrivateKey) -> str:
@@ -162,58 +181,74 @@ def _assertion(profile: RecipientProfile, key: PrivateKey) -> str:
         ) from None
 
 
-def _refusal(answer: Answer) -> Problem:
-    error = ServerError(answer)
-    clock = clock_problem(answer, TOKEN_ENDPOINT.name)
+def _refusal(answer: Answer, service: Service) -> Problem:
+    error = ServerError(answer, is_oauth=True)
+    message = f"{service.name} answers {error}"
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+        advice = f"{error.wait}; look for a program that requests tokens too often, or with an old secret"
+        return Problem(message, Owner.RECIPIENT, advice)
+    clock = clock_problem(answer, service.name)
     if clock is not None:
-        return Problem(f"{TOKEN_ENDPOINT.name} answers {error}; {clock.message}", clock.owner, clock.advice)
-    if answer.status >= 500:  # noqa: PLR2004 - errors of the server
-        advice = "try again later; if it stays so, look at the log of the identity provider"
-        return Problem(f"{TOKEN_ENDPOINT.name} answers {error}", Owner.IDENTITY_PROVIDER, advice)
-    advice = ERRORS.get(error.code, "")
-    if not advice and not error.is_of_protocol:
+        return Problem(f"{message}; {clock.message}", clock.owner, clock.advice)
+    if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        place = "the identity provider" if service is TOKEN_ENDPOINT else "the server"
+        advice = f"try again later; if it stays so, look at the log of {place}"
+        return Problem(message, service.owner, advice)
+    if not error.is_of_protocol:
         advice = "compare tokenEndpoint with that of the identity provider; the answer is not one of OAuth"
-    elif not advice:
-        advice = ERRORS["invalid_client" if answer.status == 401 else "invalid_request"]  # noqa: PLR2004
-    return Problem(f"{TOKEN_ENDPOINT.name} answers {error}", Owner.RECIPIENT, advice)
+        return Problem(message, Owner.RECIPIENT, advice if service is TOKEN_ENDPOINT else _OTHER_ENDPOINT)
+    code = "invalid_client" if answer.status == HTTPStatus.UNAUTHORIZED else "invalid_request"
+    if service is TOKEN_ENDPOINT:
+        return Problem(message, Owner.RECIPIENT, ERRORS.get(error.code, ERRORS[code]))
+    advice = OWN_ERRORS.get(error.code, OWN_ERRORS.get(code, ""))
+    if advice:
+        return Problem(message, Owner.PROVIDER, advice)
+    return Problem(message, Owner.RECIPIENT, f"look at the message; {_OTHER_ENDPOINT}")
 
 
-def _token(answer: Answer, findings: Findings) -> str:
+def _token(answer: Answer, service: Service, findings: Findings) -> str:
     document = answer.json()
     fields = document if isinstance(document, dict) else {}
     token, life = fields.get("access_token"), fields.get("expires_in")
     if not isinstance(token, str) or not token:
-        raise StepFailed(_incomplete("access_token"))
+        raise StepFailed(_incomplete("access_token", service))
     findings.hide(token)
     if not is_header_token(token):
         raise StepFailed(
             Problem(
-                f"{TOKEN_ENDPOINT.name} answers with a token that no header can have",
-                Owner.IDENTITY_PROVIDER,
+                f"{service.name} answers with a token that no header can have",
+                service.owner,
                 "let it issue tokens of visible characters of ASCII",
             )
         )
     try:
         life_seconds = int(life)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise StepFailed(_incomplete("expires_in")) from None
+        raise StepFailed(_incomplete("expires_in", service)) from None
     if life_seconds < RENEWAL_SECONDS:
-        findings.warn(
-            STEP,
-            Problem(
-                f"tokens live for {life_seconds} seconds, so clients request one for each call",
-                Owner.IDENTITY_PROVIDER,
-                f"let tokens of this client live for at least {2 * RENEWAL_SECONDS} seconds",
-            ),
+        advice = f"let tokens of this client live for at least {2 * RENEWAL_SECONDS} seconds"
+        if service is OWN_TOKEN_ENDPOINT:
+            advice += (
+                ", at this gateway by gateway.oauth.tokenLifetimeSeconds; a secret that ends soon shortens "
+                "them, too: rotate it"
+            )
+        problem = Problem(
+            f"tokens live for {life_seconds} seconds, so clients request one for each call",
+            service.owner,
+            advice,
         )
+        findings.warn(STEP, problem)
     else:
-        findings.ok(STEP, f"{TOKEN_ENDPOINT.name} issues tokens that live for {life_seconds // 60} minutes")
+        findings.ok(STEP, f"{service.name} issues tokens that live for {life_seconds // 60} minutes")
     return token
 
 
-def _incomplete(name: str) -> Problem:
+def _incomplete(name: str, service: Service) -> Problem:
+    is_own = service is OWN_TOKEN_ENDPOINT
     return Problem(
-        f"{TOKEN_ENDPOINT.name} answers without {name}, which clients need",
-        Owner.IDENTITY_PROVIDER,
-        "compare tokenEndpoint of the profile with that of the identity provider",
+        f"{service.name} answers without {name}, which clients need",
+        service.owner,
+        "update the server of the share"
+        if is_own
+        else "compare tokenEndpoint of the profile with that of the identity provider",
     )

@@ -56,10 +56,10 @@ def test_the_doctor_reads_by_tokens_of_the_gateway_and_names_a_wrong_secret(
     profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["doctor", f"{profile}#{TABLE}"]) == 0
-    assert "the token endpoint issues tokens" in capsys.readouterr().out
+    assert "the token endpoint of the server issues tokens" in capsys.readouterr().out
     assert main(["doctor", str(wrong(profile))]) == 1
     printed = capsys.readouterr().out
-    assert "-> recipient: compare clientId and clientSecret" in printed
+    assert "-> provider: the secret was replaced, was revoked or has expired" in printed
     assert "another" not in printed
 
 

@@ -144,12 +144,13 @@ async def test_a_wrong_prefix_is_corrected(
 async def test_a_refused_identity_token_shows_its_claims(
     sharing_server: SharingServer, tmp_path: Path, examine: Examine
 ) -> None:
-    claims = "eyJpc3MiOiJodHRwczovL2xvZ2luLmV4YW1wbGUiLCJhdWQiOiJhcGk6Ly94Iiwic3ViIjoiam9iIiwiZXhwIjoxfQ"
+    fields = {"iss": "https://login.example/tenant/v2.0", "aud": ["api://x/y"], "sub": "job", "exp": 1}
+    claims = base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
     profile = sharing_server.profile(tmp_path / "a.share", bearerToken=f"eyJhbGciOiJub25lIn0.{claims}.c2ln")
     findings = await examine(profile)
     ended, refused = [one for one in findings if one.status == "fail"]
     assert ended.message == "the token ended on 1970-01-01 00:00 UTC"
-    assert "iss https://login.example, aud api://x, sub job" in refused.advice
+    assert "iss https://login.example/tenant/v2.0, aud ['api://x/y'], sub job" in refused.advice
 
 
 @pytest.mark.parametrize("end", [True, "1", None, [], 4e9])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,8 +16,36 @@ def test_signed_urls_keep_their_host_alone() -> None:
     assert shown(text) == f"see https://b.s3.amazonaws.com/…, and s3://{HIDDEN}."
 
 
-def test_documentation_links_stay() -> None:
-    assert shown("read https://learn.example.com/errors/1.") == "read https://learn.example.com/errors/1."
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "cannot read https://acct.blob.core.windows.net/finance/secret/part-0.parquet",
+            "cannot read https://acct.blob.core.windows.net/…",
+        ),
+        ("read HTTPS://LEARN.example.com/errors/1.", "read HTTPS://LEARN.example.com/…."),
+        ('{"u":"https:\\/\\/b.example\\/private\\/x"}', '{"u":"https://b.example/…"}'),
+        ("u=20https%3A%2F%2Fb.example%2Fprivate%2Fx", "u=20https://b.example/…"),
+        ("at https://share.example.com:8443/private/x", "at https://share.example.com:8443/…"),
+        ("at http://share.example.com/private/x", "at http://share.example.com/…"),
+        ("at https://share.example.com.evil/private", "at https://share.example.com.evil/…"),
+        ("at oss://bucket/private/x and dbfs://x", f"at oss://{HIDDEN} and dbfs://{HIDDEN}"),
+        ("see https://b.example/, https://c.example.", "see https://b.example/, https://c.example."),
+    ],
+)
+def test_paths_of_other_hosts_are_hidden(text: str, expected: str) -> None:
+    findings = Findings()
+    findings.show_paths("https://share.example.com/delta-sharing", "", "not a URL")
+    findings.fail("server", Problem(text, Owner.PROVIDER, text))
+    assert (findings.items[0].message, findings.items[0].advice) == (expected, expected)
+
+
+def test_addresses_of_the_profile_and_of_a_token_keep_their_paths() -> None:
+    findings = Findings()
+    findings.show_paths("https://user@share.example.com/delta-sharing/", "api://share/.default")
+    text = "https://Share.example.com/other, api://share/.default, https://share.example.com/x?y=1"
+    findings.fail("server", Problem(text, Owner.PROVIDER, "x"))
+    assert findings.items[0].message == text.replace("/x?y=1", "/…")
 
 
 def test_tokens_and_signatures_without_a_url_are_hidden() -> None:

@@ -15,6 +15,8 @@ from support.http_service import HttpService, Request, Response, json_response, 
 from support.identity_provider import private_key
 from support.sharing_server import PREFIX, TOKEN, SharingServer
 
+from gateway.doctor.urls import is_same_host
+
 SECRET = "a-secret-of-the-tests+/ü"
 GRANTED = {"access_token": TOKEN, "expires_in": "3600", "token_type": "Bearer"}
 
@@ -43,10 +45,9 @@ def client_profile(server: SharingServer, provider: TokenEndpoint, path: Path, *
         shareCredentialsVersion=2,
         type="oauth_client_credentials",
         bearerToken=None,
-        tokenEndpoint=f"{provider.http.url}/token/",
+        **{"tokenEndpoint": f"{provider.http.url}/token/", **changes},
         clientId="acme",
         clientSecret=SECRET,
-        **changes,
     )
 
 
@@ -73,6 +74,19 @@ async def test_client_credentials_are_sent_as_clients_send_them(
             "401 invalid_client: AADSTS7000215: [hidden]",
             "clientSecret",
         ),
+        (
+            json_response({"error": "invalid_scope", "errorCode": "70011"}, 400),
+            "recipient",
+            "answers 400 invalid_scope",
+            "/.default",
+        ),
+        (
+            Response(429, b'{"error": "temporarily_unavailable"}', {"Retry-After": "6"}),
+            "recipient",
+            "answers 429 temporarily_unavailable",
+            "wait 6 seconds;",
+        ),
+        (Response(429, b""), "recipient", "answers 429", "wait;"),
         (json_response({"error": "invalid_scope"}, 400), "recipient", "400 invalid_scope", "/.default"),
         (json_response({"error": "access_denied"}, 401), "recipient", "401 access_denied", "clientSecret"),
         (Response(404, b"Not Found"), "recipient", "answers 404", "tokenEndpoint"),
@@ -117,6 +131,89 @@ async def test_a_refused_token_says_why_and_who_mends_it(
     assert message in found.message
     assert advice in found.advice
     assert not sharing_server.http.requests
+
+
+OWN_TOKENS = f"{PREFIX}/oauth/token"
+
+
+def own_error(error: str, code: str, status: int) -> Response:
+    """A refusal of this gateway, with the codes of both protocols."""
+    both = {"error": error, "error_description": "no", "errorCode": code, "message": "no"}
+    return json_response(both, status)
+
+
+@pytest.mark.parametrize(
+    ("response", "owner", "message", "advice"),
+    [
+        (
+            own_error("invalid_client", "UNAUTHENTICATED", 401),
+            "provider",
+            "answers 401 invalid_client: no",
+            "recipient client rotate",
+        ),
+        (
+            own_error("unsupported_grant_type", "INVALID_PARAMETER_VALUE", 400),
+            "provider",
+            "answers 400 unsupported_grant_type: no",
+            "oauth_client_credentials",
+        ),
+        (
+            own_error("invalid_request", "MALFORMED_REQUEST", 400),
+            "recipient",
+            "answers 400 invalid_request: no",
+            "that the provider sent",
+        ),
+        (own_error("temporarily_unavailable", "RESOURCE_EXHAUSTED", 429), "recipient", "429", "wait;"),
+        (own_error("server_error", "INTERNAL_ERROR", 500), "provider", "500 server_error", "of the server"),
+        (Response(404, b"no"), "recipient", "answers 404", "that the provider sent"),
+        (json_response({"access_token": "x"}), "provider", "without expires_in", "update the server"),
+        (json_response({"access_token": "a b"}), "provider", "no header can have", "ASCII"),
+    ],
+)
+async def test_a_refusal_of_the_server_s_own_token_endpoint_is_not_the_identity_provider_s(
+    sharing_server: SharingServer,
+    provider: TokenEndpoint,
+    tmp_path: Path,
+    examine: Examine,
+    *,
+    response: Response,
+    owner: str,
+    message: str,
+    advice: str,
+) -> None:
+    sharing_server.answers[OWN_TOKENS] = response
+    endpoint = f"{sharing_server.http.url}{OWN_TOKENS}"
+    profile = client_profile(sharing_server, provider, tmp_path, tokenEndpoint=endpoint)
+    found = failed(await examine(profile))
+    assert (found.step, str(found.owner)) == ("token", owner)
+    assert found.message.startswith("the token endpoint of the server answers")
+    assert message in found.message
+    assert advice in found.advice
+    assert "identity provider" not in f"{found.message} {found.advice}"
+
+
+async def test_a_short_life_at_the_server_itself_is_the_provider_s(
+    sharing_server: SharingServer, provider: TokenEndpoint, tmp_path: Path, examine: Examine
+) -> None:
+    sharing_server.answers[OWN_TOKENS] = json_response({**GRANTED, "expires_in": 0})
+    endpoint = f"{sharing_server.http.url}{OWN_TOKENS}"
+    found = warned(await examine(client_profile(sharing_server, provider, tmp_path, tokenEndpoint=endpoint)))
+    assert str(found.owner) == "provider"
+    assert "gateway.oauth.tokenLifetimeSeconds" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("url", "other", "is_same"),
+    [
+        ("https://a.example/x", "https://A.example:443/y", True),
+        ("http://a.example", "http://a.example:80/y", True),
+        ("http://a.example", "https://a.example", False),
+        ("https://a.example:8443", "https://a.example", False),
+        ("https://login.a.example", "https://a.example", False),
+    ],
+)
+def test_services_are_one_if_host_and_port_are_the_same(url: str, other: str, is_same: bool) -> None:
+    assert is_same_host(url, other) is is_same
 
 
 async def test_a_short_life_is_a_warning(
