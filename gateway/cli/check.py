@@ -30,6 +30,7 @@ from gateway.errors import GatewayError
 from gateway.protocol import client_features
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
+from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
@@ -137,6 +138,7 @@ def start_problems(config: Config) -> Iterable[str]:
     for look in (
         check_extras,
         check_cache_directory,
+        check_session_policies,
         server_context,
         read_admin_certificate,
         read_recipients,

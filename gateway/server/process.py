@@ -24,6 +24,7 @@ from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
+from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
 from gateway.tables.runtime import (
@@ -249,4 +250,5 @@ def accepted(path: Path, running: Config) -> Config:
         check_extras(loaded)
     except ExtraMissing as reason:
         raise ConfigError(str(path), "", str(reason)) from None
+    check_session_policies(loaded, str(path))
     return loaded

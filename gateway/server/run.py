@@ -37,6 +37,7 @@ from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
+from gateway.server.session_policies import check_session_policies
 from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
@@ -88,6 +89,7 @@ async def serve(path: Path, *, workers: int = 1) -> None:
     config = load(path) if secrets is None else config_of_worker(path, secrets.config_text)
     check_extras(config)
     check_cache_directory(config)
+    check_session_policies(config, str(path))
     if slot is None and workers > 1:
         await _supervise(path, config, workers, read)
         return
