@@ -15,7 +15,7 @@ import yaml
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.reader import Reader
-from gateway.config.roots import Roots
+from gateway.config.roots import DIRECTORY, Roots
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
 from gateway.config.volumes import volume_problem
 
@@ -102,6 +102,13 @@ def _warn(config: Config, file: str) -> None:
             "process and are unknown to other replicas",
             file,
         )
+    if (shared := _shared_credentials(config)) is not None:
+        log.warning(
+            "%s: %s with directory access or volumes: all who use it get the same temporary credentials, "
+            "which read the directories until they end",
+            file,
+            shared,
+        )
     admin = config.gateway.admin
     if admin is not None and admin.ssl is None and not _is_loopback(admin.host):
         log.warning(
@@ -119,6 +126,20 @@ def _warn(config: Config, file: str) -> None:
             file,
             config.host,
         )
+
+
+def _shared_credentials(config: Config) -> str | None:
+    """Return the key that gives temporary credentials to clients without recipients of their own."""
+    keys = {
+        "gateway.anonymous": config.gateway.anonymous,
+        "authorization.bearerToken": config.authorization is not None,
+    }
+    schemas = [schema for share in config.shares for schema in share.schemas]
+    has_directories = any(
+        schema.volumes or any(DIRECTORY in table.access_modes for table in schema.tables)
+        for schema in schemas
+    )
+    return next((key for key, is_given in keys.items() if is_given and has_directories), None)
 
 
 def _is_loopback(host: str) -> bool:

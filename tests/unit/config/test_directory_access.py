@@ -252,6 +252,27 @@ def test_credentials_live_from_a_quarter_of_an_hour_to_twelve_hours(seconds: int
         loads(f"version: 1\ntemporaryCredentialValiditySeconds: {seconds}\ngateway: {{anonymous: true}}")
 
 
+@pytest.mark.parametrize("kind", ["tables", "volumes"])
+@pytest.mark.parametrize("key", ["gateway.anonymous", "authorization.bearerToken"])
+def test_credentials_without_a_recipient_cause_a_warning(
+    kind: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings(one: dict[str, Any], reader: dict[str, Any]) -> str:
+        caplog.clear()
+        shares = [{"name": "sales", "schemas": [{"name": "public", kind: [one]}]}]
+        gateway = {"storages": [S3], **reader.get("gateway", {})}
+        loads(json.dumps({"version": 1, "shares": shares, **reader, "gateway": gateway}), environment={})
+        return caplog.text
+
+    section, name = key.split(".")
+    reader = {section: {name: "true"}}
+    one = table() if kind == "tables" else {"name": "files", "location": "s3://lake/files"}
+    assert f"{key} with directory access or volumes" in warnings(one, reader)
+    assert "directory access" not in warnings(one, {"gateway": {"recipients": [recipient()]}})
+    if kind == "tables":
+        assert "directory access" not in warnings(one | {"accessModes": ["url"]}, reader)
+
+
 def test_a_location_keeps_its_scheme_for_clients() -> None:
     for text in ("s3a://lake/t", "s3n://lake/t", "gs://lake/t", "wasbs://data@acct.blob.core.windows.net/t"):
         found = load(table(text)) if "wasbs" not in text else load(table(text), storages=[AZURE])
