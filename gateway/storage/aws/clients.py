@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import botocore.config
@@ -41,19 +42,14 @@ ERRORS = (
     ValueError,
     KeyError,
 )
-_DENIED = frozenset(
-    {
-        "AccessDenied",
-        "ForbiddenException",
-        "InvalidClientTokenId",
-        "InvalidIdentityToken",
-        "MalformedPolicyDocument",
-        "PackedPolicyTooLarge",
-        "RegionDisabledException",
-        "UnauthorizedException",
-        "ValidationError",
-    }
+_CLIENT_ERRORS = range(400, 500)
+_PASSING_STATUS = frozenset({408, 425, 429})
+_PASSING_CODE = re.compile(
+    "Throttl|Expired|TooManyRequests|RequestLimitExceeded|SlowDown|Timeout|TooSkewed|IDPCommunicationError"
+    "|BandwidthLimit|PriorRequestNotComplete|TransactionInProgress|EC2Throttled"
 )
+"""Codes of errors with a status of 4xx that can end without the operator."""
+_CLOCK = re.compile("Signature expired|Signature not yet current")
 _ADVICE = {
     "AccessDenied": (
         "the role's trust policy must name the identity that assumes it, with the externalId if it asks for "
@@ -145,9 +141,12 @@ def keys_of(found: Mapping[str, Any], source: str) -> S3Credentials:
     """Return the keys of an answer. Raises KeyError and ValueError."""
     token = found.get("SessionToken") or found.get("Token")
     expires = found["Expiration"]
+    access_key_id, secret_access_key = found["AccessKeyId"], found["SecretAccessKey"]
+    if not all(isinstance(text, str) and text for text in (access_key_id, secret_access_key)):
+        raise ValueError("an answer without keys")
     return S3Credentials(
-        Secret(str(found["AccessKeyId"])),
-        Secret(str(found["SecretAccessKey"])),
+        Secret(access_key_id),
+        Secret(secret_access_key),
         # Another provider's service may return credentials without a session token.
         Secret(str(token)) if token else None,
         expires if isinstance(expires, datetime) else _time(str(expires)),
@@ -168,7 +167,16 @@ def _refused(service: str, error: botocore.exceptions.ClientError) -> Credential
             "more than the role allows, or more than 3600 where a session of another role assumes it"
         )
     text = f"{service} answers {status}{name}" + (f": {advice}" if advice else "")
-    return CredentialsUnavailable(text, lasting=code in _DENIED)
+    return CredentialsUnavailable(text, lasting=_is_lasting(status, code, message))
+
+
+def _is_lasting(status: object, code: str, message: str) -> bool:
+    """Return whether a repeated request gets the same error."""
+    if status == HTTPStatus.NOT_IMPLEMENTED:
+        return True
+    if status not in _CLIENT_ERRORS or status in _PASSING_STATUS or _PASSING_CODE.search(code):
+        return False
+    return not _CLOCK.search(message)
 
 
 def _time(text: str) -> datetime:

@@ -67,7 +67,13 @@ class _BoundedRequest(Request):
     ) -> Any:
         limit = min(timeout or TIMEOUT_SECONDS, TIMEOUT_SECONDS)
         return super().__call__(  # type: ignore[no-untyped-call]
-            url, method=method, body=body, headers=headers, timeout=limit, **rest
+            url,
+            method=method,
+            body=body,
+            headers=headers,
+            timeout=limit,
+            # The body of a request may be a token, which is of one host.
+            **{"allow_redirects": False, **rest},
         )
 
 
@@ -161,10 +167,10 @@ def exchanged(token: str, boundary: Mapping[str, Any], endpoint: str | None) -> 
     `endpoint` is the URL of the token service; None for Google's. Blocks. Raises CredentialsUnavailable.
     """
     client = sts.Client(f"{(endpoint or STS_ENDPOINT).rstrip('/')}/v1/token")
-    answer: dict[str, Any] = {}
+    answers: list[Any] = []
 
     def exchange() -> None:
-        answer.update(
+        answers.append(
             client.exchange_token(
                 _BoundedRequest(),
                 grant_type=GRANT_OF_EXCHANGE,
@@ -176,8 +182,14 @@ def exchanged(token: str, boundary: Mapping[str, Any], endpoint: str | None) -> 
         )
 
     _requested("the exchange of the token", exchange)
-    seconds = answer.get("expires_in")
-    return str(answer["access_token"]), float(seconds) if seconds else None
+    answer = answers[0] if isinstance(answers[0], dict) else {}
+    narrowed, seconds = answer.get("access_token"), answer.get("expires_in")
+    if not isinstance(narrowed, str) or not narrowed:
+        raise CredentialsUnavailable("the exchange of the token gives no token")
+    try:
+        return narrowed, float(seconds) if seconds else None
+    except (TypeError, ValueError):
+        raise CredentialsUnavailable("the exchange of the token gives a token without an end") from None
 
 
 def of_metadata_server() -> Tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -21,7 +22,7 @@ API = "https://api.cloudflare.com/client/v4"
 SERVICE = "Cloudflare's API"
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 64 * 1024
-_DENIED = (400, 401, 403, 404)
+_DENIED = frozenset(range(400, 500)) - {408, 425, 429}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ class R2Vendor:
             {"Authorization": f"Bearer {token.reveal()}", "cf-r2-jurisdiction": account[1]},
         )
         try:
-            fields = {name: str(found["result"][name]) for name in _FIELDS}
+            fields = {name: found["result"][name] for name in _FIELDS}
         except (KeyError, TypeError):
-            raise CredentialsUnavailable(f"{SERVICE} answers without credentials") from None
+            fields = {}
+        if not fields or not all(isinstance(text, str) and text for text in fields.values()):
+            raise CredentialsUnavailable(f"{SERVICE} answers without credentials")
         return TemporaryCredential(
             request.location,
             "r2Credentials",
@@ -66,6 +69,16 @@ class R2Vendor:
 _FIELDS = ("accessKeyId", "secretAccessKey", "sessionToken")
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: the request to another host would have the API token."""
+
+    def redirect_request(self, *_arguments: object, **_options: object) -> None:
+        """Return no request."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
     request = urllib.request.Request(  # noqa: S310 - the URL is of the configuration
         url,
@@ -74,7 +87,7 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
         method="POST",
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
             return json.loads(response.read(MAX_ANSWER_BYTES))
     except urllib.error.HTTPError as error:
         with error:
@@ -82,5 +95,5 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:
             raise CredentialsUnavailable(f"{SERVICE} answers {error.code}", lasting=denied) from None
     except ValueError:
         raise CredentialsUnavailable(f"{SERVICE} does not answer in JSON") from None
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise CredentialsUnavailable(f"{SERVICE} cannot be reached ({type(error).__name__})") from None

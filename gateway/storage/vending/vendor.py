@@ -158,6 +158,11 @@ class CredentialVendor:
                 return issue(request)
             except CredentialsUnavailable as reason:
                 raise _failure(reason) from None
+            except _native.LogError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a provider may answer anything
+                name = type(error).__name__
+                raise _failure(CredentialsUnavailable(f"no credential in the answer ({name})")) from None
 
         return issued
 

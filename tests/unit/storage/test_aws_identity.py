@@ -96,7 +96,7 @@ def test_a_session_that_another_role_assumes_lasts_an_hour(environment: dict[str
             {"secretAccessKey": "wrong"},
             None,
             r"answers 403 \(SignatureDoesNotMatch\): the secret of the access key is wrong, or the clock",
-            False,
+            True,
         ),
         ({"accessKeyId": "wrong"}, None, "the access key does not exist, or is disabled", True),
         ({}, (400, "PackedPolicyTooLarge", HIDDEN), "the policies and tags of the session are too", True),
@@ -128,8 +128,9 @@ def test_a_refusal_says_who_mends_it_and_nothing_secret(  # noqa: PLR0917 - the 
 
 def test_a_clock_that_is_wrong_is_named(environment: dict[str, str], sts: Sts) -> None:
     sts.clock_offset = timedelta(hours=1)
-    with pytest.raises(CredentialsUnavailable, match="or the clock of this machine"):
+    with pytest.raises(CredentialsUnavailable, match="or the clock of this machine") as refused:
         identity(environment, **KEYS, roleArn=ROLE).request()
+    assert not refused.value.lasting
 
 
 def test_a_throttled_call_is_repeated(environment: dict[str, str], sts: Sts) -> None:

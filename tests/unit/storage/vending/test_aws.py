@@ -233,3 +233,35 @@ def test_many_sessions_of_the_same_keys_share_a_client(
     monkeypatch.setattr(roles, "CLIENTS", 1)
     sharing.issue(request(), KEYS)
     assert len(services._clients) == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "lasting"),
+    [
+        ((400, "InvalidParameterValue", ""), True),
+        ((501, "NotImplemented", ""), True),
+        ((405, "MethodNotAllowed", ""), True),
+        ((403, "InvalidAccessKeyId", ""), True),
+        ((403, "SignatureDoesNotMatch", "The request signature differs"), True),
+        ((403, "SignatureDoesNotMatch", "Signature expired: 1 is now earlier than 2"), False),
+        ((400, "Throttling", ""), False),
+        ((400, "ExpiredToken", ""), False),
+        ((403, "RequestExpired", ""), False),
+        ((429, "Anything", ""), False),
+        ((500, "InternalFailure", ""), False),
+    ],
+)
+def test_an_error_of_the_client_is_lasting_unless_it_ends_by_itself(
+    sts: PoliciedSts, failure: tuple[int, str, str], lasting: bool
+) -> None:
+    sts.failures = [failure] * 2
+    with pytest.raises(CredentialsUnavailable) as refused:
+        vendor(sts).issue(request(), KEYS)
+    assert refused.value.lasting is lasting
+
+
+@pytest.mark.parametrize("name", ["access_key_id", "secret_access_key", "session_token"])
+def test_keys_that_are_missing_in_an_answer_are_an_error(sts: PoliciedSts, name: str) -> None:
+    sts.issue = lambda seconds: replace(new_session(seconds), **{name: ""})
+    with pytest.raises(CredentialsUnavailable):
+        vendor(sts).issue(request(), KEYS)

@@ -15,6 +15,7 @@ from support.google_identity import GoogleIdentity, google_error
 from support.google_identity import running as running_identity
 from support.google_storage import GoogleStorage
 from support.google_storage import running as running_storage
+from support.http_service import Response, json_response, serving
 
 from gateway.config import Location, loads
 from gateway.config.networks import parse_networks
@@ -123,3 +124,34 @@ def test_a_refusal_of_the_token_service_shows_no_text_of_its_answer(
     with pytest.raises(CredentialsUnavailable) as refused:
         issue(google, tmp_path, "t")
     assert "the text" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        None,
+        [],
+        {"access_token": None},
+        {"access_token": ""},
+        {"access_token": "ya29", "expires_in": "soon"},
+        {"access_token": "ya29", "expires_in": [1]},
+    ],
+)
+def test_an_answer_without_a_token_or_with_an_unreadable_end_is_an_error(
+    tmp_path: Path, google: GoogleIdentity, monkeypatch: pytest.MonkeyPatch, answer: object
+) -> None:
+    monkeypatch.setattr(google, "_downscoped", lambda _form: json_response(answer))
+    with pytest.raises(CredentialsUnavailable):
+        issue(google, tmp_path, "t")
+
+
+def test_a_redirect_of_the_token_service_is_not_followed(
+    tmp_path: Path, google: GoogleIdentity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(lambda _request: json_response({"access_token": "ya29", "expires_in": 60})) as another:
+        redirect = Response(307, headers={"Location": another.url})
+        monkeypatch.setattr(google, "_downscoped", lambda _form: redirect)
+        with pytest.raises(CredentialsUnavailable):
+            issue(google, tmp_path, "t")
+        assert another.requests == []

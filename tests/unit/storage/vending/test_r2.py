@@ -1,6 +1,8 @@
 """Temporary credentials of R2, against a service with the form of Cloudflare's API."""
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,9 +89,15 @@ def test_the_jurisdiction_is_that_of_the_endpoint(api: Cloudflare) -> None:
     [
         (json_response({"errors": [{"message": "the text of an answer"}]}, 403), True),
         (json_response({"errors": []}, 500), False),
+        (json_response({"errors": []}, 405), True),
+        (json_response({"errors": []}, 429), False),
         (json_response({"success": True, "result": {}}), False),
         (json_response([]), False),
         (Response(200, b"no JSON"), False),
+        (json_response({"result": RESULT | {"sessionToken": None}}), False),
+        (json_response({"result": RESULT | {"accessKeyId": ""}}), False),
+        (json_response({"result": RESULT | {"secretAccessKey": 5}}), False),
+        (json_response({"result": None}), False),
     ],
 )
 def test_an_answer_without_credentials_is_an_error_without_its_text(
@@ -121,3 +129,30 @@ def test_an_api_token_needs_an_account_and_a_key(without: str) -> None:
         del entry["secretAccessKey"]
     with pytest.raises(ConfigError, match=r"cloudflareApiToken.*R2"):
         loads(f"version: 1\ngateway: {{anonymous: true, storages: [{json.dumps(entry)}]}}")
+
+
+def test_a_redirect_is_an_error_and_the_api_token_stays_with_one_host(api: Cloudflare) -> None:
+    with serving(lambda _request: json_response({"result": RESULT})) as another:
+        for status in (301, 302, 303, 307, 308):
+            api.answers = Response(status, headers={"Location": f"{another.url}/stolen"})
+            with pytest.raises(CredentialsUnavailable, match=str(status)):
+                issue(api)
+        assert another.requests == []
+
+
+def test_an_answer_that_is_no_http_is_an_error(api: Cloudflare, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"nonsense\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert api.service is not None
+        monkeypatch.setattr(api.service, "url", f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(CredentialsUnavailable, match="BadStatusLine"):
+            issue(api)
+        thread.join()

@@ -35,7 +35,7 @@ class Issuer:
     clock: Clock
     entry_of: StorageEntry | None = ENTRY
     seconds: int | None = None
-    error: CredentialsUnavailable | None = None
+    error: Exception | None = None
     may_end: threading.Event = field(default_factory=threading.Event)
     hanging: frozenset[str] = frozenset()
     """Buckets whose service does not answer before `may_end`."""
@@ -282,3 +282,12 @@ async def test_a_call_that_hangs_does_not_delay_the_exit_and_a_late_request_is_r
         await key_id(vendor, BOB)
     issuer.may_end.set()
     assert await running == "1"
+
+
+async def test_an_unexpected_error_of_a_provider_is_no_internal_error(
+    vendor: CredentialVendor, issuer: Issuer
+) -> None:
+    issuer.error = KeyError("the text of an answer")
+    with pytest.raises(_native.StorageUnavailable) as failed:
+        await key_id(vendor)
+    assert str(failed.value.detail) == "no credential in the answer (KeyError)"
