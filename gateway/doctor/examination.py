@@ -43,7 +43,7 @@ class Examination:
         limit_seconds = self.timeout_seconds * TIMEOUTS_OF_RUN
         deadline = asyncio.timeout(limit_seconds)
         try:
-            async with deadline, Transport(self.timeout_seconds) as transport:
+            async with deadline, Transport(self.timeout_seconds, self.findings) as transport:
                 await self._run(transport)
         except Exception as error:  # noqa: BLE001 - the findings so far are worth more than a traceback
             problem = _too_slow(limit_seconds) if deadline.expired() else _defect(error)

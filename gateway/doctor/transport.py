@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from types import TracebackType
 from typing import Self
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
@@ -19,8 +19,9 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from gateway.doctor.connection_errors import Service, explain
-from gateway.doctor.findings import Owner, Problem, StepFailed
+from gateway.doctor.authorities import Authorities
+from gateway.doctor.connection_errors import STORE, UNTRUSTED, Service, explain
+from gateway.doctor.findings import Findings, Owner, Problem, StepFailed
 from gateway.doctor.urls import host_in, host_of, parse_url
 
 CONNECT_SECONDS = 10.0
@@ -66,15 +67,14 @@ class Answer:
 class Transport:
     """A client session, as a context."""
 
-    def __init__(self, timeout_seconds: float) -> None:
+    def __init__(self, timeout_seconds: float, findings: Findings) -> None:
+        self._findings = findings
+        self._authorities = Authorities()
+        self._only_by_machine: set[str] = set()
+        """Hosts whose certificates requests does not trust, and this machine does."""
         self._timeout = aiohttp.ClientTimeout(
             total=timeout_seconds, sock_connect=min(timeout_seconds / 2, CONNECT_SECONDS)
         )
-
-    @cached_property
-    def _context(self) -> ssl.SSLContext:
-        """The authorities of this machine, or those of SSL_CERT_FILE."""
-        return ssl.create_default_context()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -104,7 +104,7 @@ class Transport:
         max_lines: int | None = None,
     ) -> Answer:
         """Send a request, and read until a number of bytes or lines. Raises StepFailed."""
-        proxy = proxy_for(url)
+        proxy = proxy_for(url, by_requests=service is not STORE)
         if proxy is not None and not host_in(proxy):
             raise StepFailed(
                 Problem(
@@ -114,7 +114,8 @@ class Transport:
                 )
             )
         is_secure = any((address or "").startswith("https:") for address in (url, proxy))
-        try:
+
+        async def request(context: ssl.SSLContext | bool) -> Answer:
             async with self._session.request(
                 method,
                 # A signed URL is sent as it is.
@@ -123,17 +124,46 @@ class Transport:
                 data=body,
                 proxy=proxy,
                 allow_redirects=False,
-                ssl=self._context if is_secure else True,
+                ssl=context,
             ) as response:
                 received_seconds = time.time()
                 content, is_whole = await _read(response, max_bytes, max_lines)
                 if not is_whole:
                     response.close()
+            names = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, names, content, received_seconds)
+
+        try:
+            if not is_secure:
+                answer = await request(True)
+            elif service is STORE:
+                answer = await request(self._authorities.of_machine)
+            else:
+                answer = await self._as_requests(request, host_of(url))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise StepFailed(await explain(error, service, url, proxy)) from None
-        names = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status, names, content, received_seconds)
         _check_path(answer, service, url, proxy)
+        return answer
+
+    async def _as_requests(self, request: Callable[[ssl.SSLContext], Awaitable[Answer]], host: str) -> Answer:
+        """Send a request by the authorities of requests, or else by those of the machine with a warning."""
+        if host in self._only_by_machine:
+            return await request(self._authorities.of_machine)
+        try:
+            return await request(self._authorities.of_requests)
+        except aiohttp.ClientConnectorCertificateError as error:
+            if getattr(error.certificate_error, "verify_code", 0) not in UNTRUSTED:
+                raise
+        # Nothing was sent yet.
+        answer = await request(self._authorities.of_machine)
+        self._only_by_machine.add(host)
+        problem = Problem(
+            f"only this machine trusts the certificate of {host}: the Python client does not",
+            Owner.RECIPIENT,
+            "set REQUESTS_CA_BUNDLE to a file that has the authority of the certificate in PEM, besides the "
+            "public ones",
+        )
+        self._findings.warn("certificate", problem)
         return answer
 
 
@@ -152,15 +182,34 @@ async def _read(
     return bytes(body), True
 
 
-def proxy_for(url: str) -> str | None:
-    """Return the proxy of the environment for a URL."""
+def proxy_for(url: str, *, by_requests: bool = True) -> str | None:
+    """Return the proxy of the environment for a URL. The library requests knows networks in NO_PROXY."""
     parts, proxies = parse_url(url), getproxies_environment()
     if parts is None:
         return None
     proxy: str | None = proxies.get(parts.scheme) or proxies.get("all")
     if proxy is None or proxy_bypass_environment(parts.netloc.rpartition("@")[2], proxies):
         return None
+    if by_requests and _is_in_network(parts.hostname or "", proxies.get("no", "")):
+        return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_in_network(host: str, exempt: str) -> bool:
+    """Return whether a host is an address of IPv4 in a network of NO_PROXY, such as 10.0.0.0/8."""
+    try:
+        address = IPv4Address(host)
+    except AddressValueError:
+        return False
+    for item in exempt.replace(" ", "").split(","):
+        mask = item.partition("/")[2]
+        try:
+            # For requests, masks are numbers above 0.
+            if mask.isdecimal() and int(mask) and address in IPv4Network(item, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
 
 
 def _check_path(answer: Answer, service: Service, url: str, proxy: str | None) -> None:

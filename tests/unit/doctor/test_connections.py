@@ -14,11 +14,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from support.findings import Examine, failed, steps
+from support.findings import Examine, failed, steps, warned
 from support.http_service import Response, serving
 from support.processes import free_port
 from support.sharing_server import SharingServer, sharing
 
+from gateway.doctor.transport import proxy_for
 from gateway.server.self_signed import self_signed_pair
 
 
@@ -186,8 +187,54 @@ async def test_a_certificate_that_the_machine_trusts_is_accepted(
     pair = tmp_path / "pair.pem"
     pair.write_bytes(self_signed_pair("127.0.0.1"))
     monkeypatch.setenv("SSL_CERT_FILE", str(pair))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(pair))
     with sharing(pair) as server:
         assert {status for _, status in steps(await examine(server.profile(tmp_path / "a.share")))} == {"ok"}
+
+
+@pytest.mark.parametrize("other", [None, "another.pem"])
+async def test_a_certificate_that_only_the_machine_trusts_is_a_warning_for_the_python_client(
+    tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, other: str | None
+) -> None:
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(self_signed_pair("127.0.0.1"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(pair))
+    if other:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate(tmp_path / other)))
+    with sharing(pair) as server:
+        found = warned(await examine(server.profile(tmp_path / "a.share")))
+    assert (found.step, str(found.owner)) == ("certificate", "recipient")
+    assert "127.0.0.1: the Python client does not" in found.message
+    assert "REQUESTS_CA_BUNDLE" in found.advice
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+async def test_the_bundle_of_requests_is_for_the_server_and_not_for_the_store(
+    tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    pair = tmp_path / "pair.pem"
+    pair.write_bytes(self_signed_pair("127.0.0.1"))
+    monkeypatch.setenv(variable, str(pair))
+    with sharing(pair) as server:
+        found = failed(await examine(server.profile(tmp_path / "a.share")))
+    assert (found.step, str(found.owner)) == ("file", "network")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be used: No such file"), (b"x", "cannot be used: no certificates in PEM")],
+)
+async def test_a_bundle_that_cannot_be_read_is_the_recipient_s(
+    *, tmp_path: Path, examine: Examine, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if content is not None:
+        bundle.write_bytes(content)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    with sharing(certificate(tmp_path / "pair.pem")) as server:
+        found = failed(await examine(server.profile(tmp_path / "a.share")))
+    assert message in found.message
+    assert str(found.owner) == "recipient"
 
 
 async def test_a_certificate_of_another_name(
@@ -286,6 +333,29 @@ async def test_hosts_of_no_proxy_are_reached_directly(
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert {status for _, status in steps(await examine(profile))} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("exempt", "host", "is_exempt"),
+    [
+        ("10.0.0.0/8", "10.1.2.3", True),
+        ("a.example, 10.1.2.3/24", "10.1.2.9", True),
+        ("10.0.0.0/8", "11.1.2.3", False),
+        ("0.0.0.0/0", "10.1.2.3", False),
+        ("10.0.0.0/x", "10.1.2.3", False),
+        ("10.0.0.0/" + "9" * 5000, "10.1.2.3", False),
+        ("10.0.0.0/255.0.0.0", "10.1.2.3", False),
+        ("10.0.0.0/8", "ten.example", False),
+    ],
+)
+def test_networks_of_no_proxy_are_for_the_server_and_not_for_the_store(
+    *, monkeypatch: pytest.MonkeyPatch, exempt: str, host: str, is_exempt: bool
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", exempt)
+    proxy = "http://proxy.example:3128"
+    assert proxy_for(f"http://{host}/x") == (None if is_exempt else proxy)
+    assert proxy_for(f"http://{host}/x", by_requests=False) == proxy
 
 
 async def test_the_store_and_the_server_are_told_apart(
