@@ -24,6 +24,7 @@ AZURE_DOMAINS = (AZURE_DOMAIN, "core.chinacloudapi.cn", "core.usgovcloudapi.net"
 
 _S3 = ("s3", "s3a", "s3n")
 _HADOOP = ("abfss", "abfs", "wasbs", "wasb")
+_ENCRYPTED = {"abfs": "abfss", "wasb": "wasbs"}
 _S3_BUCKET = re.compile(r"[A-Za-z0-9](?:(?!\.\.)[A-Za-z0-9._-]){0,254}(?<!\.)")
 _GS_BUCKET = re.compile(r"[a-z0-9](?:(?!\.\.)[a-z0-9._-]){1,220}[a-z0-9]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -95,12 +96,17 @@ class Location:
 
     @property
     def hadoop_url(self) -> str:
-        """Return the location for clients that read the directory, with the scheme of the configuration."""
+        """Return the location for clients that read the directory, with the scheme of the configuration.
+
+        Of two spellings of Azure it is the encrypted one: Hadoop reads `wasb` by HTTP, and signatures
+        are for HTTPS.
+        """
         if self.kind == "s3":
             return f"{self.scheme or self.kind}://{self.bucket}/{self.key}"
         if self.kind == "azure" and self.account and self.scheme in _HADOOP:
             service = "blob" if self.scheme.startswith("wasb") else "dfs"
-            return f"{self.scheme}://{self.bucket}@{self.account}.{service}.{self.domain}/{self.key}"
+            scheme = _ENCRYPTED.get(self.scheme, self.scheme)
+            return f"{scheme}://{self.bucket}@{self.account}.{service}.{self.domain}/{self.key}"
         return self.url
 
     @property

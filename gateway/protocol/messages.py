@@ -263,7 +263,7 @@ class OauthToken(Message, frozen=True):
     oauth_token: str
 
 
-class TemporaryCredentials(Message, frozen=True):
+class TemporaryCredentials(Message, frozen=True, kw_only=True):
     """A credential that reads a directory, in one of four forms."""
 
     location: str
@@ -271,7 +271,7 @@ class TemporaryCredentials(Message, frozen=True):
     azure_user_delegation_sas: SharedAccessSignature | UnsetType = UNSET
     gcp_oauth_token: OauthToken | UnsetType = UNSET
     r2_credentials: SessionKeys | UnsetType = UNSET
-    expiration_time: TimeMs = 0
+    expiration_time: TimeMs
 
 
 class CredentialsAnswer(Message, frozen=True):
@@ -280,14 +280,14 @@ class CredentialsAnswer(Message, frozen=True):
     credentials: TemporaryCredentials
 
 
-class VolumeCredentials(Message, frozen=True):
+class VolumeCredentials(Message, frozen=True, kw_only=True):
     """Temporary credentials for a volume, in one of four forms. OpenSharing has no wrapper for these."""
 
     aws_temp_credentials: SessionKeys | UnsetType = UNSET
     azure_user_delegation_sas: SharedAccessSignature | UnsetType = UNSET
     gcp_oauth_token: OauthToken | UnsetType = UNSET
     r2_credentials: SessionKeys | UnsetType = UNSET
-    expiration_time: TimeMs = 0
+    expiration_time: TimeMs
 
 
 def volume_credentials(form: str, fields: Mapping[str, str], expires_ms: int) -> VolumeCredentials:

@@ -282,6 +282,13 @@ def test_a_location_keeps_its_scheme_for_clients() -> None:
     assert location.hadoop_url == "abfss://data@acct.dfs.core.windows.net/a b"
 
 
+@pytest.mark.parametrize(("scheme", "service"), [("wasb", "blob"), ("abfs", "dfs")])
+def test_a_location_of_azure_is_shown_by_its_encrypted_scheme(scheme: str, service: str) -> None:
+    config = load(table(f"{scheme}://data@acct.{service}.core.windows.net/t"), storages=[AZURE])
+    location = config.shares[0].schemas[0].tables[0].location
+    assert location.hadoop_url == f"{scheme}s://data@acct.{service}.core.windows.net/t"
+
+
 def test_adjacent_networks_are_one_range() -> None:
     assert address_range(()) is None
     first, last = address_range(parse_networks(["192.0.2.128/25", "192.0.2.0/25"])) or (None, None)

@@ -23,7 +23,7 @@ from support.google_storage import running as running_storage
 from support.history_table import VERSIONS, commit
 
 from gateway.access.authentication import CredentialTable, token_hash
-from gateway.config import Config, loads
+from gateway.config import Config, Location, loads
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.clock import epoch_ms
@@ -422,3 +422,29 @@ def pipeline_of(client: Client) -> RequestPipeline:
     server: Any = client.server
     pipeline: RequestPipeline = server.pipeline
     return pipeline
+
+
+async def test_a_long_location_is_refused_before_it_is_parsed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+    parse = Location.parse
+
+    def counted(text: str) -> Location:
+        parsed.append(len(text))
+        return parse(text)
+
+    monkeypatch.setattr(Location, "parse", counted)
+    for text in ("/a" * 400_000, "s3a://bucket/tables/aws" + "/" * 5000):
+        assert await credentials(client, "aws", {"location": text}) == (400, "INVALID_PARAMETER_VALUE")
+    assert parsed == []
+    assert (await credentials(client, "aws", {"location": "s3://bucket/tables/aws"}))[0] == 200
+    assert parsed == [len("s3://bucket/tables/aws")]
+
+
+async def test_the_description_of_the_interface_requires_the_end(client: Client) -> None:
+    document = await (await client.get(f"{PREFIX}/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    for name in ("TemporaryCredentials", "VolumeCredentials"):
+        assert "expirationTime" in schemas[name]["required"]
+        assert "default" not in schemas[name]["properties"]["expirationTime"]
