@@ -22,6 +22,7 @@ import orjson
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import SharedTable
 from gateway.access.stored_recipients import RecipientReader
+from gateway.cli.check_credentials import check_credentials
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
@@ -74,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         findings = [check_table(state, table) for table in state.catalog.tables()]
         storages = list(check_storages(state, [found.stage for found in findings if found.stage]))
+        credentials = list(check_credentials(state))
     finally:
         state.tables.close()
     rows = [_row(found, "problem", "stage") for found in findings]
@@ -87,6 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
     refused = list(refused_rules(config))
     for problem in refused:
         sys.stdout.write(f"{problem}\n")
+    for credential in credentials:
+        text = credential.problem or (
+            f"temporary credentials read their directory alone, as one of {credential.directory} until "
+            f"{credential.ends}"
+        )
+        sys.stdout.write(f"{credential.storage}: {text}\n")
     failed = [finding for finding in findings if finding.problem]
     for finding in failed:
         sys.stdout.write(f"{finding.table} cannot be read: {finding.problem}\n")
@@ -94,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     troubles = list(start_problems(config))
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
-    is_denied = any(storage.problem for storage in storages)
-    return 1 if failed or refused or troubles or is_denied else 0
+    problems = [*(found.problem for found in storages), *(found.problem for found in credentials)]
+    return 1 if failed or refused or troubles or any(problems) else 0
 
 
 def refused_rules(config: Config) -> Iterator[str]:

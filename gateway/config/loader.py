@@ -15,7 +15,7 @@ import yaml
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
 from gateway.config.reader import Reader
-from gateway.config.roots import DIRECTORY, Roots
+from gateway.config.roots import Roots, readable_directories
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
 from gateway.config.volumes import volume_problem
 
@@ -134,11 +134,7 @@ def _shared_credentials(config: Config) -> str | None:
         "gateway.anonymous": config.gateway.anonymous,
         "authorization.bearerToken": config.authorization is not None,
     }
-    schemas = [schema for share in config.shares for schema in share.schemas]
-    has_directories = any(
-        schema.volumes or any(DIRECTORY in table.access_modes for table in schema.tables)
-        for schema in schemas
-    )
+    has_directories = any(True for _ in readable_directories(config))
     return next((key for key, is_given in keys.items() if is_given and has_directories), None)
 
 

@@ -122,6 +122,18 @@ def comparable(config: Config, location: Location) -> Location:
     return replace(location, kind="gs" if is_google else "s3", bucket=location.bucket.lower())
 
 
+def readable_directories(config: Config) -> Iterator[tuple[str, str, Location]]:
+    """Iterate over the directories for which recipients get credentials: share, name and location."""
+    for share in config.shares:
+        for schema in share.schemas:
+            for table in schema.tables:
+                if DIRECTORY in table.access_modes:
+                    for location in (table.location, *table.auxiliary_locations):
+                        yield share.name, f"{share.name}.{schema.name}.{table.name}", location
+            for volume in schema.volumes:
+                yield share.name, f"the volume {share.name}.{schema.name}.{volume.name}", volume.location
+
+
 def _may_coincide(one: Root, other: Root, same: Iterable[Root]) -> bool:
     """Return whether two roots may be one directory. `same` are all roots there."""
     if "volume" in (one.kind, other.kind):

@@ -145,6 +145,32 @@ class Storages:
 
         return issue
 
+    def reader(self, credential: TemporaryCredential) -> _native.Storage:
+        """Return a storage that reads by a temporary credential of S3, R2 or Google."""
+        location, entry = credential.location, self.entry(credential.location)
+        fields = {name: secret.reveal() for name, secret in credential.fields.items()}
+        if location.kind == "gs":
+            native = _native.Storage.gcs(
+                location.bucket,
+                endpoint=entry.endpoint if entry else None,
+                user_project=entry.user_project if entry else None,
+                **_limits(entry),
+            )
+            native.replace_bearer_token(fields["oauthToken"])
+            return native
+        region = self._region(entry)
+        return _native.Storage.s3(
+            location.bucket,
+            region=region,
+            endpoint=s3_endpoint(region, entry),
+            path_style=entry.path_style if entry else False,
+            requester_pays=entry.requester_pays if entry else False,
+            access_key_id=fields["accessKeyId"],
+            secret_access_key=fields["secretAccessKey"],
+            session_token=fields["sessionToken"],
+            **_limits(entry),
+        )
+
     def entry(self, location: Location) -> StorageEntry | None:
         """Return the entry of a location."""
         return self._config.gateway.storage(location)

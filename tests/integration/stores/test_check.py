@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,18 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Checked:
     """The output of the command, and its exit code."""
 
-    def __init__(self, directory: Path, location: str, entry: dict[str, Any], **variables: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        location: str,
+        entry: dict[str, Any],
+        access_modes: Sequence[str] = ("url",),
+        **variables: str,
+    ) -> None:
         file = directory / "checked.yaml"
         section = {"storages": [{"prefix": location, **entry}]}
-        file.write_text(yaml.safe_dump(configuration([share("s", {"t": f"{location}t"})], 0, section)))
+        shared = share("s", {"t": f"{location}t"}, accessModes=list(access_modes))
+        file.write_text(yaml.safe_dump(configuration([shared], 0, section)))
         ended = subprocess.run(
             gateway_command("check", "-c", file),
             check=False,
@@ -208,3 +217,14 @@ def test_a_role_whose_session_is_shorter_than_a_url(minio: S3Server, table: Path
     identity, _, *may = found.row(f"s3://{NAME}/")
     assert (identity, may) == (f"the role {ROLE}, assumed by accessKeyId of the configuration", MAY)
     assert "shorter than preSignedUrlTimeoutSeconds, 3600 s" in found.output
+
+
+def test_a_temporary_credential_of_a_store_with_sessions(
+    minio: S3Server, table: Path, tmp_path: Path
+) -> None:
+    minio.upload(table, NAME, "t")
+    entry = {key: value for key, value in storage(minio).items() if key != "prefix"}
+    entry |= {"directoryRoleArn": ROLE, "stsEndpoint": minio.endpoint}
+    found = Checked(tmp_path, f"s3://{NAME}/", entry, ["url", "dir"])
+    assert found.code == 0, found.output
+    assert f"temporary credentials read their directory alone, as one of s3://{NAME}/t until " in found.output
