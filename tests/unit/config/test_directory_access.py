@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Config, ConfigError, loads
+from gateway.config import Config, ConfigError, Location, StorageEntry, loads
 from gateway.config.directory_access import address_range
 from gateway.config.networks import parse_networks
+from gateway.config.sections import Gateway
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 S3 = {"prefix": "s3://lake/", "roleArn": ROLE}
@@ -287,6 +288,23 @@ def test_a_location_of_azure_is_shown_by_its_encrypted_scheme(scheme: str, servi
     config = load(table(f"{scheme}://data@acct.{service}.core.windows.net/t"), storages=[AZURE])
     location = config.shares[0].schemas[0].tables[0].location
     assert location.hadoop_url == f"{scheme}s://data@acct.{service}.core.windows.net/t"
+
+
+def test_the_check_takes_time_in_proportion_to_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Location] = []
+    storage = Gateway.storage
+
+    def counted(section: Gateway, location: Location) -> StorageEntry | None:
+        found.append(location)
+        return storage(section, location)
+
+    monkeypatch.setattr(Gateway, "storage", counted)
+    counts = []
+    for number in (20, 40):
+        found.clear()
+        load(*(table(f"s3://lake/a/{one}") for one in range(number)), recipients=[recipient("192.0.2.0/24")])
+        counts.append(len(found))
+    assert counts[1] == 2 * counts[0]
 
 
 def test_adjacent_networks_are_one_range() -> None:
