@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
-from gateway.access.grants import EVERY_SHARE, Rule
+from gateway.access.grants import EVERY_SHARE, GrantIndex, Rule
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
@@ -56,33 +56,43 @@ class Recipient:
     networks: tuple[Network, ...] = ()
     grants: tuple[Grant, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
+    _index: GrantIndex = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", GrantIndex(self.grants))
 
     def may_read(self, share: Share) -> bool:
         """Return whether a share is granted as a whole."""
         return EVERY_SHARE in self.shares or share.name.casefold() in self.shares
 
     def may_see(self, share: Share) -> bool:
-        """Return whether a share or a part of it is granted."""
-        folded = share.name.casefold()
-        return self.may_read(share) or any(grant.is_in(folded) for grant in self.grants)
+        """Return whether a share or something in it is granted."""
+        if self.may_read(share):
+            return True
+        return bool(self.grants) and (
+            self._index.is_named(share.name.casefold())
+            or any(_has(share, *names) for names in self._index.in_every_share)
+        )
 
     def may_read_volumes(self, share: Share, schema: str) -> bool:
         """Return whether the volumes of a schema are granted, by an unconditional grant for all of it."""
-        names = share.name.casefold(), schema.casefold()
-        return any(grant.is_in(names[0]) and grant.is_whole_schema(names[1]) for grant in self.grants)
+        return self._index.is_whole_schema(share.name.casefold(), schema.casefold())
 
     def granted(self, table: SharedTable) -> SharedTable | None:
         """Return a table with the rule of its grants; None if there is no grant. Not for whole shares."""
-        names = table.share.casefold(), table.schema.casefold(), table.name.casefold()
-        covering = [grant.condition for grant in self.grants if grant.covers(*names)]
+        covering = self._index.conditions(
+            table.share.casefold(), table.schema.casefold(), table.name.casefold()
+        )
         if not covering:
             return None
-        conditions = tuple(dict.fromkeys(text for text in covering if text is not None))
-        if None in covering:
+        is_whole = None in covering
+        if is_whole and not table.auxiliary_locations:
             return table
-        # Credentials for the directory give access to every file.
+        # Credentials give access to every file of a directory, and an auxiliary location may be a table that
+        # is granted by a rule or not at all.
         modes = tuple(mode for mode in table.access_modes if mode != "dir")
-        rule = Rule(conditions, self.properties)
+        conditions = tuple(sorted({text for text in covering if text is not None}))
+        rule = None if is_whole else Rule(conditions, self.properties)
         return replace(table, rule=rule, access_modes=modes, auxiliary_locations=(), access_members="")
 
 
@@ -232,7 +242,7 @@ class Catalog:
         found = self._seen(recipient, share)
         inner = found.schemas.find(schema, None) if found else None
         if inner is not None and found is not None and _is_partial(recipient, found):
-            inner = _granted_part(recipient, found).schemas.find(inner.name, None)
+            inner = _granted_schema(recipient, found, inner)
         if inner is None:
             raise NotFound("no such schema, or it is not shared with you")
         return inner
@@ -277,14 +287,25 @@ def _granted_part(recipient: Recipient, share: Share) -> Share:
 
     A schema without a granted table is part of it only if all of the schema is granted.
     """
-    schemas = []
-    for schema in share.schemas:
-        tables = [found for table in schema.tables if (found := recipient.granted(table)) is not None]
-        is_whole = recipient.may_read_volumes(share, schema.name)
-        if tables or is_whole:
-            volumes = schema.volumes if is_whole else Names[SharedVolume](())
-            schemas.append(replace(schema, tables=Names(tables), volumes=volumes))
-    return replace(share, schemas=Names(schemas))
+    schemas = (_granted_schema(recipient, share, schema) for schema in share.schemas)
+    return replace(share, schemas=Names(schema for schema in schemas if schema is not None))
+
+
+def _granted_schema(recipient: Recipient, share: Share, schema: Schema) -> Schema | None:
+    """Return the granted part of a schema; None without any."""
+    tables = [found for table in schema.tables if (found := recipient.granted(table)) is not None]
+    is_whole = recipient.may_read_volumes(share, schema.name)
+    if not tables and not is_whole:
+        return None
+    return replace(schema, tables=Names(tables), volumes=schema.volumes if is_whole else Names(()))
+
+
+def _has(share: Share, schema: str | None, table: str | None) -> bool:
+    """Return whether a share has a schema or a table by lower-case names; None for any."""
+    if schema is None:
+        return True
+    found = share.schemas.find(schema, None)
+    return found is not None and (table is None or found.tables.find(table, None) is not None)
 
 
 def page(names: Sequence[str], *, after: str | None, limit: int) -> tuple[range, str | None]:

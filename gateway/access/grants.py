@@ -7,6 +7,7 @@ is met where one of the conditions is true, and a grant without a condition give
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 EVERY_SHARE = "*"
@@ -52,14 +53,38 @@ class Grant:
         """Return whether everything of a share is granted without a condition."""
         return self.schema is None and self.condition is None
 
-    def is_in(self, share: str) -> bool:
-        """Return whether the grant is for a share or for a part of it."""
-        return self.share in (EVERY_SHARE, share)
 
-    def is_whole_schema(self, schema: str) -> bool:
+class GrantIndex:
+    """The grants of a recipient by their names: a lookup does not look at each of them."""
+
+    def __init__(self, grants: Iterable[Grant]) -> None:
+        self._conditions: dict[tuple[str, str | None, str | None], list[str | None]] = {}
+        for grant in grants:
+            place = (grant.share, grant.schema, grant.table)
+            self._conditions.setdefault(place, []).append(grant.condition)
+        self._shares = frozenset(share for share, _, _ in self._conditions)
+        self._in_every_share = tuple(
+            (schema, table) for share, schema, table in self._conditions if share == EVERY_SHARE
+        )
+
+    def is_named(self, share: str) -> bool:
+        """Return whether a grant is for a share or a part of it by the share's name."""
+        return share in self._shares
+
+    @property
+    def in_every_share(self) -> Sequence[tuple[str | None, str | None]]:
+        """The schemas and tables that are granted in each share that has them."""
+        return self._in_every_share
+
+    def is_whole_schema(self, share: str, schema: str) -> bool:
         """Return whether everything of a schema is granted without a condition."""
-        return self.schema in (None, schema) and self.table is None and self.condition is None
+        places = [(name, inner, None) for name in (EVERY_SHARE, share) for inner in (None, schema)]
+        return any(None in self._conditions.get(place, ()) for place in places)
 
-    def covers(self, share: str, schema: str, table: str) -> bool:
-        """Return whether the grant is for a table, with or without a condition."""
-        return self.is_in(share) and self.schema in (None, schema) and self.table in (None, table)
+    def conditions(self, share: str, schema: str, table: str) -> list[str | None]:
+        """Return the conditions of all grants for a table; None for one without a condition."""
+        found: list[str | None] = []
+        for name in (EVERY_SHARE, share):
+            for place in ((name, None, None), (name, schema, None), (name, schema, table)):
+                found += self._conditions.get(place, ())
+        return found

@@ -166,6 +166,6 @@ def _s3_problem(location: Location, entry: StorageEntry | None) -> str | None:
 
 
 def is_granted(recipient: RecipientEntry, share: str) -> bool:
-    """Return whether a recipient of the configuration may read a share or a part of it."""
-    granted = {grant.share.casefold() for grant in recipient.shares}
+    """Return whether a recipient of the configuration may read a share or tables of it as a whole."""
+    granted = {grant.share.casefold() for grant in recipient.shares if grant.condition is None}
     return EVERY_SHARE in granted or share.casefold() in granted

@@ -207,7 +207,12 @@ class Reader:
     def _texts(self, node: yaml.Node, key: str) -> dict[str, str]:
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, key, "expected a map of names and texts")
-        return {name: self._text(value, _join(key, name)) for name, _, value in self._entries(node, key)}
+        texts = {}
+        for name, _, value in self._entries(node, key):
+            if _is_null(value):
+                raise self.error(value, _join(key, name), "has no text")
+            texts[name] = self._text(value, _join(key, name))
+        return texts
 
     def _secret_file(self, _hint: Any, node: yaml.Node, key: str, _limits: Mapping[str, Any]) -> Secret:
         path = self.directory / self._text(node, key)

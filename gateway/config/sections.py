@@ -299,6 +299,10 @@ class RecipientEntry:
     def __post_init__(self) -> None:
         _check_networks("networks", self.networks)
         _check_properties(self.properties)
+        for name, text in self.properties.items():
+            if not text:
+                # Compared with `<>` it would grant more than any other text.
+                raise Invalid("properties", f"has no text for '{name}'")
 
 
 @dataclass(frozen=True, slots=True)

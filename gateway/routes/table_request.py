@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.access.catalog import SharedTable
 from gateway.access.sealed_tokens import InvalidToken, Page, Refresh, digest, token_owner
-from gateway.errors import UnsupportedOperation
+from gateway.errors import PermissionDenied, UnsupportedOperation
 from gateway.protocol.capabilities import (
     CAPABILITIES_HEADER,
     FILE_ID_HEADER,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gateway.tables.native import StreamSummary
 
 NO_HINTS = Hints()
+NO_ACCESS = "the table offers directory access only, and your grant for a part of it gives none"
 MAX_HINT_STATUS_LENGTH = 1024
 STALE_HEADER = "delta-sharing-stale"
 """Sent when the storage is down and the answer comes from a cached snapshot."""
@@ -119,7 +120,9 @@ class TableRequest(Struct, frozen=True):
             raise
 
     def require_urls(self) -> None:
-        """Raise UnsupportedOperation for a table without URL access."""
+        """Raise UnsupportedOperation for a table without URL access, PermissionDenied without any."""
+        if not self.table.offers_urls and not self.table.offers_directory:
+            raise PermissionDenied(NO_ACCESS)
         if not self.table.offers_urls:
             raise UnsupportedOperation(
                 "the table offers directory access only (accessModes: dir); request "

@@ -14,9 +14,17 @@ import msgspec
 
 from gateway.access.catalog import Recipient, SharedTable
 from gateway.config import Location
-from gateway.errors import AccessRevoked, GatewayError, InvalidParameter, Unavailable, UnsupportedOperation
+from gateway.errors import (
+    AccessRevoked,
+    GatewayError,
+    InvalidParameter,
+    PermissionDenied,
+    Unavailable,
+    UnsupportedOperation,
+)
 from gateway.protocol import messages
 from gateway.protocol.parsing import json_object, string_field
+from gateway.routes.table_request import NO_ACCESS
 from gateway.storage.vending.credential import TemporaryCredential
 from gateway.storage.vending.vendor import Issued
 from gateway.telemetry.request_record import IssuedCredential
@@ -41,6 +49,8 @@ async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
     def find(state: GatewayState, recipient: Recipient) -> tuple[Location, str]:
         table = state.catalog.table(recipient, names["share"], names["schema"], names["table"])
         context.record.table = table.full_name
+        if not table.offers_directory and not table.offers_urls:
+            raise PermissionDenied(NO_ACCESS)
         if not table.offers_directory:
             raise UnsupportedOperation("the table does not offer directory access; query it for URLs")
         return requested_root(table, string_field(json_object(context.body), "location")), table.id

@@ -1,12 +1,14 @@
 """Grants of parts of shares, and the rule that a table's grants make."""
 
+from dataclasses import replace
+
 import pytest
 
 from gateway.access.authentication import configured_credentials
-from gateway.access.catalog import Catalog, Recipient, SharedTable
+from gateway.access.catalog import Catalog, Names, Recipient, Schema, Share, SharedTable
 from gateway.access.grants import Grant, Rule
 from gateway.access.sealed_tokens import InvalidToken, Refresh, Sealer, token_owner
-from gateway.config import loads
+from gateway.config import ConfigError, Location, loads
 from gateway.errors import NotFound
 
 SHARES = """
@@ -54,7 +56,8 @@ def table(recipient: Recipient, schema: str = "public", name: str = "orders") ->
             "[{share: sales, schema: private, table: salaries}, {share: other, condition: a = 1}]",
             {"Sales": ["private.salaries"], "other": ["x.y"]},
         ),
-        ("[{share: '*', schema: x}]", {"Sales": [], "other": ["x.y"]}),
+        ("[{share: '*', schema: x}]", {"other": ["x.y"]}),
+        ("[{share: '*', schema: x, table: Y}]", {"other": ["x.y"]}),
         ("[]", {}),
     ],
 )
@@ -113,6 +116,46 @@ def test_a_table_has_the_conditions_of_all_its_grants() -> None:
 )
 def test_a_grant_without_a_condition_gives_the_whole_table(grants: str) -> None:
     assert table(granted(grants)).rule is None
+
+
+@pytest.mark.parametrize("grants", ["[sales]", "[{share: sales, schema: public, table: orders}]"])
+def test_the_source_of_a_clone_is_not_granted_with_a_part_of_its_share(grants: str) -> None:
+    recipient = granted(grants)
+    clone = replace(
+        table(Recipient("all", frozenset({"*"}))),
+        access_modes=("url", "dir"),
+        auxiliary_locations=(Location.parse("s3://bucket/source"),),
+        access_members='"location":"s3://bucket/clone"',
+    )
+    schema = Schema("public", "Sales", Names([clone]), Names([]))
+    catalog = Catalog([Share("Sales", "id", Names([schema]))])
+    found = catalog.table(recipient, "sales", "public", "orders")
+    assert found.rule is None
+    shown = (found.offers_urls, found.offers_directory, found.auxiliary_locations, found.access_members)
+    assert shown == (
+        (True, True, clone.auxiliary_locations, clone.access_members)
+        if grants == "[sales]"
+        else (True, False, (), "")
+    )
+
+
+@pytest.mark.parametrize("text", ["", "~", "null", "''"])
+def test_a_property_without_a_text_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="has no text"):
+        granted("[{share: sales, condition: p <> recipient.blocked}]", f"{{blocked: {text}}}")
+
+
+def test_the_number_of_grants_does_not_slow_a_lookup_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [Grant("sales", "public", f"t{number}", "p = 1") for number in range(1000)]
+    recipient = Recipient("a", frozenset(), grants=(*others, Grant("sales", "public", "orders")))
+
+    def fail(_grant: Grant) -> None:
+        raise AssertionError("a grant is looked at")
+
+    for name in ("share", "schema", "table", "condition"):
+        monkeypatch.setattr(Grant, name, property(fail))
+    assert table(recipient).name == "Orders"
+    assert len(CATALOG.schema(recipient, "sales", "public").tables) == 1
 
 
 def test_tables_that_differ_by_their_rule_are_different_keys() -> None:

@@ -238,3 +238,16 @@ def test_explain_shows_the_table_as_a_recipient_reads_it(
     assert "part-0" not in shown[True]
     with pytest.raises(OSError, match="no recipient 'nobody'"):
         explain.run(parser.parse_args([*given, "--recipient", "nobody"]))
+
+
+async def test_a_table_with_directory_access_only_is_not_offered_by_a_rule(root: Path) -> None:
+    client, _ = await serve(text_of(root))
+    try:
+        tables = client.server.pipeline.state.catalog  # type: ignore[attr-defined]
+        (one,) = tables.tables()
+        object.__setattr__(one, "access_modes", ("dir",))
+        for path in ("query", "temporary-table-credentials"):
+            response = await client.post(f"{TABLE}/{path}", data=b"{}", headers=bearer())
+            assert (response.status, error_of(await response.read())) == (403, "PERMISSION_DENIED")
+    finally:
+        await client.close()
