@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from gateway.access.catalog import Recipient
 from gateway.access.federation import FederationPolicy, PolicyTable
-from gateway.access.grants import EVERY_SHARE, Grant
+from gateway.access.grants import Grant
 from gateway.access.oauth_clients import ClientSecret, ClientTable, OAuthClient
 from gateway.config.networks import parse_networks
+from gateway.config.sections import EVERY_SHARE
 from gateway.errors import Unauthenticated
 
 if TYPE_CHECKING:

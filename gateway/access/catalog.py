@@ -13,7 +13,8 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
-from gateway.access.grants import EVERY_SHARE, GrantIndex, Rule
+from gateway.access.grants import NO_GRANTS, GrantIndex, Rule
+from gateway.config.sections import EVERY_SHARE
 from gateway.errors import NotFound
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class Recipient:
     _index: GrantIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_index", GrantIndex(self.grants))
+        # Almost all recipients have whole shares alone.
+        object.__setattr__(self, "_index", GrantIndex(self.grants) if self.grants else NO_GRANTS)
 
     def may_read(self, share: Share) -> bool:
         """Return whether a share is granted as a whole."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-EVERY_SHARE = "*"
+from gateway.config.sections import EVERY_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +88,6 @@ class GrantIndex:
             for place in ((name, None, None), (name, schema, None), (name, schema, table)):
                 found += self._conditions.get(place, ())
         return found
+
+
+NO_GRANTS = GrantIndex(())

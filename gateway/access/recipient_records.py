@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from gateway.access.federation import FederationPolicy
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class RecipientError(ValueError):
@@ -36,6 +36,22 @@ class DatabaseMissing(RecipientError):
 
     def __init__(self) -> None:
         super().__init__("there is no database of recipients yet; adding a recipient makes it")
+
+
+class NewRecipient(TypedDict, total=False):
+    """What every kind of new recipient is described by.
+
+    Attributes:
+        shares, networks: the granted shares; the source networks, without which any is allowed.
+        comment: for operators.
+        allow_absent: shares, and issuers of policies, may be granted before the configuration has them.
+
+    """
+
+    shares: Sequence[str]
+    networks: Sequence[str]
+    comment: str
+    allow_absent: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import re
 import secrets
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from gateway.access import client_rows
 from gateway.access.authentication import token_hash
@@ -29,6 +29,7 @@ from gateway.access.recipient_records import (
     Change,
     IssuedSecret,
     IssuedToken,
+    NewRecipient,
     PolicyRecord,
     Purged,
     RecipientError,
@@ -38,6 +39,7 @@ from gateway.access.recipient_records import (
     TokenRecord,
 )
 from gateway.access.recipient_schema import has_clients, has_policies, open_file, transaction
+from gateway.config.sections import EVERY_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES = 32
 MAX_LIFE_SECONDS = 10 * 365 * 86_400
-EVERY_SHARE = "*"
 OWNED_TABLES = (
     "tokens", "client_secrets", "clients", "bearer_tokens_forbidden", "grants", "networks", "policies",
 )  # fmt: skip
@@ -133,24 +134,19 @@ class RecipientDatabase:
         self,
         name: str,
         *,
-        shares: Sequence[str] = (),
-        networks: Sequence[str] = (),
-        comment: str = "",
         expires_in_seconds: int | None = None,
-        allow_absent: bool = False,
         deliver: Callable[[IssuedToken], None] = _undelivered,
         committed: Callable[[], None] = _nothing,
+        **described: Unpack[NewRecipient],
     ) -> IssuedToken:
         """Add a recipient, and return its first token.
 
-        `allow_absent`: shares may be granted before the configuration has them. `deliver` is called with the
-        token just before the commit; if it raises, nothing is changed. `committed` is called right after the
-        commit, before anything else that may fail.
+        `deliver` is called with the token just before the commit; if it raises, nothing is changed.
+        `committed` is called right after the commit, before anything else that may fail.
         """
-        self._check_new(name, comment)
+        self._check_new(name, described.get("comment", ""))
         with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
-            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
-            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            self._insert(name, detail, **described)
             issued = self._issue(name, expires_in_seconds, detail)
             return issued
 
@@ -159,22 +155,18 @@ class RecipientDatabase:
         name: str,
         policies: Mapping[str, FederationPolicy],
         *,
-        shares: Sequence[str] = (),
-        networks: Sequence[str] = (),
-        comment: str = "",
-        allow_absent: bool = False,
         deliver: Callable[[], None] = _nothing,
         committed: Callable[[], None] = _nothing,
+        **described: Unpack[NewRecipient],
     ) -> RecipientRecord:
         """Add a recipient that uses tokens of an identity provider, and none of this server.
 
-        `allow_absent`: also for issuers that the configuration has later. `deliver` and `committed` as for
-        `add`.
+        `deliver` and `committed` as for `add`.
         """
-        self._check_new(name, comment)
+        self._check_new(name, described.get("comment", ""))
         with self._change("createRecipient", name, deliver, committed) as detail:
-            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
-            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            self._insert(name, detail, **described)
+            allow_absent = described.get("allow_absent", False)
             for policy_name, policy in policies.items():
                 self._insert_policy(name, policy_name, policy, allow_absent=allow_absent)
             detail["policies"] = " ".join(policies)
@@ -184,22 +176,18 @@ class RecipientDatabase:
         self,
         name: str,
         *,
-        shares: Sequence[str] = (),
-        networks: Sequence[str] = (),
-        comment: str = "",
         expires_in_seconds: int | None = None,
-        allow_absent: bool = False,
         deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
         committed: Callable[[], None] = _nothing,
+        **described: Unpack[NewRecipient],
     ) -> IssuedSecret:
         """Add a recipient with an OAuth client and without a bearer token, which is forbidden to it.
 
         The arguments are those of `add`, for the client's secret.
         """
-        self._check_new(name, comment)
+        self._check_new(name, described.get("comment", ""))
         with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
-            self._insert(name, shares, networks, comment, allow_absent=allow_absent)
-            detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
+            self._insert(name, detail, **described)
             client_rows.forbid_bearer_tokens(self._connection, name, forbidden=True)
             detail["bearerTokensForbidden"] = "true"
             client_id = client_rows.insert_client(self._connection, self._one(name), self._now_ms())
@@ -305,17 +293,20 @@ class RecipientDatabase:
     def _insert(
         self,
         name: str,
-        shares: Sequence[str],
-        networks: Sequence[str],
-        comment: str,
+        detail: dict[str, str],
         *,
-        allow_absent: bool,
+        shares: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        comment: str = "",
+        allow_absent: bool = False,
     ) -> None:
+        """Insert a recipient without tokens, and describe it in the `detail` of the change."""
         if self._read(name):
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
         self._connection.execute("INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms()))
         self._insert_grants(name, shares, allow_absent=allow_absent)
         self._insert_networks(name, networks)
+        detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
 
     def _insert_policy(
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool

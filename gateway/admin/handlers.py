@@ -17,6 +17,7 @@ from gateway.access.recipient_records import (
     ClientRecord,
     DatabaseMissing,
     IssuedToken,
+    NewRecipient,
     PolicyRecord,
     RecipientNotFound,
     client_profile_of,
@@ -121,16 +122,17 @@ async def add_recipient(call: Call, body: Addition) -> Issued:
         return await _add_federated(call, body)
     issued = await call.with_database(
         lambda database: database.add(
-            body.name,
-            shares=body.shares,
-            networks=body.networks,
-            comment=body.comment,
-            expires_in_seconds=body.expires_in_seconds,
-            allow_absent=body.allow_absent,
+            body.name, expires_in_seconds=body.expires_in_seconds, **_described(body)
         ),
         create=True,
     )
     return _issued(call, issued)
+
+
+def _described(body: Addition) -> NewRecipient:
+    return NewRecipient(
+        shares=body.shares, networks=body.networks, comment=body.comment, allow_absent=body.allow_absent
+    )
 
 
 async def _add_with_client(call: Call, body: Addition) -> Issued:
@@ -138,12 +140,7 @@ async def _add_with_client(call: Call, body: Addition) -> Issued:
         raise InvalidParameter("oauthClient and federationPolicies exclude each other")
     issued = await call.with_database(
         lambda database: database.add_with_client(
-            body.name,
-            shares=body.shares,
-            networks=body.networks,
-            comment=body.comment,
-            expires_in_seconds=body.expires_in_seconds,
-            allow_absent=body.allow_absent,
+            body.name, expires_in_seconds=body.expires_in_seconds, **_described(body)
         ),
         create=True,
     )
@@ -157,14 +154,7 @@ async def _add_federated(call: Call, body: Addition) -> Issued:
     if len(policies) < len(body.federation_policies):
         raise InvalidParameter("federationPolicies have the same name")
     record = await call.with_database(
-        lambda database: database.add_federated(
-            body.name,
-            policies,
-            shares=body.shares,
-            networks=body.networks,
-            comment=body.comment,
-            allow_absent=body.allow_absent,
-        ),
+        lambda database: database.add_federated(body.name, policies, **_described(body)),
         create=True,
     )
     endpoint = call.administration.endpoint()

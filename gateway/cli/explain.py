@@ -12,9 +12,9 @@ import orjson
 
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Recipient
-from gateway.access.grants import EVERY_SHARE
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
+from gateway.config.sections import EVERY_SHARE
 from gateway.protocol.queries import Hints
 from gateway.state import GatewayState
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_records import IssuedSecret, RecipientError, client_profile_of
+from gateway.access.recipient_records import IssuedSecret, NewRecipient, RecipientError, client_profile_of
 from gateway.cli.federation_policies import printable
 from gateway.config import Config
 
@@ -36,6 +36,16 @@ def add_bearer_token_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the recipient")
 
 
+def described_by(arguments: argparse.Namespace) -> NewRecipient:
+    """Return what the options of `add` describe a recipient by."""
+    return NewRecipient(
+        shares=arguments.shares,
+        networks=arguments.networks,
+        comment=arguments.comment,
+        allow_absent=arguments.allow_absent,
+    )
+
+
 def issue_secret(
     database: RecipientDatabase,
     config: Config,
@@ -50,13 +60,10 @@ def issue_secret(
     if arguments.operation == "add":
         database.add_with_client(
             arguments.name,
-            shares=arguments.shares,
-            networks=arguments.networks,
-            comment=arguments.comment,
             expires_in_seconds=arguments.expires,
-            allow_absent=arguments.allow_absent,
             deliver=deliver,
             committed=file.keep,
+            **described_by(arguments),
         )
     elif arguments.change == "add":
         if arguments.client is not None:

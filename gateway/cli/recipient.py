@@ -34,6 +34,7 @@ from gateway.cli.oauth_clients import (
     add_bearer_token_arguments,
     add_client_arguments,
     client_text,
+    described_by,
     issue_secret,
     print_clients,
     warn_of_keys,
@@ -306,13 +307,10 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
     with _profile_target(arguments) as file:
         database.add(
             arguments.name,
-            shares=arguments.shares,
-            networks=arguments.networks,
-            comment=arguments.comment,
             expires_in_seconds=arguments.expires,
-            allow_absent=arguments.allow_absent,
             deliver=lambda issued: file.write(profile_of(config.endpoint_url, issued)),
             committed=file.keep,
+            **described_by(arguments),
         )
     _warn_of_host(config, arguments)
     _report_file(arguments)
@@ -341,12 +339,9 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
         database.add_federated(
             arguments.name,
             {arguments.policy: policy_of(arguments)},
-            shares=arguments.shares,
-            networks=arguments.networks,
-            comment=arguments.comment,
-            allow_absent=arguments.allow_absent,
             deliver=lambda: file.write(profile),
             committed=file.keep,
+            **described_by(arguments),
         )
     _warn_of_host(config, arguments)
     if arguments.profile is not None:

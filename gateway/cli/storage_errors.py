@@ -7,11 +7,11 @@ answer is in it but its code and its region: bodies of refused signatures have s
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
+from gateway.doctor.clock import seconds_ahead
 from gateway.tables.native import LogError, StorageDenied, StorageUnavailable, TableNotFound
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
@@ -101,7 +101,7 @@ def explain(
     found = _CODE.search(body)
     code = code if code is not None and code.isalnum() else (found[1] if found else None)
     name = " ".join(str(part) for part in (status, code) if part is not None) or "an error"
-    skew = _skew(date)
+    skew = seconds_ahead(date or "", time.time()) or 0.0
     if status == HTTPStatus.FORBIDDEN and abs(skew) > SKEW_SECONDS:
         side = "ahead of" if skew > 0 else "behind"
         return f"{name}: the clock of this machine is {abs(skew) / 60:.0f} minutes {side} that of the store"
@@ -138,11 +138,3 @@ def _of_status(kind: str, status: int | None) -> str:
         503: "the store limits the rate of requests, or is not available; try again later",
     }
     return known.get(status or 0, "look at the storage's own log")
-
-
-def _skew(date: str | None) -> float:
-    """Return the seconds that this machine's clock is ahead of a date of an answer; 0 without one."""
-    try:
-        return (datetime.now(UTC) - parsedate_to_datetime(date or "")).total_seconds()
-    except (TypeError, ValueError):
-        return 0.0

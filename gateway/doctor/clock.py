@@ -19,11 +19,16 @@ REFRESH_MARGIN_SECONDS = 15 * 60
 
 def skew_seconds(answer: Answer) -> float | None:
     """Return the seconds that this machine is ahead of the `Date` of an answer; None without one."""
+    return seconds_ahead(answer.headers.get("date", ""), answer.received_seconds)
+
+
+def seconds_ahead(date: str, now_seconds: float) -> float | None:
+    """Return the seconds that a clock is ahead of a `Date` header; None for a text that is no date."""
     try:
-        sent = parsedate_to_datetime(answer.headers.get("date", ""))
+        sent = parsedate_to_datetime(date)
     except (TypeError, ValueError, OverflowError):
         return None
-    return answer.received_seconds - sent.replace(tzinfo=sent.tzinfo or UTC).timestamp()
+    return now_seconds - sent.replace(tzinfo=sent.tzinfo or UTC).timestamp()
 
 
 def clock_problem(answer: Answer, service: str) -> Problem | None:

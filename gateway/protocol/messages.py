@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.config.sections import MAX_COMMENT_LENGTH, MAX_NAME_LENGTH
@@ -288,19 +287,6 @@ class VolumeCredentials(Message, frozen=True, kw_only=True):
     gcp_oauth_token: OauthToken | UnsetType = UNSET
     r2_credentials: SessionKeys | UnsetType = UNSET
     expiration_time: TimeMs
-
-
-def volume_credentials(form: str, fields: Mapping[str, str], expires_ms: int) -> VolumeCredentials:
-    """Return the message with one form, which has `fields`."""
-    return msgspec.convert({form: fields, "expirationTime": expires_ms}, VolumeCredentials)
-
-
-def temporary_credentials(
-    form: str, fields: Mapping[str, str], location: str, expires_ms: int
-) -> TemporaryCredentials:
-    """Return the message with one form, which has `fields`."""
-    found = {"location": location, form: fields, "expirationTime": expires_ms}
-    return msgspec.convert(found, TemporaryCredentials)
 
 
 class TokenForm(Struct, frozen=True):

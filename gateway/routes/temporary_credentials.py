@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     Find = Callable[[GatewayState, Recipient], tuple[Location, str]]
     """Returns the directory and the id of a granted table or volume. Raises GatewayError."""
 
+Message = TypeVar("Message", messages.TemporaryCredentials, messages.VolumeCredentials)
+
 MAX_LOCATION_CHARACTERS = 4096
 HEADERS = {"Content-Type": JSON_CONTENT_TYPE, "Cache-Control": "no-store"}
 
@@ -56,7 +58,8 @@ async def temporary_table_credentials(context: RequestContext) -> WholeResponse:
         return requested_root(table, string_field(json_object(context.body), "location")), table.id
 
     credential = await _issue(context, find)
-    return WholeResponse(msgspec.json.encode(messages.CredentialsAnswer(message_of(credential))), HEADERS)
+    message = _message(messages.TemporaryCredentials, credential, location=credential.location.hadoop_url)
+    return WholeResponse(msgspec.json.encode(messages.CredentialsAnswer(message)), HEADERS)
 
 
 async def temporary_volume_credentials(context: RequestContext) -> WholeResponse:
@@ -69,9 +72,7 @@ async def temporary_volume_credentials(context: RequestContext) -> WholeResponse
         return volume.location, volume.id
 
     credential = await _issue(context, find)
-    fields = {name: secret.reveal() for name, secret in credential.fields.items()}
-    answer = messages.volume_credentials(credential.form, fields, credential.expires_ms)
-    return WholeResponse(msgspec.json.encode(answer), HEADERS)
+    return WholeResponse(msgspec.json.encode(_message(messages.VolumeCredentials, credential)), HEADERS)
 
 
 async def _issue(context: RequestContext, find: Find) -> TemporaryCredential:
@@ -128,9 +129,8 @@ def requested_root(table: SharedTable, text: str | None) -> Location:
     raise InvalidParameter("location is that of the table, or one of its auxiliaryLocations")
 
 
-def message_of(credential: TemporaryCredential) -> messages.TemporaryCredentials:
-    """Return a credential as a message. Its parts are secret."""
+def _message(kind: type[Message], credential: TemporaryCredential, **others: str) -> Message:
+    """Return a credential as a message, which has its secrets in the field of its form."""
     fields = {name: secret.reveal() for name, secret in credential.fields.items()}
-    return messages.temporary_credentials(
-        credential.form, fields, credential.location.hadoop_url, credential.expires_ms
-    )
+    form = {credential.form: fields, "expirationTime": credential.expires_ms}
+    return msgspec.convert(others | form, kind)

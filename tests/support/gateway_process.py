@@ -15,8 +15,9 @@ import pytest
 import yaml
 from tables.demo import ROWS
 
+from support.aws_identity import ROLE
 from support.processes import free_port, server_process, wait_for_port
-from support.versitygw import VersityGw
+from support.versitygw import S3Server, VersityGw
 from support.waiting import wait_until
 
 TOKEN = "a-token-of-the-tests"
@@ -172,7 +173,7 @@ def s3_gateway(
         yield served
 
 
-def storage(store: VersityGw, prefix: str = "s3://demo/") -> dict[str, Any]:
+def storage(store: S3Server, prefix: str = "s3://demo/") -> dict[str, Any]:
     """The configuration of a bucket in the S3 server of the tests."""
     return {
         "prefix": prefix,
@@ -182,6 +183,11 @@ def storage(store: VersityGw, prefix: str = "s3://demo/") -> dict[str, Any]:
         "accessKeyId": store.access_key_id,
         "secretAccessKey": store.secret_access_key,
     }
+
+
+def storage_with_sessions(store: S3Server, prefix: str) -> dict[str, Any]:
+    """The same of a server with a token service. The gateway itself reads by the long-lived key."""
+    return {**storage(store, prefix), "stsEndpoint": store.endpoint, "directoryRoleArn": ROLE}
 
 
 @pytest.fixture(params=["local", "s3"])

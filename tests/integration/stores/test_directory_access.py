@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from deltalake import DeltaTable
 from support.aws_identity import ROLE
 from support.directory_readers import ENGINES, NotRead, store_options
-from support.gateway_process import TOKEN, RunningGateway, running_gateway, table_path
+from support.gateway_process import TOKEN, RunningGateway, running_gateway, storage_with_sessions, table_path
 from support.versitygw import S3Server
 from tables.demo import ROWS
 
@@ -72,17 +72,7 @@ def store(minio: S3Server, demo_tables: Path) -> S3Server:
 
 @pytest.fixture(scope="module")
 def gateway(store: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    entry = {
-        "prefix": f"s3://{BUCKET}/",
-        "endpoint": store.endpoint,
-        "stsEndpoint": store.endpoint,
-        "region": store.region,
-        "pathStyle": True,
-        "accessKeyId": store.access_key_id,
-        "secretAccessKey": store.secret_access_key,
-        # The gateway itself reads by the long-lived key.
-        "directoryRoleArn": ROLE,
-    }
+    entry = storage_with_sessions(store, f"s3://{BUCKET}/")
     tables = [
         {
             "name": name,

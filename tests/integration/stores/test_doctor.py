@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.aws_identity import ROLE
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway, running_gateway, share, storage_with_sessions
 from support.versitygw import S3Server
 
 from gateway.__main__ import main
@@ -26,16 +25,7 @@ def store(minio: S3Server, demo_tables: Path) -> S3Server:
 
 @pytest.fixture(scope="module")
 def gateway(store: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    storage = {
-        "prefix": f"s3://{BUCKET}/",
-        "endpoint": store.endpoint,
-        "stsEndpoint": store.endpoint,
-        "region": store.region,
-        "pathStyle": True,
-        "accessKeyId": store.access_key_id,
-        "secretAccessKey": store.secret_access_key,
-        "directoryRoleArn": ROLE,
-    }
+    storage = storage_with_sessions(store, f"s3://{BUCKET}/")
     places = {name: f"s3://{BUCKET}/ware house/50%+=ü/{name}" for name in ("cities", "orders")}
     shares = [share("demo", places, accessModes=["url", "dir"])]
     with running_gateway(tmp_path_factory.mktemp("doctor"), shares, {"storages": [storage]}) as served:

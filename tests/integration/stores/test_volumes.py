@@ -11,8 +11,7 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from support.aws_identity import ROLE
-from support.gateway_process import RunningGateway, running_gateway
+from support.gateway_process import RunningGateway, running_gateway, storage_with_sessions
 from support.versitygw import S3Server
 
 BUCKET, ROOT = "volumes", "ware house/50%+=ü/pictures"
@@ -31,16 +30,7 @@ def store(minio: S3Server) -> S3Server:
 
 @pytest.fixture(scope="module")
 def gateway(store: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    storage = {
-        "prefix": f"s3://{BUCKET}/",
-        "endpoint": store.endpoint,
-        "stsEndpoint": store.endpoint,
-        "region": store.region,
-        "pathStyle": True,
-        "accessKeyId": store.access_key_id,
-        "secretAccessKey": store.secret_access_key,
-        "directoryRoleArn": ROLE,
-    }
+    storage = storage_with_sessions(store, f"s3://{BUCKET}/")
     volume = {"name": "pictures", "location": f"s3://{BUCKET}/{ROOT}"}
     shares = [{"name": "s", "schemas": [{"name": "d", "volumes": [volume]}]}]
     section = {"storages": [storage], "drainDelaySeconds": 0}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-from typing import Any
-
 import pytest
+from support.instructions import instructions
 
 from gateway.access import oauth_clients
 from gateway.access.access_tokens import access_credential, issue
@@ -66,24 +63,11 @@ def test_another_client_or_secret_is_refused(client: str, secret: str, now_ms: i
 def steps(client_id: str) -> list[tuple[str, int]]:
     """Every instruction that a refusal of a wrong secret runs."""
     table = ClientTable([OAuthClient("c1", ALICE, (NEW,))])
-    seen: list[tuple[str, int]] = []
-
-    def tracing(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != oauth_clients.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            seen.append((frame.f_code.co_qualname, frame.f_lasti))
-        return tracing
-
-    before = sys.gettrace()
-    sys.settrace(tracing)
-    try:
-        with pytest.raises(ClientRefused):
-            table.authenticate(client_id, token_hash("another"), now_ms=NOW_MS)
-    finally:
-        sys.settrace(before)
-    return seen
+    return instructions(
+        oauth_clients,
+        lambda: table.authenticate(client_id, token_hash("another"), now_ms=NOW_MS),
+        raises=ClientRefused,
+    )
 
 
 def test_an_unknown_client_is_refused_by_the_same_work_as_one_with_another_secret() -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 import time
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 from support.gateway_app import recipients
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share
+from support.instructions import instructions
 
-from gateway.access import catalog as catalog_room
+from gateway.access import catalog as catalog_module
 from gateway.access.authentication import token_hash
 from gateway.access.catalog import Catalog, Recipient
 from gateway.config import loads
@@ -33,34 +30,13 @@ ROUNDS = 1500
 TRIES = 3
 
 
-def steps(call: Callable[[], Any]) -> list[tuple[str, int]]:
-    """Every instruction of the catalog that a call runs."""
-    seen: list[tuple[str, int]] = []
-
-    def tracing(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != catalog_room.__file__:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            seen.append((frame.f_code.co_qualname, frame.f_lasti))
-        return tracing
-
-    before = sys.gettrace()
-    sys.settrace(tracing)
-    try:
-        with pytest.raises(NotFound):
-            call()
-    finally:
-        sys.settrace(before)
-    return seen
-
-
 @pytest.mark.parametrize("names", [(), ("public",), ("public", "orders"), ("nothing", "orders")])
 def test_forbidden_and_absent_tables_are_refused_by_the_same_instructions(names):
     catalog = Catalog.of(loads(SHARES + recipients(bob="granted")).shares)
     ask = [catalog.share, catalog.schema, catalog.table][len(names)]
     forbidden, absent, renamed = (
-        steps(lambda name=name: ask(BOB, name, *names)) for name in ("hidden", "absent", "HID+")
+        instructions(catalog_module, lambda name=name: ask(BOB, name, *names), raises=NotFound)
+        for name in ("hidden", "absent", "HID+")
     )
     assert forbidden == absent == renamed
     assert len(forbidden) > 20

@@ -54,6 +54,11 @@ def test_a_clock_that_differs_is_the_first_suspect_of_a_refusal(minutes: int, si
         == f"403 AuthenticationFailed: the clock of this machine is 20 minutes {side} that of the store"
     )
     assert "clock of this machine is" not in explain("azure", 404, body("BlobNotFound"), date)
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Mon, 01 Jan 2024 00:00:00 +99999999999999999"])
+def test_a_date_that_cannot_be_read_says_nothing_of_the_clock(date: str) -> None:
+    assert "clock" not in explain("s3", 403, body("AccessDenied"), date)
     assert "20 minutes" not in explain("azure", 403, body("AuthenticationFailed"), "no date")
 
 
