@@ -22,7 +22,7 @@ NATIVE = "delta-gateway-native"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/delta-sharing-gateway/delta-sharing-gateway")
 # Of Python packages, beside those that deny.toml allows for crates: none asks for the sources of a program
 # that uses an unchanged package.
-PYTHON_LICENSES = {"0BSD", "CC0-1.0", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
+PYTHON_LICENSES = {"0BSD", "CC0-1.0", "LGPL-3.0-only", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
 # Names of licences in the metadata of packages without an SPDX expression.
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",

@@ -21,6 +21,7 @@ pytest_plugins = [
     "tables.golden",
     "support.gateway_process",
     "support.official_client",
+    "support.postgresql_server",
     "support.spark_session",
     "support.written_tables",
 ]

@@ -54,7 +54,7 @@ def test_the_lock_holds_the_versions_that_the_project_pins() -> None:
     lines += [line for lines in PROJECT["dependency-groups"].values() for line in lines]
     locked = {(package["name"], package["version"]) for package in LOCK["package"]}
     for line in lines:
-        name, version = re.sub(r"\[.*\]", "", line).split("==")
+        name, version = re.sub(r"\[.*\]|;.*", "", line).split("==")
         assert (re.sub(r"[-_.]+", "-", name).lower(), version) in locked, line
 
 

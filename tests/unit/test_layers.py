@@ -35,6 +35,7 @@ LAYERS = (
     Layer("storage", native=True),
     Layer("access"),
     Layer("limits"),
+    Layer("database"),
     Layer("telemetry"),
     Layer("protocol"),
     Layer("spark", native=True),

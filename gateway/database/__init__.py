@@ -1,0 +1,1 @@
+"""The database of governance: recipients, what they may read, shares, and the history of changes."""

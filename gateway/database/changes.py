@@ -1,0 +1,78 @@
+"""What of the database has changed since it was last read.
+
+In: a connection, and the position of the last reading. Out: the keys that have changed since, or `Everything`
+when that cannot be told: the database was restored from a backup, a replica without the last changes took
+over, or the changes since were purged. Triggers of the database write the changes, so those by any program
+are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, select
+
+from gateway.database.schema import CHANGES
+
+LOCK = 7_206_931_442
+"""PostgreSQL's advisory lock of those who change what servers read, to the end of their transaction."""
+CHANNEL = "delta_gateway"
+"""The channel of PostgreSQL's notifications of changes; they have no payload."""
+KEPT_CHANGES = 10_000
+EVERYTHING = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last change that was read. Both are empty before the first."""
+
+    number: int = 0
+    stamp: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What has changed since an earlier position.
+
+    Attributes:
+        position: the last change.
+        keys: the changed keys by kind, `recipient` or `share`; None: anything may have changed.
+
+    """
+
+    position: Position
+    keys: Mapping[str, frozenset[str]] | None
+
+
+def changed_since(connection: Connection, since: Position | None) -> Changed:
+    """Return what has changed; None: everything. Call it in one transaction with the reading."""
+    if since is not None:
+        found = connection.execute(
+            select(CHANGES).where(CHANGES.c.number >= since.number).order_by(CHANGES.c.number)
+        ).all()
+        if _begins_at(since, found):
+            keys: dict[str, set[str]] = {}
+            for change in found:
+                if change.number > since.number:
+                    keys.setdefault(change.kind, set()).add(change.key)
+            last = Position(found[-1].number, found[-1].stamp) if found else since
+            if EVERYTHING in keys:
+                return Changed(last, None)
+            return Changed(last, {kind: frozenset(changed) for kind, changed in keys.items()})
+    row = connection.execute(select(CHANGES).order_by(CHANGES.c.number.desc()).limit(1)).first()
+    return Changed(Position() if row is None else Position(row.number, row.stamp), None)
+
+
+def _begins_at(since: Position, changes: Sequence[Row[Any]]) -> bool:
+    """Return whether changes follow a position without a gap."""
+    if not changes or not since.number:
+        return not changes and not since.number
+    return (changes[0].number, changes[0].stamp) == (since.number, since.stamp)
+
+
+def forget_old(connection: Connection) -> None:
+    """Delete changes that every running server has read long ago, at the end of a change."""
+    last = select(func.max(CHANGES.c.number)).scalar_subquery()
+    connection.execute(delete(CHANGES).where(CHANGES.c.number < last - KEPT_CHANGES))

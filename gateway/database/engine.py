@@ -1,0 +1,179 @@
+"""One connection to the database, and its transactions.
+
+In: the place of the database. Out: `Database`, whose `reading` and `changing` are transactions. Errors of
+the drivers are raised as `DatabaseError`.
+
+A reading is of one moment. A change sees what earlier ones have committed, and no other change is made until
+it ends: by the lock of the file in SQLite, by an advisory lock in PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import sqlalchemy.exc
+from sqlalchemy import Connection, NullPool, create_engine, make_url
+
+from gateway.database.changes import LOCK
+from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
+
+if TYPE_CHECKING:
+    from gateway.config.database import DatabasePlace
+
+BUSY_SECONDS = 5.0
+"""Maximum time that a change waits for the lock of another program."""
+CONNECT_SECONDS = 5
+ANSWER_SECONDS = 10
+"""Time after which a PostgreSQL server that acknowledges nothing is given up."""
+
+_SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
+"""`lock_not_available` and `deadlock_detected`."""
+
+
+class Database:
+    """A connection. Not thread-safe; make one for each thread."""
+
+    def __init__(self, place: DatabasePlace, *, create: bool = False, read_only: bool = False) -> None:
+        """Connect. Raises DatabaseError.
+
+        `create`: create a SQLite file where there is none, readable by its owner only. `read_only`: the
+        database is not changed.
+        """
+        self.path = place.path
+        with _translated():
+            if place.path is not None:
+                self.connection = _sqlite(place.path, create=create, read_only=read_only)
+            else:
+                self.connection = _postgresql(place)
+
+    @property
+    def is_file(self) -> bool:
+        """Return whether the database is a SQLite file."""
+        return self.path is not None
+
+    @property
+    def driver(self) -> Any:
+        """Return the connection of `sqlite3` or `psycopg`."""
+        return self.connection.connection.driver_connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(sqlalchemy.exc.SQLAlchemyError):
+            self.connection.close()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Return the connection within a transaction that sees one moment. Raises DatabaseError."""
+        begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with self._transaction(begin) as connection:
+            yield connection
+
+    @contextmanager
+    def changing(self) -> Iterator[Connection]:
+        """Return the connection within a transaction that no other change runs beside.
+
+        Commits at the end of the context, or rolls back after an exception. Raises DatabaseError.
+        """
+        with self._transaction("BEGIN IMMEDIATE" if self.is_file else "BEGIN") as connection:
+            if not self.is_file:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
+        with _translated():
+            self.connection.exec_driver_sql(begin)
+            try:
+                yield self.connection
+                self.connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                # SQLite itself rolls back on a full disk, and an interruption may follow the commit.
+                with suppress(sqlalchemy.exc.SQLAlchemyError):
+                    self.connection.exec_driver_sql("ROLLBACK")
+                raise
+
+
+def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
+    if not create and not path.exists():
+        raise DatabaseMissing
+    if create:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    # Another mode would fail for a file whose journal a crashed program has left: it is rolled back.
+    uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)
+
+    connection = _connected("sqlite+pysqlite://", creator=connect)
+    if not read_only:
+        _leave_write_ahead_log(connection)
+        connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+    return connection
+
+
+def _postgresql(place: DatabasePlace) -> Connection:
+    url = make_url("" if place.url is None else place.url.reveal()).set(drivername="postgresql+psycopg")
+    if place.password is not None:
+        url = url.set(password=place.password.reveal())
+    options = {
+        "connect_timeout": CONNECT_SECONDS,
+        "tcp_user_timeout": ANSWER_SECONDS * 1000,
+        "keepalives_idle": ANSWER_SECONDS,
+        "keepalives_interval": ANSWER_SECONDS // 3,
+        "application_name": "delta-sharing-gateway",
+        **url.query,
+    }
+    # A pooler of connections gives each transaction another session, which knows no prepared statement.
+    return _connected(url.set(query={}), connect_args={**options, "prepare_threshold": None})
+
+
+def _connected(url: Any, **options: Any) -> Connection:
+    # Each transaction begins and ends by its own statements, which say how it locks.
+    engine = create_engine(
+        url, poolclass=NullPool, isolation_level="AUTOCOMMIT", hide_parameters=True, **options
+    )
+    return engine.connect()
+
+
+def _leave_write_ahead_log(connection: Connection) -> None:
+    """End the use of a write-ahead log, which would be applied to a file that replaces this one."""
+    (mode,) = connection.exec_driver_sql("PRAGMA journal_mode").one()
+    if mode != "wal":
+        # Setting the mode needs a lock, which another program may hold.
+        return
+    # While a server of an earlier version runs, the mode stays, without waiting for that server.
+    connection.exec_driver_sql("PRAGMA busy_timeout=0")
+    with suppress(sqlalchemy.exc.OperationalError):
+        connection.exec_driver_sql("PRAGMA journal_mode=DELETE")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise errors of the drivers as DatabaseError."""
+    try:
+        yield
+    except sqlalchemy.exc.DBAPIError as error:
+        raise _described(error.orig) from None
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+        raise DatabaseUnusable(f"it cannot be used: {type(error).__name__}") from None
+
+
+def _described(error: BaseException | None) -> DatabaseError:
+    code = getattr(error, "sqlite_errorcode", None)
+    # The low byte is the kind of an extended code.
+    is_busy = code is not None and code & 0xFF in _SQLITE_BUSY
+    if is_busy or getattr(error, "sqlstate", None) in _POSTGRESQL_BUSY:
+        return DatabaseBusy()
+    # Further lines may have values of rows.
+    lines = str(error).splitlines()
+    return DatabaseUnusable(lines[0] if lines else type(error).__name__)

@@ -1,0 +1,36 @@
+"""Errors of the database. Their texts are for operators: none has a statement, a parameter or a password.
+
+DatabaseError
+├── DatabaseMissing     there is no database yet
+├── DatabaseUnusable    it cannot be reached, read or written
+│   └── DatabaseBusy    another program has locked it
+└── DatabaseOutdated    its schema is of another release
+"""
+
+from __future__ import annotations
+
+
+class DatabaseError(OSError):
+    """Base of the errors of the database."""
+
+
+class DatabaseMissing(DatabaseError):
+    """Raised when the database does not exist yet."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no database of recipients yet; adding a recipient makes it")
+
+
+class DatabaseUnusable(DatabaseError):
+    """Raised when the database cannot be reached, read or written."""
+
+
+class DatabaseBusy(DatabaseUnusable):
+    """Raised when another program holds the lock of the database for too long."""
+
+    def __init__(self) -> None:
+        super().__init__("it is locked by another program; try again")
+
+
+class DatabaseOutdated(DatabaseError):
+    """Raised for a schema of a newer gateway, or of an earlier one that may not be changed."""

@@ -1,0 +1,135 @@
+"""Creates the tables of a database, or brings them up to date, by Alembic.
+
+In: a connection. Out: the tables of `schema`, made in one transaction. A SQLite file with an earlier schema
+is first copied beside itself: `recipients.db.before-0001`. A new database takes over the rows of another
+SQLite file, once. Alembic is imported only where there is something to do.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+from sqlalchemy import Connection, func, inspect, select
+
+from gateway.config.database import DatabasePlace
+from gateway.database.engine import Database
+from gateway.database.errors import DatabaseMissing, DatabaseOutdated
+from gateway.database.migrations import recipients_file
+from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA
+
+VERSION_TABLE = "alembic_version"
+"""The table of Alembic with the revision of the schema."""
+MIGRATIONS = Path(__file__).with_name("migrations")
+BATCH_ROWS = 1000
+
+
+def check_schema(database: Database, connection: Connection) -> None:
+    """Check that the schema is the present one. Raises DatabaseMissing and DatabaseOutdated."""
+    found = _revision(database, connection)
+    if found is None:
+        raise DatabaseMissing
+    if found != HEAD:
+        raise DatabaseOutdated("its schema is that of an earlier release: start the server first")
+
+
+def migrate(database: Database, *, create: bool = False, source: Path | None = None) -> None:
+    """Bring the schema up to date. Raises DatabaseError, DatabaseMissing where there are no tables.
+
+    `create`: creates the tables where there are none, with the rows of the SQLite file `source`, if any.
+    """
+    # Reading the revision waits for no change.
+    with database.reading() as connection:
+        if _revision(database, connection) == HEAD:
+            return
+    with database.changing() as connection:
+        found = _revision(database, connection)
+        if found == HEAD:
+            return
+        if found is None and not create:
+            raise DatabaseMissing
+        if found is not None and database.path is not None:
+            _keep_copy(database.path)
+        _upgrade(connection)
+        if found is None and source is not None:
+            _take_over(source, connection)
+
+
+def copied(path: Path, directory: Path) -> Path:
+    """Copy a SQLite file with all that is committed, also while it is in use; return the copy."""
+    copy = directory / path.name
+    _copy(path, copy)
+    return copy
+
+
+def _revision(database: Database, connection: Connection) -> str | None:
+    """Return the revision; None without tables. Raises DatabaseOutdated for one of a newer gateway.
+
+    That of a file of release 0.1 is `0000`.
+    """
+    if inspect(connection).has_table(VERSION_TABLE):
+        row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()  # noqa: S608
+        if row is not None:
+            if row[0] > HEAD:
+                raise DatabaseOutdated(f"it has version {row[0]}, of a newer gateway")
+            return str(row[0])
+    version = recipients_file.version(connection) if database.is_file else 0
+    if version not in (0, *recipients_file.VERSIONS):
+        raise DatabaseOutdated(f"it has version {version}, of a newer gateway")
+    return "0000" if version else None
+
+
+def _upgrade(connection: Connection) -> None:
+    # Slow to import, and needed once for a release.
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    script = ScriptDirectory(str(MIGRATIONS))
+    with EnvironmentContext(
+        Config(),
+        script,
+        fn=lambda present, _context: script._upgrade_revs(HEAD, present),  # noqa: SLF001 - as alembic.command
+        destination_rev=HEAD,
+    ) as environment:
+        environment.configure(connection=connection, version_table=VERSION_TABLE)
+        environment.run_migrations()
+
+
+def _keep_copy(path: Path) -> None:
+    """Copy a file whose schema is changed. No other program changes it meanwhile."""
+    names = (f"{path.name}.before-{HEAD}{'' if one == 1 else f'-{one}'}" for one in count(1))
+    free = next(name for name in names if not path.with_name(name).exists())
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
+        copied(path, Path(directory)).rename(path.with_name(free))
+
+
+def _copy(path: Path, copy: Path) -> None:
+    os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
+def _take_over(source: Path, connection: Connection) -> None:
+    """Insert all rows of another SQLite file, of this or an earlier schema; the file stays as it is."""
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        closing(Database(DatabasePlace(copied(source, Path(directory))))) as earlier,
+    ):
+        migrate(earlier)
+        with earlier.reading() as rows:
+            for table in METADATA.sorted_tables:
+                if table is not CHANGES:
+                    for batch in rows.execute(select(table)).mappings().partitions(BATCH_ROWS):
+                        connection.execute(table.insert(), [dict(row) for row in batch])
+    if connection.dialect.name == "postgresql":
+        # Rows with their own numbers do not advance the sequence of a column.
+        for column in (HISTORY.c.id, GRANTS.c.id):
+            sequence = func.pg_get_serial_sequence(column.table.name, column.name)
+            last = select(func.coalesce(func.max(column), 0)).scalar_subquery()
+            connection.execute(select(func.setval(sequence, last + 1, False)))

