@@ -14,12 +14,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.utils import to_str
 
 from gateway.spark.read.actions import TableHead
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import FILE_NAME_FIELD, plan_changes, plan_snapshot, read_partition
+from gateway.spark.read.planning import count_snapshot, plan_changes, plan_snapshot
+from gateway.spark.read.reading import FILE_NAME_FIELD, read_partition
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 from gateway.spark.read.streaming import ShareStreamReader
+from gateway.spark.read.worker_process import prepare_next_task
 
 FORMAT = "delta-sharing"
 
@@ -41,7 +44,9 @@ class DeltaSharingSource(DataSource):
     def schema(self) -> t.StructType:
         """Return the table's schema, with the columns of the change feed if it is read."""
         options = ReadOptions.parse(self.options)
-        return t.StructType(_pruned(self._fields(options), options.columns))
+        schema = t.StructType(_pruned(self._fields(options), options.columns))
+        prepare_next_task()
+        return schema
 
     def reader(self, schema: t.StructType) -> DataSourceReader:
         """Return a batch reader. Raises ValueError for invalid options and unknown columns."""
@@ -116,6 +121,22 @@ def read_where(spark: SparkSession, table: str, condition: str, **options: Any) 
     return reading.load(table).where(condition)
 
 
+def count_rows(spark: SparkSession, table: str, **options: Any) -> int:
+    """Return the number of rows of `share.schema.table`, without its files where the server sends their rows.
+
+    `options` are those of the format. `count` of a DataFrame reads every column, since PySpark tells a source
+    neither the columns nor the aggregate. Raises ValueError for hints, which leave rows out.
+    """
+    frame = spark.read.format(FORMAT).options(**options)
+    texts = {name: text for name, value in options.items() if (text := to_str(value)) is not None}
+    parsed = ReadOptions.parse({**texts, "path": table})
+    parsed.check_batch()
+    if parsed.hints():
+        raise ValueError("a hint does not say which rows are counted: count the rows of read_where")
+    counted = None if parsed.read_change_feed else count_snapshot(parsed, _load(parsed))
+    return frame.load(table).count() if counted is None else counted
+
+
 class ShareReader(DataSourceReader):
     """Reads a snapshot, or a range of change data.
 
@@ -131,7 +152,9 @@ class ShareReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """List the files and pack them."""
         plan = plan_changes if self._options.read_change_feed else plan_snapshot
-        return plan(self._options, self._loaded)
+        partitions = plan(self._options, self._loaded)
+        prepare_next_task()
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch and decode one group of files."""

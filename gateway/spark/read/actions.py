@@ -4,6 +4,8 @@ In: parsed NDJSON lines in the parquet or the delta format. Out: `TableHead` and
 both formats, small and picklable for executors. Signed URLs are secrets, so `repr` does not show them.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -37,6 +39,7 @@ READER_FEATURES = (
 # Features of the log, which a recipient does not read.
 _LOG_FEATURES = frozenset({"v2checkpoint", "vacuumprotocolcheck", "inCommitTimestamp".lower()})
 _KNOWN_FEATURES = _LOG_FEATURES | {feature.lower() for feature in READER_FEATURES}
+_LEADING_NUM_RECORDS = re.compile(r'{"numRecords":(\d+)[,}]')
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,16 @@ class DataFile:
     timestamp_ms: int | None = None
     expires_ms: int | None = None
     data_change: bool = True
+    num_records: int | None = None
+    """The rows in the file, deleted ones included; None if the server does not send it."""
+
+    @property
+    def live_rows(self) -> int | None:
+        """Return the rows without the deleted ones; None if the server does not send their number."""
+        if self.num_records is None:
+            return None
+        live = self.num_records - (self.deletion_vector.cardinality if self.deletion_vector else 0)
+        return live if live >= 0 else None
 
 
 def parse_head(protocol: Mapping[str, Any], metadata: Mapping[str, Any], version: int | None) -> TableHead:
@@ -153,6 +166,7 @@ def _parquet_file(wrapped: Mapping[str, Any], kind: FileKind) -> DataFile:
         version=wrapped.get("version"),
         timestamp_ms=wrapped.get("timestamp"),
         expires_ms=wrapped.get("expirationTimestamp"),
+        num_records=_num_records(wrapped.get("stats")),
     )
 
 
@@ -173,7 +187,22 @@ def _delta_file(wrapped: Mapping[str, Any]) -> DataFile:
         timestamp_ms=wrapped.get("timestamp"),
         expires_ms=wrapped.get("expirationTimestamp"),
         data_change=action.get("dataChange", True),
+        num_records=_num_records(action.get("stats")),
     )
+
+
+def _num_records(stats: Any) -> int | None:
+    """Return the number of rows that a file's statistics state. Most writers state it first."""
+    if not isinstance(stats, str):
+        return None
+    match = _LEADING_NUM_RECORDS.match(stats)
+    if match is not None:
+        return int(match[1])
+    try:
+        found = json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return found if type(found) is int and found >= 0 else None
 
 
 def _deletion_vector(vector: Mapping[str, Any], file_id: str | None) -> DeletionVector:

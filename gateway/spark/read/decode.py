@@ -19,6 +19,7 @@ from pyspark.sql import types as t
 
 from gateway.spark.read.actions import TableHead, UnsupportedTable
 from gateway.spark.read.calendars import FileCalendar
+from gateway.spark.read.column_chunks import ColumnChunkFile, chunk_ranges
 from gateway.spark.read.schema import (
     CHANGE_TYPE,
     arrow_field,
@@ -36,6 +37,7 @@ BATCH_ROWS = 16_384
 BATCH_BYTES = 16 << 20
 _FETCHED_BYTES = 32 << 20
 _LEAST_PIECE_BYTES = 64 << 10
+_FEW_COLUMNS_PART = 4
 _FILE_FIELD_ID = b"PARQUET:field_id"
 
 
@@ -70,6 +72,18 @@ class FileDecoder:
         self._zone = zone
         self.arrow_schema = pa.schema([arrow_field(field) for field in columns.fields])
 
+    def data_columns(self) -> int:
+        """Return how many of the columns may be in data files: the others come from the answer."""
+        fields = ((column.name, self._shape.field(column.name)) for column in self._columns.fields)
+        return sum(
+            name == CHANGE_TYPE if field is None else name not in self._shape.partition_columns
+            for name, field in fields
+        )
+
+    def reads_few_columns(self) -> bool:
+        """Return whether the columns are a small part of the table's."""
+        return self.data_columns() * _FEW_COLUMNS_PART <= len(self._shape.schema.fields)
+
     def batches(
         self,
         source: Any,
@@ -97,6 +111,16 @@ class FileDecoder:
                 first_row += rows
                 if chosen is None or len(chosen):
                     yield self._assemble(plan, batch, rows, chosen, reading)
+
+    def constant_batches(
+        self, rows: int, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of which no column is in a data file, without opening the file."""
+        plan = self._plan(pa.schema([]), partition_values, constants)
+        values = [column.value for column in plan if isinstance(column, _Constant)]
+        for start in range(0, rows, BATCH_ROWS):
+            arrays = [pa.repeat(value, min(BATCH_ROWS, rows - start)) for value in values]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
     def _plan(
         self, file: pa.Schema, partition_values: Mapping[str, str | None], constants: Mapping[str, pa.Scalar]
@@ -260,9 +284,11 @@ def _file_batches(
     if not names:
         yield file.metadata.num_rows, None
         return
+    wanted = set(names)
     by_pieces: pq.ParquetFile | None = None
     for index in range(file.metadata.num_row_groups):
-        size = _RowGroupSize.of(file.metadata.row_group(index), set(names))
+        group = file.metadata.row_group(index)
+        size = _RowGroupSize.of(group, wanted)
         reading = file
         if size.fetched_bytes > _FETCHED_BYTES:
             by_pieces = by_pieces or pq.ParquetFile(
@@ -273,6 +299,8 @@ def _file_batches(
                 buffer_size=max(_FETCHED_BYTES // size.columns, _LEAST_PIECE_BYTES),
             )
             reading = by_pieces
+        elif isinstance(source, ColumnChunkFile):
+            source.fetch(chunk_ranges(group, lambda path: _top(path, wanted)))
         for batch in reading.iter_batches(batch_size=size.batch_rows, row_groups=[index], columns=names):
             yield batch.num_rows, batch
 

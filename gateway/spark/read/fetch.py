@@ -3,28 +3,36 @@
 In: listed files and the query that listed them. Out: Parquet sources and deletion vector rows. A URL is
 replaced shortly before it expires, and once when the store refuses it: the files are listed again, by the
 refresh token, by the version, or by the same query, and the same file is found in the new answer. Each task
-has its own `FileFetcher`.
+has its own `FileFetcher`, which its threads share.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from gateway.spark.read.actions import DataFile, DeletionVector
 from gateway.spark.read.client import Query, ShareClient
+from gateway.spark.read.column_chunks import ColumnChunkFile
 from gateway.spark.read.profile import Profile
 from gateway.spark.read.table_name import TableName
-from gateway.spark.read.transport import HttpError, RangedFile, Transport
+from gateway.spark.read.transport import HttpError, Transport
 
 Answer = TypeVar("Answer")
 
 # Stores answer an expired or altered URL with one of these; their bodies differ too much to be parsed.
 _REFUSED = frozenset({400, 401, 403, 410})
 _EARLY_MS = 60_000
-_WHOLE_FILE_BYTES = 16 << 20
+CONNECTIONS = 4
+# Up to this size a file is fetched by one request.
+WHOLE_FILE_BYTES = 16 << 20
+# The same where few of its columns are read: their ranges cost two more round trips.
+_WHOLE_FILE_OF_FEW_COLUMNS_BYTES = 2 << 20
 # A vector's bytes are framed by their length (4) and a checksum (4).
 _VECTOR_FRAME_BYTES = 8
 
@@ -76,7 +84,7 @@ class StaleListing(Exception):
 
 
 class FileFetcher:
-    """Fetches the bytes of the files of one task."""
+    """Fetches the bytes of the files of one task. Its methods may be called by several threads."""
 
     def __init__(
         self,
@@ -89,23 +97,24 @@ class FileFetcher:
         self._origin = origin
         self._queries = origin.refresh_queries()
         self._files = {origin.key(file): file for file in files}
-        self._transport = transport or Transport()
+        self._transports = _Transports(transport or Transport(), threading.get_ident())
+        self._listing = threading.Lock()
         self._now_ms = now_ms
 
-    def source(self, file: DataFile) -> Any:
-        """Return a Parquet source: the whole file in memory if it is small, else a ranged file."""
-        if file.size_bytes <= _WHOLE_FILE_BYTES:
-            data = self._with_fresh_url(file, lambda fresh: self._transport.fetch(fresh.url))
+    def source(self, file: DataFile, *, few_columns: bool = False) -> Any:
+        """Return a Parquet source: the whole file in memory if it is small, else a file that reads ranges."""
+        if file.size_bytes <= (_WHOLE_FILE_OF_FEW_COLUMNS_BYTES if few_columns else WHOLE_FILE_BYTES):
+            data = self._with_fresh_url(file, lambda fresh: self._transports.mine.fetch(fresh.url))
             if len(data) != file.size_bytes:
                 raise HttpError(f"{len(data)} bytes received of a file of {file.size_bytes}", 0)
             return pa.BufferReader(data)
 
         def read_range(start: int, length: int) -> bytes:
             return self._with_fresh_url(
-                file, lambda fresh: self._transport.fetch_range(fresh.url, start, length)
+                file, lambda fresh: self._transports.mine.fetch_range(fresh.url, start, length)
             )
 
-        return pa.PythonFile(RangedFile(read_range, file.size_bytes), mode="r")
+        return ColumnChunkFile(read_range, file.size_bytes, connections())
 
     def vector_rows(self, owner: DataFile) -> Sequence[int]:
         """Return the ascending row indexes in a file's deletion vector."""
@@ -119,7 +128,9 @@ class FileFetcher:
             length = vector.size_bytes + _VECTOR_FRAME_BYTES
             data = self._with_fresh_url(
                 owner,
-                lambda fresh: self._transport.fetch_range(_vector_url(fresh, vector), vector.offset, length),
+                lambda fresh: self._transports.mine.fetch_range(
+                    _vector_url(fresh, vector), vector.offset, length
+                ),
             )
             # Only this vector was fetched, so the file's first byte, its version, is prepended.
             rows = native.deletion_vector_rows(b"\x01" + data, offset=1, size_in_bytes=vector.size_bytes)
@@ -130,17 +141,19 @@ class FileFetcher:
     def _with_fresh_url(self, file: DataFile, read: Callable[[DataFile], Answer]) -> Answer:
         current = self._files[self._origin.key(file)]
         if current.expires_ms is not None and current.expires_ms - _EARLY_MS < self._now_ms():
-            current = self._renewed(file)
+            current = self._renewed(file, current)
         try:
             return read(current)
         except HttpError as error:
             if error.status not in _REFUSED:
                 raise
-        return read(self._renewed(file))
+        return read(self._renewed(file, current))
 
-    def _renewed(self, file: DataFile) -> DataFile:
-        """List again, and renew every file of this task that is in the new listing."""
-        missing = self._list_again()
+    def _renewed(self, file: DataFile, stale: DataFile) -> DataFile:
+        """List again, unless another thread has, and renew every file of this task in the new listing."""
+        with self._listing:
+            renewed = self._files[self._origin.key(file)]
+            missing = self._list_again() if renewed is stale else set()
         if self._origin.key(file) in missing:
             raise StaleListing(
                 "a file's URL expired and the server no longer lists that file: the table has moved on; load "
@@ -160,7 +173,7 @@ class FileFetcher:
                 self._queries = self._queries[1:]
 
     def _list_by(self, query: Query) -> set[Any]:
-        client = ShareClient(self._origin.profile, self._origin.table, self._transport)
+        client = ShareClient(self._origin.profile, self._origin.table, self._transports.mine)
         missing = set(self._files)
         for page in client.pages(query):
             for listed in page.files:
@@ -171,6 +184,19 @@ class FileFetcher:
             if not missing:
                 break
         return missing
+
+
+@cache
+def connections() -> ThreadPoolExecutor:
+    """Return the threads of this process that fetch beside the one that decodes."""
+    return ThreadPoolExecutor(CONNECTIONS, "share-fetch")
+
+
+class _Transports(threading.local):
+    """A transport for each thread: the given one for the owner. Python calls `__init__` in each thread."""
+
+    def __init__(self, given: Transport, owner: int) -> None:
+        self.mine = given if threading.get_ident() == owner else given.another()
 
 
 def _vector_url(file: DataFile, vector: DeletionVector) -> str:

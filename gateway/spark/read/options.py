@@ -20,6 +20,7 @@ _NAMES = (
     "timestampAsOf",
     "columns",
     "predicateHints",
+    "limitHint",
     "readChangeFeed",
     "startingVersion",
     "startingTimestamp",
@@ -28,14 +29,15 @@ _NAMES = (
     "skipChangeCommits",
     "ignoreDeletes",
     "maxFilesPerTrigger",
+    "maxVersionsPerTrigger",
     "maxFilesPerPage",
     "partitionBytes",
     "expectedVersion",
     "withFileName",
 )
 _BY_LOWER_NAME = {name.lower(): name for name in _NAMES}
-_STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger")
-_SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints")
+_STREAM_ONLY = ("skipChangeCommits", "ignoreDeletes", "maxFilesPerTrigger", "maxVersionsPerTrigger")
+_SNAPSHOT_ONLY = ("versionAsOf", "timestampAsOf", "expectedVersion", "predicateHints", "limitHint")
 _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 
 
@@ -49,11 +51,14 @@ class ReadOptions:
     columns               comma-separated; the rest is neither fetched nor decoded
     predicateHints        a condition, in SQL or as the protocol's JSON: files without matching rows are left
                           out. Rows are not filtered: `where` with the same condition does that
+    limitHint             how many rows are wanted: the server may leave out the files of the others. Rows are
+                          not cut: `limit` with the same number does that
     readChangeFeed        true: rows with _change_type, _commit_version, _commit_timestamp, from
                           startingVersion or startingTimestamp to endingVersion or endingTimestamp
     skipChangeCommits     streaming: leave out versions that remove or rewrite rows
     ignoreDeletes         streaming: leave out versions that only remove rows
     maxFilesPerTrigger    streaming: at most so many files in a batch (a version's change data stay together)
+    maxVersionsPerTrigger  streaming: at most so many versions in a batch; the snapshot of a start is one
     maxFilesPerPage       how many files to ask for at once
     partitionBytes        about how many bytes of files make a Spark partition
     expectedVersion       fail when the server answers another version (for tables without history)
@@ -66,6 +71,7 @@ class ReadOptions:
     timestamp_as_of: str | None = None
     columns: tuple[str, ...] | None = None
     predicate_hints: str | None = None
+    limit_hint: int | None = None
     read_change_feed: bool = False
     starting_version: int | None = None
     starting_timestamp: str | None = None
@@ -74,6 +80,7 @@ class ReadOptions:
     skip_change_commits: bool = False
     ignore_deletes: bool = False
     max_files_per_trigger: int | None = None
+    max_versions_per_trigger: int | None = None
     max_files_per_page: int = 20_000
     partition_bytes: int | None = None
     expected_version: int | None = None
@@ -100,6 +107,7 @@ class ReadOptions:
             timestamp_as_of=_text(given, "timestampAsOf"),
             columns=_columns(given.get("columns")),
             predicate_hints=_text(given, "predicateHints"),
+            limit_hint=_positive(given, "limitHint"),
             read_change_feed=_flag(given, "readChangeFeed"),
             starting_version=_whole(given, "startingVersion"),
             starting_timestamp=_text(given, "startingTimestamp"),
@@ -108,6 +116,7 @@ class ReadOptions:
             skip_change_commits=_flag(given, "skipChangeCommits"),
             ignore_deletes=_flag(given, "ignoreDeletes"),
             max_files_per_trigger=_positive(given, "maxFilesPerTrigger"),
+            max_versions_per_trigger=_positive(given, "maxVersionsPerTrigger"),
             max_files_per_page=_positive(given, "maxFilesPerPage") or cls.max_files_per_page,
             partition_bytes=_positive(given, "partitionBytes"),
             expected_version=_whole(given, "expectedVersion"),
@@ -171,11 +180,12 @@ class ReadOptions:
         return {name: value for name, value in words.items() if value is not None}
 
     def hints(self) -> dict[str, Any]:
-        """Return the protocol's parameters for the condition."""
+        """Return the protocol's parameters for the condition and the limit."""
         hint = self.predicate_hints
-        if hint is None:
-            return {}
-        return {"jsonPredicateHints": hint} if hint.startswith("{") else {"predicateHints": [hint]}
+        hints: dict[str, Any] = {} if self.limit_hint is None else {"limitHint": self.limit_hint}
+        if hint is not None:
+            hints |= {"jsonPredicateHints": hint} if hint.startswith("{") else {"predicateHints": [hint]}
+        return hints
 
 
 def _unknown(name: str) -> str:

@@ -1,39 +1,25 @@
 """Plans a read: lists the files of a version, or of a range of versions, and packs them into partitions.
 
 In: options, and the table's head at the time when the DataFrame or stream was made. Out: partitions that
-hold everything a task needs. The driver lists; tasks fetch and decode. The listed files have the version
+hold everything a task needs. The driver lists; tasks read (`reading`). The listed files have the version
 and the columns that were loaded, or the read fails.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import unquote
 
-import pyarrow as pa
-from pyspark.sql import types as t
 from pyspark.sql.datasource import InputPartition
 
 from gateway.spark.read.actions import DataFile, TableHead, UnsupportedTable
 from gateway.spark.read.client import Page, Query, ShareClient
-from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.decode import TableShape
 from gateway.spark.read.evolution import check_change_data, check_dataframe
-from gateway.spark.read.fetch import FileFetcher, Origin
+from gateway.spark.read.fetch import Origin
 from gateway.spark.read.options import ReadOptions
+from gateway.spark.read.reading import SharePartition
 from gateway.spark.read.tasks import ReadTask, change_tasks, pack, snapshot_tasks
 from gateway.spark.read.transport import HttpError
-from gateway.spark.read.zones import session_zone
-
-FILE_NAME_FIELD = t.StructField("_file_name", t.StringType())
-
-
-@dataclass
-class SharePartition(InputPartition):
-    """The input of one task."""
-
-    origin: Origin
-    shape: TableShape
-    tasks: tuple[ReadTask, ...]
 
 
 @dataclass(frozen=True)
@@ -67,13 +53,25 @@ def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartitio
 
     Raises SchemaChanged when only a later version can be had, and its columns do not hold the loaded ones.
     """
+    listing = _checked_snapshot(options, loaded)
+    return partitions_of(options, listing, TableShape.of(listing.head), list(snapshot_tasks(listing.files)))
+
+
+def _checked_snapshot(options: ReadOptions, loaded: TableHead) -> Listing:
     listing = _list_loaded(options, loaded)
     if options.expected_version is not None and listing.head.version != options.expected_version:
         raise UnsupportedTable(
             f"the server answered version {listing.head.version}, not {options.expected_version}"
         )
     check_dataframe(loaded, listing.head)
-    return partitions_of(options, listing, TableShape.of(listing.head), list(snapshot_tasks(listing.files)))
+    return listing
+
+
+def count_snapshot(options: ReadOptions, loaded: TableHead) -> int | None:
+    """Return the number of rows of the loaded version; None if the server does not send it for each file."""
+    rows = [file.live_rows for file in _checked_snapshot(options, loaded).files]
+    known = [count for count in rows if count is not None]
+    return sum(known) if len(known) == len(rows) else None
 
 
 def plan_changes(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
@@ -101,30 +99,6 @@ def partitions_of(
         options.profile, options.table, listing.query, listing.head.version, listing.refresh_token
     )
     return [SharePartition(origin, shape, group) for group in pack(tasks, options.partition_bytes)]
-
-
-def read_partition(partition: InputPartition | None, schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of one group of files, in the columns of `schema`."""
-    if not isinstance(partition, SharePartition):
-        return
-    decoder = FileDecoder(partition.shape, schema, zone=session_zone())
-    owners = [owner for task in partition.tasks for owner in task.owners]
-    fetcher = FileFetcher(partition.origin, owners)
-    for task in partition.tasks:
-        kept = fetcher.vector_rows(task.only) if task.only else None
-        deleted = fetcher.vector_rows(task.without) if task.without else []
-        if kept is not None:
-            dropped = set(deleted)
-            kept = [row for row in kept if row not in dropped]
-            if not kept:
-                continue
-        yield from decoder.batches(
-            fetcher.source(task.file),
-            task.file.partition_values,
-            constants=_constants(task),
-            rows_deleted=deleted,
-            rows_kept=kept,
-        )
 
 
 def _list_loaded(options: ReadOptions, loaded: TableHead) -> Listing:
@@ -161,19 +135,3 @@ def _listing(query: Query, pages: Sequence[Page]) -> Listing:
 def with_version(files: Iterable[DataFile], version: int, timestamp_ms: int | None) -> list[DataFile]:
     """Return the files of a snapshot as if that version had added them all."""
     return [replace(file, version=version, timestamp_ms=timestamp_ms) for file in files]
-
-
-def _constants(task: ReadTask) -> dict[str, pa.Scalar]:
-    """Return the columns that come from the listing. A cdc file has its own `_change_type`."""
-    file = task.file
-    path = file.url.partition("?")[0]
-    constants = {
-        "_commit_version": pa.scalar(file.version, pa.int64()),
-        "_commit_timestamp": pa.scalar(
-            None if file.timestamp_ms is None else file.timestamp_ms * 1000, pa.timestamp("us", tz="UTC")
-        ),
-        FILE_NAME_FIELD.name: pa.scalar(unquote(path.rpartition("/")[2]), pa.string()),
-    }
-    if task.change_type is not None:
-        constants["_change_type"] = pa.scalar(task.change_type, pa.string())
-    return constants

@@ -27,9 +27,9 @@ from gateway.spark.read.planning import (
     list_changes,
     list_version,
     partitions_of,
-    read_partition,
     with_version,
 )
+from gateway.spark.read.reading import read_partition
 from gateway.spark.read.tasks import ReadTask, append_tasks, change_tasks, snapshot_tasks
 from gateway.spark.read.transport import HttpError
 
@@ -95,7 +95,7 @@ class ShareStreamReader(DataSourceStreamReader):
         return self._first().document
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the end of the next batch, limited by endingVersion and maxFilesPerTrigger."""
+        """Return the end of the next batch, limited by endingVersion and the limits of a trigger."""
         reached = self._reached or self._first()
         latest = self._options.client().version()
         if self._options.ending_version is not None:
@@ -138,6 +138,10 @@ class ShareStreamReader(DataSourceStreamReader):
         else:
             if reached.is_whole and latest <= reached.version:
                 return reached
+            versions = self._options.max_versions_per_trigger
+            if versions is not None:
+                read = reached.version if reached.is_whole else reached.version - 1
+                latest = min(latest, read + versions)
             end = Offset(max(latest, reached.version))
         most = self._options.max_files_per_trigger
         if most is None:

@@ -90,12 +90,17 @@ class Retries:
 
 
 class Transport:
-    """HTTP requests over connections that are kept by host. For one thread."""
+    """HTTP requests over connections that are kept by host. For one thread: another one takes `another`."""
 
     def __init__(self, *, timeout_seconds: float = 120.0, retries: Retries | None = None) -> None:
         self.retries = retries or Retries()
+        self._timeout_seconds = timeout_seconds
         self._timeout = urllib3.Timeout(connect=min(timeout_seconds, 30.0), read=timeout_seconds)
         self._managers: dict[str | None, urllib3.PoolManager] = {}
+
+    def another(self) -> "Transport":
+        """Return a transport with the same settings and connections of its own."""
+        return Transport(timeout_seconds=self._timeout_seconds, retries=self.retries)
 
     def open(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes | None = None

@@ -24,8 +24,8 @@ from pyspark.sql import types as t
 
 from gateway.spark.read.actions import TableHead
 from gateway.spark.read.client import ShareClient
-from gateway.spark.read.planning import FILE_NAME_FIELD
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.reading import FILE_NAME_FIELD
 from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError
 from gateway.spark.session import session_like

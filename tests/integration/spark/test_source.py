@@ -9,7 +9,7 @@ from support.plain_server import PlainServer
 from support.spark_session import settings
 from tables.golden import location
 
-from gateway.spark.source import register
+from gateway.spark.source import count_rows, register
 from gateway.spark.verify.digest import digest
 
 pytestmark = pytest.mark.usefixtures("few_rows")
@@ -128,6 +128,38 @@ def test_partition_times_without_a_zone_are_in_the_time_zone_of_the_session(
         with settings(spark, {"spark.sql.session.timeZone": zone}):
             direct = spark.read.format("delta").load(str(path))
             assert digest(read(serve(t=path))) == digest(direct), zone
+
+
+@pytest.mark.parametrize("version", [0, 3, 5])
+def test_rows_are_counted_without_their_files(spark: Any, serve: Any, ledger: Path, version: int) -> None:
+    server = serve(t=ledger)
+    direct = spark.read.format("delta").option("versionAsOf", version).load(str(ledger))
+    assert count_rows(spark, "s.d.t", profile=server.profile, versionAsOf=version) == direct.count()
+    assert not [path for _, path, _ in server.requests if path.startswith("/files/")]
+
+
+def test_counted_rows_are_without_deleted_ones_and_need_statistics(spark: Any, serve: Any, read: Any) -> None:
+    names = ("made/deletion-vectors-of-every-container/delta", "made/column-mapping-by-id/delta")
+    server = serve(vectors=location(names[0]), mapped=location(names[1]))
+    for table, name in zip(("vectors", "mapped"), names, strict=True):
+        expected = spark.read.format("delta").load(str(location(name))).count()
+        assert count_rows(spark, f"s.d.{table}", profile=server.profile) == expected
+
+
+def test_changes_are_counted_by_reading_and_hints_are_refused(spark: Any, serve: Any, ledger: Path) -> None:
+    server = serve(t=ledger)
+    feed = {"readChangeFeed": True, "startingVersion": 1, "endingVersion": 5}
+    expected = changes(spark, ledger, startingVersion=1, endingVersion=5).count()
+    assert count_rows(spark, "s.d.t", profile=server.profile, **feed) == expected
+    with pytest.raises(ValueError, match="hint"):
+        count_rows(spark, "s.d.t", profile=server.profile, predicateHints="id = 1")
+
+
+def test_a_limit_is_a_hint_to_the_server(serve: Any, read: Any, ledger: Path) -> None:
+    server = serve(t=ledger)
+    assert read(server, limitHint=3).limit(3).count() == 3
+    bodies = [body for _, path, body in server.requests if path.endswith("/query")]
+    assert [body.get("limitHint") for body in bodies] == [3]
 
 
 def test_a_given_schema_is_checked(spark: Any, serve: Any, ledger: Path) -> None:

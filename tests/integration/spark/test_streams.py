@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 from support.plain_server import PlainServer
 
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import SharePartition
+from gateway.spark.read.reading import SharePartition
 from gateway.spark.read.streaming import Offset, ShareStreamReader
 from gateway.spark.source import register
 
@@ -73,6 +73,20 @@ def test_batches_respect_the_file_limit_and_contain_every_file_once(
     assert max(map(len, cut)) <= most
     assert Counter(name for batch in cut for name in batch) == Counter(whole)
     assert len(whole) == (6 if "endingVersion" in options and "startingVersion" not in options else 7)
+
+
+@pytest.mark.parametrize("options", [{}, {"startingVersion": 1}, {"readChangeFeed": "true"}])
+def test_batches_respect_the_version_limit_and_contain_every_file_once(
+    server: PlainServer, options: dict[str, Any]
+) -> None:
+    whole = [name for batch in batches(reader(server, **options)) for name in batch]
+    for most in (1, 2):
+        cut = batches(reader(server, maxVersionsPerTrigger=most, **options))
+        assert max(len({name.partition(":")[0] for name in batch}) for batch in cut) <= most
+        assert Counter(name for batch in cut for name in batch) == Counter(whole)
+    both = batches(reader(server, maxVersionsPerTrigger=2, maxFilesPerTrigger=1, startingVersion=0))
+    assert {len(batch) for batch in both} == {1}
+    assert len(both) == 7
 
 
 def test_a_restarted_stream_continues_where_it_was(server: PlainServer) -> None:

@@ -18,8 +18,9 @@ from gateway.spark.read.actions import DataFile, DeletionVector, FileKind
 from gateway.spark.read.client import Query
 from gateway.spark.read.fetch import FileFetcher, Origin, StaleListing
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import plan_snapshot, read_partition
+from gateway.spark.read.planning import plan_snapshot
 from gateway.spark.read.profile import Profile
+from gateway.spark.read.reading import read_partition
 from gateway.spark.read.schema import shared_schema
 from gateway.spark.read.table_name import TableName
 from gateway.spark.read.transport import HttpError, Retries, Transport

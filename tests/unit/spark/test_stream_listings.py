@@ -40,6 +40,7 @@ def test_a_batch_of_a_backlog_lists_it_once(listed: list[Any]) -> None:
         starting_timestamp=None,
         ending_version=None,
         max_files_per_trigger=MOST,
+        max_versions_per_trigger=None,
         client=lambda: SimpleNamespace(version=lambda: VERSIONS),
     )
     reader = ShareStreamReader(options, None, None)  # type: ignore[arg-type]

@@ -1,0 +1,128 @@
+"""Reads one partition in a task: fetches files ahead of the one that is decoded.
+
+In: a partition, and the requested columns. Out: Arrow batches with the live or changed rows of its files, in
+order. Memory holds the file that is decoded and at most `_AHEAD_BYTES` of following ones.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import types as t
+from pyspark.sql.datasource import InputPartition
+
+from gateway.spark.read.decode import FileDecoder, TableShape
+from gateway.spark.read.fetch import CONNECTIONS, WHOLE_FILE_BYTES, FileFetcher, Origin, connections
+from gateway.spark.read.tasks import ReadTask
+from gateway.spark.read.worker_process import prepare_next_task
+from gateway.spark.read.zones import session_zone
+
+FILE_NAME_FIELD = t.StructField("_file_name", t.StringType())
+_AHEAD_BYTES = 32 << 20
+
+
+@dataclass
+class SharePartition(InputPartition):
+    """The input of one task."""
+
+    origin: Origin
+    shape: TableShape
+    tasks: tuple[ReadTask, ...]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a task needs of the store: the file, its deleted rows, and the only rows to read if not None."""
+
+    source: Any
+    deleted: Sequence[int]
+    kept: Sequence[int] | None
+
+
+def read_partition(partition: InputPartition | None, schema: t.StructType) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of one group of files, in the columns of `schema`."""
+    try:
+        if isinstance(partition, SharePartition):
+            yield from _read(partition, FileDecoder(partition.shape, schema, zone=session_zone()))
+    finally:
+        prepare_next_task()
+
+
+def _read(partition: SharePartition, decoder: FileDecoder) -> Iterator[pa.RecordBatch]:
+    tasks = []
+    for task in partition.tasks:
+        rows = task.file.live_rows if task.only is None and decoder.data_columns() == 0 else None
+        if rows is None:
+            tasks.append(task)
+        else:
+            yield from decoder.constant_batches(rows, task.file.partition_values, _constants(task))
+    fetcher = FileFetcher(partition.origin, [owner for task in tasks for owner in task.owners])
+    for task, opened in _fetched_ahead(fetcher, tasks, few_columns=decoder.reads_few_columns()):
+        if opened is not None:
+            yield from decoder.batches(
+                opened.source,
+                task.file.partition_values,
+                constants=_constants(task),
+                rows_deleted=opened.deleted,
+                rows_kept=opened.kept,
+            )
+
+
+def _fetched_ahead(
+    fetcher: FileFetcher, tasks: Sequence[ReadTask], *, few_columns: bool
+) -> Iterator[tuple[ReadTask, _Opened | None]]:
+    """Yield the tasks in order with what was fetched of them, while the following ones are fetched."""
+    following = deque(tasks)
+    ahead: deque[tuple[ReadTask, Future[_Opened | None]]] = deque()
+    try:
+        while following or ahead:
+            while following and (not ahead or _has_room(ahead, following[0])):
+                task = following.popleft()
+                ahead.append((task, connections().submit(_open, fetcher, task, few_columns=few_columns)))
+            task, future = ahead.popleft()
+            yield task, future.result()
+    finally:
+        for _, future in ahead:
+            future.cancel()
+
+
+def _has_room(ahead: Sequence[tuple[ReadTask, Any]], task: ReadTask) -> bool:
+    held = sum(_held_bytes(one) for one, _ in ahead)
+    return len(ahead) < CONNECTIONS and held + _held_bytes(task) <= _AHEAD_BYTES
+
+
+def _held_bytes(task: ReadTask) -> int:
+    """Return the memory of a fetched file: a larger one is fetched when it is decoded."""
+    return task.file.size_bytes if task.file.size_bytes <= WHOLE_FILE_BYTES else 0
+
+
+def _open(fetcher: FileFetcher, task: ReadTask, *, few_columns: bool) -> _Opened | None:
+    """Fetch a small file, and the deletion vectors. None if no row is left to read."""
+    kept = fetcher.vector_rows(task.only) if task.only else None
+    deleted = fetcher.vector_rows(task.without) if task.without else []
+    if kept is not None:
+        dropped = set(deleted)
+        kept = [row for row in kept if row not in dropped]
+        if not kept:
+            return None
+    return _Opened(fetcher.source(task.file, few_columns=few_columns), deleted, kept)
+
+
+def _constants(task: ReadTask) -> dict[str, pa.Scalar]:
+    """Return the columns that come from the listing. A cdc file has its own `_change_type`."""
+    file = task.file
+    path = file.url.partition("?")[0]
+    constants = {
+        "_commit_version": pa.scalar(file.version, pa.int64()),
+        "_commit_timestamp": pa.scalar(
+            None if file.timestamp_ms is None else file.timestamp_ms * 1000, pa.timestamp("us", tz="UTC")
+        ),
+        FILE_NAME_FIELD.name: pa.scalar(unquote(path.rpartition("/")[2]), pa.string()),
+    }
+    if task.change_type is not None:
+        constants["_change_type"] = pa.scalar(task.change_type, pa.string())
+    return constants
