@@ -70,6 +70,71 @@ class DeadlineExceeded(LogError): ...
 class InvalidArgument(LogError): ...
 
 @final
+class SharedLimits:
+    """Limits that hold over all workers of a server: its state is a file that each of them maps.
+
+    No call waits for another process. Keys are hashes of 16 bytes.
+    """
+
+    def __new__(cls, descriptor: int, *, workers: int, worker: int) -> SharedLimits:
+        """Maps the file of a descriptor, which may be closed then.
+
+        The file has `size_bytes`: 16 random bytes, then zeros. Raises OSError for another file.
+        """
+    @staticmethod
+    def size_bytes(workers: int) -> int:
+        """Returns the length of the file."""
+    @property
+    def seed(self) -> bytes:
+        """The first 16 bytes of the file."""
+    def bucket(
+        self,
+        recipient: bytes,
+        kind: Literal["requests", "files", "credentials"],
+        *,
+        rate: float,
+        capacity: int,
+        now_seconds: float,
+    ) -> SharedBucket:
+        """Returns a bucket of a recipient with `rate` tokens a second. A balance stays, up to the new capacity."""
+    def streams(self, recipient: bytes) -> SharedStreams:
+        """Returns the running streams of a recipient."""
+    def failures_wait_seconds(
+        self, attempt: bytes, *, failures: int, seconds: float, now_seconds: float
+    ) -> float:
+        """Returns the time until a key may fail again: `failures` at once, one of which is forgiven in `seconds`."""
+    def charge_failure(self, attempt: bytes, *, failures: int, seconds: float, now_seconds: float) -> None:
+        """Charges a failure to a key. Of too many keys the one that is forgiven soonest is forgotten."""
+    def has_succeeded(self, attempt: bytes) -> bool:
+        """Returns whether a key is remembered."""
+    def succeeded(self, attempt: bytes, *, now_seconds: float) -> None:
+        """Remembers a key. Of too many keys the oldest is forgotten."""
+    def clear_worker(self, worker: int) -> None:
+        """Gives back the streams of a worker whose process has ended. For the supervisor only."""
+
+@final
+class SharedBucket:
+    """A token bucket of a recipient. Its balance may become negative. A clock that goes backwards adds nothing."""
+
+    def wait_seconds(self, tokens: int, now_seconds: float) -> float:
+        """Returns the time until that many tokens are available."""
+    def take(self, tokens: int, now_seconds: float, *, patience_seconds: float) -> tuple[bool, float]:
+        """Takes tokens that are available within the patience. Returns whether, and the time until they are."""
+    def charge(self, tokens: int, now_seconds: float) -> None:
+        """Takes tokens, also when they are not available."""
+
+@final
+class SharedStreams:
+    """The running streams of a recipient."""
+
+    def enter(self, limit: int) -> bool:
+        """Counts a stream of this worker. False: as many run in all workers, and nothing is counted."""
+    def leave(self) -> None:
+        """Counts the end of a stream of this worker."""
+    def set(self, streams: int) -> None:
+        """Sets the number of streams that run in this worker."""
+
+@final
 class Storage:
     """The storage of tables: the local file system, or one bucket or container. `repr` shows no secret.
 

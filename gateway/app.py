@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.config import Config
+    from gateway.limits.shared_memory import SharedLimits
     from gateway.telemetry.audit import AuditLog
     from gateway.web.pipeline import Middleware
 
@@ -42,16 +43,17 @@ def create_app(
     audit: AuditLog | None = None,
     middleware: Middleware | None = None,
     token_secret: bytes | None = None,
+    shared_limits: SharedLimits | None = None,
 ) -> RequestPipeline:
     """Return the pipeline that answers requests, for aiohttp's `web.Server`.
 
-    `workers` share the limits, and the `token_secret` where no token keys are configured. `audit` is the open
-    audit log, if one is configured. The caller closes the tables of `state`.
+    `workers` share the memory, the `shared_limits`, and the `token_secret` where no token keys are
+    configured. `audit` is the open audit log, if one is configured. The caller closes the tables of `state`.
     """
     return RequestPipeline(
         Router(all_routes(config.prefixes), prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),
-        RequestLimits.of(config, workers=workers),
+        RequestLimits.of(config, workers=workers, shared=shared_limits),
         RequestRecorder(metrics or Metrics(), audit, now_ms),
         audits_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
         middleware=middleware,

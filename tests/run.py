@@ -357,14 +357,14 @@ def clippy() -> None:
 
 
 def cargo_test(*arguments: str, variables: Mapping[str, str] | None = None, directory: Path = ROOT) -> None:
-    """Tests of the core with all assertions, on the dependencies that the wheel is built of."""
+    """Tests of the pure crates, the core with all assertions, on the dependencies of the wheel."""
     run(*cargo_test_command(), *arguments, variables=variables, directory=directory)
 
 
 def cargo_test_command() -> list[str]:
-    """`cargo test` of the core with the settings of TESTED_CORE."""
+    """`cargo test` of the pure crates, the core with the settings of TESTED_CORE."""
     settings = [f"--config=profile.release.package.deltalog.{line}" for line in TESTED_CORE]
-    return ["cargo", "test", "-p", "deltalog", "--locked", "--release", *settings]
+    return ["cargo", "test", "-p", "deltalog", "-p", "shared-limits", "--locked", "--release", *settings]
 
 
 def static(_: list[str]) -> None:

@@ -60,8 +60,12 @@ class Admission:
         """The number of waiting costs."""
         return len(self._waiting)
 
-    def _fits(self, cost: int) -> bool:
-        return not self.used or self.used + cost <= self.capacity
+    def _take(self, cost: int) -> bool:
+        """Take `cost` if it fits."""
+        if self.used and self.used + cost > self.capacity:
+            return False
+        self.used += cost
+        return True
 
     async def enter(self, cost: int = 1) -> bool:
         """Take `cost` of the capacity, and wait for it if necessary. False: refused, and nothing is taken."""
@@ -73,10 +77,7 @@ class Admission:
 
     def enter_at_once(self, cost: int = 1) -> bool:
         """Take `cost` of the capacity. False: it has to wait for its turn, and nothing is taken."""
-        if self._waiting or not self._fits(cost):
-            return False
-        self.used += cost
-        return True
+        return not self._waiting and self._take(cost)
 
     def leave(self, cost: int = 1) -> None:
         """Return what `enter` took."""
@@ -115,8 +116,7 @@ class Admission:
             if turn.done():
                 self._waiting.popleft()
                 continue
-            if not self._fits(cost):
+            if not self._take(cost):
                 return
             self._waiting.popleft()
-            self.used += cost
             turn.set_result(None)

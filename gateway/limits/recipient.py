@@ -1,120 +1,126 @@
-"""Limits of one recipient: requests, concurrent streams and signed files."""
+"""The limits of each recipient: a token bucket of requests, a number of streams, files per minute.
+
+In: the limits of a configuration and the memory that the workers of a server share. Out: gates that admit,
+delay or refuse. A limit holds over all workers; only the queues are those of a worker.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import hashlib
+from typing import TYPE_CHECKING, Literal
 
 from gateway.config.operation import RecipientLimits
 from gateway.limits.admission import Admission, LimitExceeded, LimitKind
 from gateway.limits.memory import UNLIMITED
+from gateway.limits.shared_memory import limits_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gateway._native import SharedBucket, SharedLimits, SharedStreams
 
-def share_of(limits: RecipientLimits, workers: int) -> RecipientLimits:
-    """Return the limits of one of several workers; together they allow about the whole."""
-
-    def part(value: int | None) -> int | None:
-        return None if value is None else max(1, math.ceil(value / workers))
-
-    requests_per_second = limits.requests_per_second
-    return replace(
-        limits,
-        requests_per_second=None if requests_per_second is None else requests_per_second / workers,
-        burst_requests=max(1, math.ceil(limits.burst_requests / workers)),
-        concurrent_streams=part(limits.concurrent_streams),
-        files_per_minute=part(limits.files_per_minute),
-        credentials_per_minute=part(limits.credentials_per_minute),
-    )
+POLL_SECONDS = 0.02
+"""How often a waiting stream looks for a place that another worker has given back."""
+KEY_BYTES = 16
 
 
-class TokenBucket:
-    """A token bucket: `rate` tokens a second, up to `capacity`. Its balance may become negative.
+class _Streams(Admission):
+    """The streams of a recipient in this worker. Under a limit they count together with those of others.
 
-    A clock that goes backwards adds and removes nothing.
+    Without a limit they are counted in this worker alone, for a limit that a reload sets while they run.
     """
 
-    def __init__(self, rate: float, capacity: float, now_seconds: float) -> None:
-        self._rate = rate
-        self._capacity = capacity
-        self._tokens = capacity
-        self._at_seconds = now_seconds
+    def __init__(self, shared: SharedStreams) -> None:
+        super().__init__(UNLIMITED, queue_length=0, queue_seconds=0)
+        self._shared = shared
+        self._poll_timer: asyncio.TimerHandle | None = None
 
-    def configure(self, rate: float, capacity: float, now_seconds: float) -> None:
-        """Change the rate and the capacity; the balance stays."""
-        self._tokens = min(capacity, self.balance(now_seconds))
-        self._rate, self._capacity = rate, capacity
+    def configure(self, capacity: int, *, queue_length: int, queue_seconds: float) -> None:
+        if self.capacity == UNLIMITED != capacity:
+            self._shared.set(self.used)
+        super().configure(capacity, queue_length=queue_length, queue_seconds=queue_seconds)
 
-    def balance(self, now_seconds: float) -> float:
-        """Return the tokens in the bucket; negative when overdrawn."""
-        elapsed = max(0.0, now_seconds - self._at_seconds)
-        self._tokens = min(self._capacity, self._tokens + elapsed * self._rate)
-        self._at_seconds = now_seconds
-        return self._tokens
+    def leave(self, cost: int = 1) -> None:
+        if self.capacity != UNLIMITED:
+            self._shared.leave()
+        super().leave(cost)
 
-    def wait_seconds(self, tokens: float, now_seconds: float) -> float:
-        """Return the time until that many tokens are available."""
-        return max(0.0, (tokens - self.balance(now_seconds)) / self._rate)
+    def _take(self, cost: int) -> bool:
+        if self.capacity != UNLIMITED and not self._shared.enter(self.capacity):
+            return False
+        self.used += cost
+        return True
 
-    def take(self, tokens: float, now_seconds: float) -> None:
-        """Take tokens, also when they are not available."""
-        self.balance(now_seconds)
-        self._tokens -= tokens
+    async def _wait(self, cost: int) -> bool:
+        if self._poll_timer is None:
+            self._poll_later()
+        return await super()._wait(cost)
+
+    def _poll_later(self) -> None:
+        self._poll_timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
+
+    def _poll(self) -> None:
+        self._poll_timer = None
+        self._admit()
+        if self.waiting:
+            self._poll_later()
 
 
 class RecipientGate:
     """The limits of one recipient and their use."""
 
-    def __init__(self, limits: RecipientLimits, now_seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, key: bytes, limits: RecipientLimits, now_seconds: Callable[[], float], shared: SharedLimits
+    ) -> None:
+        """`key`: the hash of the recipient's name."""
+        self._key = key
         self._now_seconds = now_seconds
+        self._shared = shared
         self._queued = 0
-        self._requests: TokenBucket | None = None
-        self._files: TokenBucket | None = None
-        self._credentials: TokenBucket | None = None
-        # Streams are counted without a limit, too: a reload may add one while they run.
-        self._streams = Admission(UNLIMITED, queue_length=0, queue_seconds=0)
+        self._requests: SharedBucket | None = None
+        self._files: SharedBucket | None = None
+        self._credentials: SharedBucket | None = None
+        self._streams = _Streams(shared.streams(key))
         self.configure(limits)
 
     def configure(self, limits: RecipientLimits) -> None:
         """Change the limits; their use stays."""
         self._limits = limits
-        rate, per_minute = limits.requests_per_second, limits.files_per_minute
-        self._requests = self._bucket(self._requests, rate, limits.burst_requests)
-        self._files = self._bucket(
-            self._files, None if per_minute is None else per_minute / 60, per_minute or 0
-        )
-        credentials = limits.credentials_per_minute
-        self._credentials = self._bucket(
-            self._credentials, None if credentials is None else credentials / 60, credentials or 0
-        )
+        self._requests = self._bucket("requests", limits.requests_per_second, limits.burst_requests)
+        self._files = self._bucket_per_minute("files", limits.files_per_minute)
+        self._credentials = self._bucket_per_minute("credentials", limits.credentials_per_minute)
         self._streams.configure(
             UNLIMITED if limits.concurrent_streams is None else limits.concurrent_streams,
             queue_length=limits.queue_length,
             queue_seconds=limits.queue_seconds,
         )
 
-    def _bucket(self, known: TokenBucket | None, rate: float | None, capacity: float) -> TokenBucket | None:
+    def _bucket_per_minute(
+        self, kind: Literal["files", "credentials"], limit: int | None
+    ) -> SharedBucket | None:
+        return None if limit is None else self._bucket(kind, limit / 60, limit)
+
+    def _bucket(
+        self, kind: Literal["requests", "files", "credentials"], rate: float | None, capacity: int
+    ) -> SharedBucket | None:
         if rate is None:
             return None
-        now = self._now_seconds()
-        if known is None:
-            return TokenBucket(rate, capacity, now)
-        known.configure(rate, capacity, now)
-        return known
+        return self._shared.bucket(
+            self._key, kind, rate=rate, capacity=capacity, now_seconds=self._now_seconds()
+        )
 
     async def request(self) -> None:
         """Admit one request, after a short wait when they come too fast. Raises LimitExceeded."""
         if self._requests is None:
             return
-        wait_seconds = self._requests.wait_seconds(1, self._now_seconds())
-        crowded = wait_seconds > 0 and self._queued >= self._limits.queue_length
-        if crowded or wait_seconds > self._limits.queue_seconds:
+        may_wait = self._queued < self._limits.queue_length
+        patience_seconds = self._limits.queue_seconds if may_wait else 0.0
+        is_taken, wait_seconds = self._requests.take(
+            1, self._now_seconds(), patience_seconds=patience_seconds
+        )
+        if not is_taken:
             raise LimitExceeded(LimitKind.REQUESTS, wait_seconds)
-        self._requests.take(1, self._now_seconds())
         if wait_seconds:
             self._queued += 1
             try:
@@ -125,17 +131,15 @@ class RecipientGate:
     def charge_files(self, files: int) -> None:
         """Charge the files that a stream has signed; a running stream is never cut for them."""
         if self._files is not None:
-            self._files.take(files, self._now_seconds())
+            self._files.charge(files, self._now_seconds())
 
     def charge_credential(self) -> None:
         """Admit a request for temporary credentials. Raises LimitExceeded."""
         if self._credentials is None:
             return
-        now_seconds = self._now_seconds()
-        wait_seconds = self._credentials.wait_seconds(1, now_seconds)
-        if wait_seconds > 0:
+        is_taken, wait_seconds = self._credentials.take(1, self._now_seconds(), patience_seconds=0.0)
+        if not is_taken:
             raise LimitExceeded(LimitKind.CREDENTIALS, wait_seconds)
-        self._credentials.take(1, now_seconds)
 
     async def enter_stream(self) -> None:
         """Admit a stream. Raises LimitExceeded when too many run, or earlier files are not yet paid for."""
@@ -159,8 +163,11 @@ class RecipientGates:
         default: RecipientLimits,
         named: Mapping[str, RecipientLimits],
         now_seconds: Callable[[], float],
+        shared: SharedLimits | None = None,
     ) -> None:
+        """`shared`: the limits that all workers share; without it those of this process."""
         self._now_seconds = now_seconds
+        self._shared = shared or limits_of_one()
         self._gates: dict[str, RecipientGate] = {}
         self.configure(default, named)
 
@@ -179,6 +186,10 @@ class RecipientGates:
         gate = self._gates.get(recipient)
         if gate is None:
             key = recipient.lower()
-            gate = self._gates.get(key) or RecipientGate(self._limits_of(key), self._now_seconds)
+            gate = self._gates.get(key) or self._made(key)
             self._gates[key] = self._gates[recipient] = gate
         return gate
+
+    def _made(self, name: str) -> RecipientGate:
+        key = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
+        return RecipientGate(key, self._limits_of(name), self._now_seconds, self._shared)

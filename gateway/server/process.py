@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.access.authentication import CredentialTable
+    from gateway.limits.shared_memory import SharedLimits
     from gateway.server.worker_secrets import WorkerSecrets
     from gateway.web.pipeline import Middleware
 
@@ -71,8 +72,12 @@ class ServerProcess:
         workers: int,
         now_ms: Callable[[], int],
         read: Stamp = (),
+        shared_limits: SharedLimits | None = None,
     ) -> None:
-        """`read`: the stamp of the file from before the configuration was read."""
+        """`read`: the stamp of the file from before the configuration was read.
+
+        `shared_limits`: those of all workers; a process that serves alone needs none.
+        """
         # The certificates are read below; later changes are noticed.
         self._read = (*read, *config.secret_stamp, *stamp(files_of(config.ssl))) if read else ()
         self._path = path
@@ -108,6 +113,7 @@ class ServerProcess:
             audit=self.audit,
             middleware=_tracing(config),
             token_secret=secrets.token_secret,
+            shared_limits=shared_limits,
         )
         self._apply_credentials(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)

@@ -31,6 +31,7 @@ from gateway.admin.administration import ReloadResult
 from gateway.config import Config, load
 from gateway.config.file_stamps import Stamp, stamp
 from gateway.limits.drain_rate import DrainRate
+from gateway.limits.shared_memory import map_limits
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.connections import AppRunner, Runner
 from gateway.server.extras import check_extras
@@ -146,7 +147,15 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
 
 
 async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: Slot, read: Stamp) -> None:
-    process = ServerProcess(path, config, secrets, workers=slot.count, now_ms=epoch_ms, read=read)
+    process = ServerProcess(
+        path,
+        config,
+        secrets,
+        workers=slot.count,
+        now_ms=epoch_ms,
+        read=read,
+        shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
+    )
     stop = _stop_signals()
     async with process.lifespan(), _hang_up(process.reloader.ask):
         runner = await _listen(process, slot.listener)

@@ -1,12 +1,12 @@
 """Several serving processes on one port, and the supervisor that restarts them.
 
 In: a command that serves, the number of workers, and secrets for each. Out: each worker is a new process
-(spawned, never forked from a process with threads) with its own listening socket on the common port and a
-control socket to the supervisor. A worker that ends is restarted. Its listening socket stays open, so
-waiting connections are answered by the next process while the streams of other workers continue. When the
-next process cannot start, the socket is replaced by one that does not listen until a worker serves: the
-kernel sends new connections to the other workers. When the supervisor ends, the workers see the end of the
-control socket and drain.
+(spawned, never forked from a process with threads) with its own listening socket on the common port, a
+control socket to the supervisor, and the file of the limits that all workers share. A worker that ends is
+restarted, and what it had admitted is given back. Its listening socket stays open, so waiting connections are
+answered by the next process while the streams of other workers continue. When the next process cannot start,
+the socket is replaced by one that does not listen until a worker serves: the kernel sends new connections to
+the other workers. When the supervisor ends, the workers see the end of the control socket and drain.
 
 The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
 secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.admin.administration import WorkerReload
 from gateway.errors import StartFailed
+from gateway.limits.shared_memory import LimitsFile
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -130,12 +131,14 @@ def _bound(host: str, port: int, *options: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A worker's index and count, its sockets and its secrets."""
+    """A worker's index and count, its sockets, the file of the shared limits and its secrets."""
 
     index: int
     count: int
     listener: socket.socket
     control_socket: socket.socket
+    limits: int
+    """The descriptor of the file of the limits that all workers share."""
     secrets: bytes = field(default=b"", repr=False)
 
     @staticmethod
@@ -147,10 +150,10 @@ class Slot:
         text = environment.get(SLOT_VARIABLE)
         if text is None:
             return None
-        index, workers, listener, descriptor = (int(part) for part in text.split(","))
+        index, workers, listener, descriptor, limits = (int(part) for part in text.split(","))
         control_socket = socket.socket(fileno=descriptor)
         secrets = _received(control_socket, int.from_bytes(_received(control_socket, LENGTH_BYTES), "big"))
-        return Slot(index, workers, socket.socket(fileno=listener), control_socket, secrets)
+        return Slot(index, workers, socket.socket(fileno=listener), control_socket, limits, secrets)
 
     def ready(self) -> None:
         """Report to the supervisor that this worker serves."""
@@ -232,6 +235,7 @@ class Supervisor:
         self._on_restart = on_restart
         self._start_seconds = start_seconds
         self._workers = [_Worker(index, listener) for index, listener in enumerate(listeners)]
+        self._limits = LimitsFile(len(listeners))
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
 
@@ -307,6 +311,7 @@ class Supervisor:
             log.warning("%d workers did not drain within %.0f s and are killed", len(pending), seconds)
             self.forward(signal.SIGKILL)
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._limits.close()
 
     async def _keep(self, worker: _Worker, first_failure: asyncio.Future[int]) -> None:
         loop = asyncio.get_running_loop()
@@ -335,9 +340,9 @@ class Supervisor:
     async def _run(self, worker: _Worker) -> int:
         own_end, worker_end = socket.socketpair()
         own_end.setblocking(False)
-        descriptors = (worker.listener.fileno(), worker_end.fileno())
+        descriptors = (worker.listener.fileno(), worker_end.fileno(), self._limits.descriptor)
         worker.serves = False
-        slot = f"{worker.index},{len(self._workers)},{descriptors[0]},{descriptors[1]}"
+        slot = f"{worker.index},{len(self._workers)},{','.join(map(str, descriptors))}"
         try:
             process = worker.process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -357,7 +362,9 @@ class Supervisor:
                     await loop.sock_sendall(own_end, length + secrets)
                     async for message in _lines(own_end):
                         self._take(worker, own_end, message)
-                return await process.wait()
+                exit_code = await process.wait()
+                self._limits.clear_worker(worker.index)
+                return exit_code
             finally:
                 if late is not None:
                     late.cancel()

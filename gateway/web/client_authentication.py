@@ -7,7 +7,6 @@ and an address that is not allowed have one answer; the reason is in the log. Fa
 from __future__ import annotations
 
 import logging
-import time
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,11 @@ from gateway.access.authentication import token_hash
 from gateway.access.oauth_clients import AuthenticatedClient, ClientRefused
 from gateway.config.networks import allowed
 from gateway.errors import InvalidClient
-from gateway.limits.attempts import FailedAttempts
 from gateway.protocol.oauth import TokenRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gateway.config.networks import Address
+    from gateway.limits.attempts import FailedAttempts
     from gateway.web.context import RequestContext
 
 log = logging.getLogger("gateway.clients")
@@ -31,10 +28,10 @@ SITE_BITS = 64
 
 
 class ClientAuthentication:
-    """The clients of a process, and their failed attempts."""
+    """The clients of a server, and their failed attempts."""
 
-    def __init__(self, now_seconds: Callable[[], float] = time.monotonic) -> None:
-        self._attempts = FailedAttempts(now_seconds)
+    def __init__(self, attempts: FailedAttempts) -> None:
+        self._attempts = attempts
 
     def client(self, context: RequestContext) -> AuthenticatedClient:
         """Return the client of a request. Raises InvalidClient, LimitExceeded, GatewayError."""

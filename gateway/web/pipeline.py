@@ -82,7 +82,7 @@ class RequestPipeline:
         self.limits = limits
         self.draining = False
         self.federation = Federation()
-        self._client_authentication = ClientAuthentication()
+        self._client_authentication = ClientAuthentication(limits.attempts)
         self._router = router
         self._recorder = recorder
         self._log = AccessLog()

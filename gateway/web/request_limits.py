@@ -1,6 +1,7 @@
 """The limits of requests, as the pipeline applies them.
 
-In: a configuration and the number of workers that share it. Out: `RequestLimits`, which a reload replaces.
+In: a configuration, the number of workers, and the limits that they share. Out: `RequestLimits`, which a
+reload replaces.
 The gates are kept over a reload with their current usage. A client over a limit gets TooManyRequests or
 Unavailable, with a `Retry-After` that clients wait for.
 """
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING, TypedDict
 
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 from gateway.limits.admission import LimitExceeded, LimitKind
+from gateway.limits.attempts import FailedAttempts
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import cached, machine_bytes, private_bytes, resident_bytes
-from gateway.limits.recipient import RecipientGates, share_of
+from gateway.limits.recipient import RecipientGates
+from gateway.limits.shared_memory import limits_of_one
 from gateway.tables.runtime import release_memory
 
 if TYPE_CHECKING:
+    from gateway._native import SharedLimits
     from gateway.config import Config, Limits
 
 MEMORY_PROBE_SECONDS = 0.05
@@ -34,26 +38,32 @@ class RequestLimits:
     """All limits of one configuration."""
 
     recipients: RecipientGates
+    attempts: FailedAttempts
     memory: MemoryGate
     body_seconds: float
     drain_rate: DrainRate
 
     @staticmethod
-    def of(config: Config, *, workers: int = 1, previous: RequestLimits | None = None) -> RequestLimits:
-        """Return the limits of one of several workers.
+    def of(
+        config: Config,
+        *,
+        workers: int = 1,
+        shared: SharedLimits | None = None,
+        previous: RequestLimits | None = None,
+    ) -> RequestLimits:
+        """Return the limits of one of several workers: its part of the memory, and all else together.
 
-        The gates of the `previous` limits are changed in place: call it when the configuration takes effect.
+        `shared`: the limits that the workers share; without it those of this process. The gates of the
+        `previous` limits are changed in place: call it when the configuration takes effect.
         """
         limits = config.gateway.limits
         memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
-        named = {
-            entry.name: share_of(entry.limits, workers)
-            for entry in config.gateway.recipients
-            if entry.limits is not None
-        }
-        default, queue = share_of(limits.recipient, workers), _queue(limits)
+        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
+        queue = _queue(limits)
         if previous is None:
-            recipients = RecipientGates(default, named, time.monotonic)
+            shared = shared or limits_of_one()
+            recipients = RecipientGates(limits.recipient, named, time.monotonic, shared)
+            attempts = FailedAttempts(time.monotonic, shared)
             # Mapped columns can be most of the resident memory, and the system takes their pages back.
             process_bytes = private_bytes if config.gateway.cache.directory else resident_bytes
             memory = MemoryGate(
@@ -63,11 +73,12 @@ class RequestLimits:
                 relieve=partial(release_memory, hot=True),
             )
         else:
-            recipients, memory = previous.recipients, previous.memory
-            recipients.configure(default, named)
+            recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
+            recipients.configure(limits.recipient, named)
             memory.configure(memory_bytes // workers, **queue)
         return RequestLimits(
             recipients=recipients,
+            attempts=attempts,
             memory=memory,
             body_seconds=limits.body_seconds,
             drain_rate=DrainRate(limits.minimum_bytes_per_second, limits.slow_reader_seconds),

@@ -34,7 +34,7 @@ LAYERS = (
     Layer("tables", native=True),
     Layer("storage", native=True),
     Layer("access"),
-    Layer("limits"),
+    Layer("limits", native=True),
     Layer("database"),
     Layer("telemetry"),
     Layer("protocol"),

@@ -31,8 +31,13 @@ CORE_LAYERS = [
     ["explain", "stream", "table"],
     ["query", "scan::tests"],
 ]
+LIMITS_LAYERS = [
+    ["bucket", "key", "memory"],
+    ["recent", "recipients"],
+    ["shared"],
+]
 NATIVE_LAYERS = [
-    ["build", "errors", "explain", "rule", "stop"],
+    ["build", "errors", "explain", "limits", "rule", "stop"],
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],
@@ -71,6 +76,16 @@ CRATES = {
         ROOT / "rust/core/src",
         CORE_LAYERS,
         {("Error",): ("error", "Error"), ("Result",): ("error", "Result")},
+    ),
+    "limits": crate(
+        ROOT / "rust/limits/src",
+        LIMITS_LAYERS,
+        {
+            ("Key",): ("key", "Key"),
+            ("Kind",): ("recipients", "Kind"),
+            ("SharedLimits",): ("shared", "SharedLimits"),
+            ("Terms",): ("bucket", "Terms"),
+        },
     ),
     "native": crate(ROOT / "rust/native/src", NATIVE_LAYERS, {}),
 }

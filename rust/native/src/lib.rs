@@ -8,6 +8,7 @@ mod completions;
 mod deletion_vector;
 mod errors;
 mod explain;
+mod limits;
 mod options;
 mod rule;
 mod shared;
@@ -29,6 +30,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<signers::Signers>()?;
     module.add_class::<rule::Rule>()?;
     module.add_class::<options::AnswerOptions>()?;
+    module.add_class::<limits::SharedLimits>()?;
+    module.add_class::<limits::SharedBucket>()?;
+    module.add_class::<limits::SharedStreams>()?;
     module.add_class::<stop::Stop>()?;
     module.add_class::<stream::Chunk>()?;
     module.add_class::<stream::NdjsonChunks>()?;

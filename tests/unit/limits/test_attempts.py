@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.limits import attempts
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.attempts import ADDRESS_FAILURES, PAIR_FAILURES, PAIR_SECONDS, FailedAttempts
+from gateway.limits.shared_memory import LimitsFile, map_limits
 
 SECRET, GUESS = b"right", b"wrong"
 
@@ -64,10 +64,28 @@ def test_guesses_do_not_lock_a_client_out() -> None:
     made.check("192.0.2.1", "good", SECRET)
 
 
-def test_the_memory_of_attempts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "MAX_KEYS", 50)
-    made = FailedAttempts(Clock())
-    for number in range(500):
+def test_workers_share_the_failures_and_the_successes() -> None:
+    file, clock = LimitsFile(2), Clock()
+    one, two = (
+        FailedAttempts(clock, map_limits(file.descriptor, workers=2, worker=worker)) for worker in (0, 1)
+    )
+    file.close()
+    assert fail(one, "192.0.2.1", "c1", 6) == 6
+    assert fail(two, "192.0.2.1", "c1", 100) == PAIR_FAILURES - 6
+    one.succeeded("192.0.2.1", "c1", SECRET)
+    two.check("192.0.2.1", "c1", SECRET)
+    with pytest.raises(LimitExceeded):
+        one.check("192.0.2.1", "c1", GUESS)
+
+
+def test_many_attempts_displace_the_oldest_alone() -> None:
+    clock = Clock()
+    made = FailedAttempts(clock)
+    for number in range(100_000):
+        clock.now_seconds += 0.001
         made.failed(f"192.0.2.{number}", f"c{number}\udcff")
         made.succeeded(f"192.0.2.{number}", f"c{number}", SECRET)
-    assert len(made._budgets) == len(made._succeeded) == 50
+    shared = made._shared
+    latest = range(99_900, 100_000)
+    assert all(shared.has_succeeded(made._success(f"192.0.2.{n}", f"c{n}", SECRET)) for n in latest)
+    assert not any(shared.has_succeeded(made._success(f"192.0.2.{n}", f"c{n}", SECRET)) for n in range(100))

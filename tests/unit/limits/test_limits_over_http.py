@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ import aiohttp
 import pytest
 from support.file_answers import HEADERS, Broken, Files, Whole, query
 from support.gateway_process import PREFIX, RunningGateway, running_gateway, share, table_path
+from support.processes import children
 from support.waiting import until
 from tables.large_logs import make_log
 
@@ -28,9 +31,9 @@ def table(tmp_path_factory) -> tuple[Path, Files]:
     return root, Files(found["files"], int(found["digest"], 16))
 
 
-def served(directory: Path, table: tuple[Path, Files], limits: dict[str, Any]):
+def served(directory: Path, table: tuple[Path, Files], limits: dict[str, Any], workers: int = 1):
     section = {"limits": limits, "drainDelaySeconds": 0, "drainSeconds": 0}
-    return running_gateway(directory, [share("s", {"t": str(table[0])})], section)
+    return running_gateway(directory, [share("s", {"t": str(table[0])})], section, workers=workers)
 
 
 @asynccontextmanager
@@ -82,6 +85,23 @@ async def test_a_request_over_the_limit_gets_retry_after_and_then_succeeds(table
             await until(lambda: gateway.log.read_text().count('"status":499') == 2)
             answer = await query(session, f"http://127.0.0.1:{gateway.port}", TABLE)
         assert answer.files == table[1]
+
+
+async def test_streams_are_limited_over_all_workers_and_those_of_a_killed_worker_are_given_back(
+    table, tmp_path
+):
+    limits = {"recipient": {"concurrentStreams": 3, "queueLength": 0}}
+    with served(tmp_path, table, limits, workers=4) as gateway:
+        await until(lambda: "serving by 4 workers" in gateway.log.read_text())
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            for _ in range(2):
+                async with held(session, gateway), held(session, gateway), held(session, gateway):
+                    for _ in range(8):
+                        assert (await refused(gateway))[:2] == (429, "RESOURCE_EXHAUSTED")
+                    killed = children(gateway.process.pid)
+                    for worker in killed:
+                        os.kill(worker, signal.SIGKILL)
+                await until(lambda: len({*children(gateway.process.pid)} - {*killed}) == 4)  # noqa: B023 - at once
 
 
 async def test_a_waiting_request_is_admitted_when_another_ends(table, tmp_path):

@@ -1,19 +1,17 @@
-"""Limits of a recipient: buckets against a slow reference, bounded queues, waits that clients accept."""
+"""Limits of a recipient: bounded queues, waits that clients accept, and one budget for all workers."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.admission import admitted_stream
 
 from gateway.config.operation import RecipientLimits
 from gateway.limits.admission import RETRY_AFTER_CEILING_SECONDS, LimitExceeded, LimitKind
-from gateway.limits.recipient import RecipientGate, RecipientGates, TokenBucket, share_of
+from gateway.limits.recipient import POLL_SECONDS, RecipientGate, RecipientGates
+from gateway.limits.shared_memory import LimitsFile, limits_of_one, map_limits
 
 
 class Clock:
@@ -26,33 +24,12 @@ class Clock:
         return self.now
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=40),
-    st.integers(1, 9),
-    st.integers(1, 20),
-)
-def test_a_bucket_agrees_with_one_that_counts_second_by_second(steps, rate, capacity):
-    bucket, now = TokenBucket(rate, capacity, 0), 0
-    level = capacity
-    for seconds, taken in steps:
-        for _ in range(seconds):
-            level = min(capacity, level + rate)
-        now += seconds
-        assert bucket.balance(now) == level
-        bucket.take(taken, now)
-        level -= taken
-        assert bucket.wait_seconds(1, now) == max(0, (1 - level) / rate)
-
-
-def test_a_clock_that_steps_back_adds_no_tokens_and_later_time_does():
-    bucket = TokenBucket(1, 2, 1000)
-    bucket.take(2, 1000)
-    assert bucket.balance(10) == 0
-    assert bucket.balance(12) == 2
+def gate_of(limits, clock):
+    return RecipientGate(b"0123456789abcdef", limits, clock, limits_of_one())
 
 
 async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_its_client_survives():
-    gate = RecipientGate(RecipientLimits(requests_per_second=1, burst_requests=2, queue_seconds=0.0), Clock())
+    gate = gate_of(RecipientLimits(requests_per_second=1, burst_requests=2, queue_seconds=0.0), Clock())
     await gate.request()
     await gate.request()
     with pytest.raises(LimitExceeded) as refused:
@@ -63,16 +40,14 @@ async def test_a_quick_recipient_waits_a_little_and_is_then_refused_with_a_time_
 
 async def test_waiting_requests_are_admitted_at_the_rate():
     loop = asyncio.get_running_loop()
-    gate = RecipientGate(
-        RecipientLimits(requests_per_second=50, burst_requests=1, queue_seconds=1), loop.time
-    )
+    gate = gate_of(RecipientLimits(requests_per_second=50, burst_requests=1, queue_seconds=1), loop.time)
     start = loop.time()
     await asyncio.gather(*(gate.request() for _ in range(11)))
     assert loop.time() - start >= 0.19
 
 
 async def test_the_queue_of_requests_is_bounded_in_number():
-    gate = RecipientGate(
+    gate = gate_of(
         RecipientLimits(requests_per_second=1, burst_requests=1, queue_seconds=5, queue_length=2), Clock()
     )
     await gate.request()
@@ -86,7 +61,7 @@ async def test_the_queue_of_requests_is_bounded_in_number():
 
 
 async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
-    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
+    gate = gate_of(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
     order, gates = [], [asyncio.Event() for _ in range(3)]
 
     async def one(number):
@@ -103,7 +78,7 @@ async def test_streams_over_the_limit_wait_for_a_place_and_get_it_in_order():
 
 
 async def test_a_stream_that_finds_no_place_in_time_is_refused():
-    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
+    gate = gate_of(RecipientLimits(concurrent_streams=1, queue_seconds=0.02), Clock())
     async with admitted_stream(gate):
         with pytest.raises(LimitExceeded) as refused:
             async with admitted_stream(gate):
@@ -115,7 +90,7 @@ async def test_a_stream_that_finds_no_place_in_time_is_refused():
 
 async def test_files_are_paid_after_they_were_signed():
     clock = Clock()
-    gate = RecipientGate(RecipientLimits(files_per_minute=60), clock)
+    gate = gate_of(RecipientLimits(files_per_minute=60), clock)
     async with admitted_stream(gate):
         gate.charge_files(63)
     with pytest.raises(LimitExceeded) as refused:
@@ -144,16 +119,103 @@ async def test_recipients_do_not_share_their_limits_and_names_ignore_case():
         await gates.gate("bob").request()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 64])
-def test_a_workers_share_is_never_nothing(workers):
+@pytest.fixture
+def file():
+    made = LimitsFile(3)
+    yield made
+    made.close()
+
+
+def gates_of(file, limits, clock, **named):
+    """The gates of each of three workers."""
+    shared = [map_limits(file.descriptor, workers=3, worker=worker) for worker in range(3)]
+    return [RecipientGates(limits, named, clock, one) for one in shared]
+
+
+async def admitted(admit, times):
+    """How many of so many calls are admitted."""
+    count = 0
+    for _ in range(times):
+        try:
+            await admit()
+        except LimitExceeded:
+            continue
+        count += 1
+    return count
+
+
+async def test_workers_admit_exactly_the_requests_of_one_budget(file):
+    clock = Clock()
+    limits = RecipientLimits(requests_per_second=1, burst_requests=7, queue_seconds=0)
+    gates = gates_of(file, limits, clock, bob=replace(limits, burst_requests=2))
+    assert [await admitted(one.gate("alice").request, 4) for one in gates] == [4, 3, 0]
+    assert [await admitted(one.gate("BOB").request, 4) for one in gates] == [2, 0, 0]
+    clock.now += 5
+    assert [await admitted(one.gate("Alice").request, 3) for one in gates] == [3, 2, 0]
+
+
+async def test_workers_share_files_credentials_and_streams(file):
     limits = RecipientLimits(
-        requests_per_second=10, burst_requests=3, concurrent_streams=2, files_per_minute=100
+        files_per_minute=60, credentials_per_minute=3, concurrent_streams=3, queue_seconds=0, queue_length=0
     )
-    share = share_of(limits, workers)
-    assert math.isclose(share.requests_per_second, 10 / workers)
-    assert share.burst_requests >= 1
-    assert share.concurrent_streams >= 1
-    assert 100 / workers <= share.files_per_minute <= 100
+    one, two, three = (gates.gate("alice") for gates in gates_of(file, limits, Clock()))
+
+    async def credential():
+        two.charge_credential()
+
+    one.charge_credential()
+    assert await admitted(credential, 5) == 2
+    assert [await admitted(gate.enter_stream, 2) for gate in (one, two, three)] == [2, 1, 0]
+    one.leave_stream()
+    assert await admitted(three.enter_stream, 2) == 1
+    # The process of the second worker is killed, and the next one starts.
+    file.clear_worker(1)
+    assert await admitted(three.enter_stream, 2) == 1
+    for gate in (one, three, three):
+        gate.leave_stream()
+    one.charge_files(61)
+    with pytest.raises(LimitExceeded) as refused:
+        await two.enter_stream()
+    assert refused.value.limit is LimitKind.FILES
+
+
+async def test_a_stream_waits_for_the_place_of_one_in_another_worker(file):
+    loop = asyncio.get_running_loop()
+    limits = RecipientLimits(concurrent_streams=1, queue_seconds=5)
+    one, two, _ = (gates.gate("alice") for gates in gates_of(file, limits, Clock()))
+    await one.enter_stream()
+    waiting = asyncio.ensure_future(two.enter_stream())
+    await asyncio.sleep(3 * POLL_SECONDS)
+    assert not waiting.done()
+    start = loop.time()
+    one.leave_stream()
+    await waiting
+    assert loop.time() - start < 1
+    assert two._streams._poll_timer is None
+
+
+async def test_streams_that_run_without_a_limit_count_in_all_workers_when_one_is_set(file):
+    one, two, _ = every = gates_of(file, RecipientLimits(), Clock())
+    async with admitted_stream(one.gate("alice")), admitted_stream(two.gate("alice")):
+        for gates in every:
+            gates.configure(RecipientLimits(concurrent_streams=3, queue_length=0), {})
+        assert [await admitted(gates.gate("alice").enter_stream, 2) for gates in every] == [1, 0, 0]
+        for gates in every:
+            gates.configure(RecipientLimits(), {})
+        assert await admitted(two.gate("alice").enter_stream, 2) == 2
+        for gates in every:
+            gates.configure(RecipientLimits(concurrent_streams=6, queue_length=0), {})
+        assert [await admitted(gates.gate("alice").enter_stream, 2) for gates in every] == [1, 0, 0]
+
+
+async def test_a_reload_that_each_worker_makes_at_its_time_changes_a_balance_once(file):
+    limits = RecipientLimits(requests_per_second=1, burst_requests=10, queue_seconds=0)
+    every = gates_of(file, limits, Clock())
+    assert await admitted(every[0].gate("alice").request, 8) == 8
+    for gates in every:
+        gates.gate("alice")
+        gates.configure(replace(limits, requests_per_second=2, burst_requests=20), {})
+    assert [await admitted(gates.gate("alice").request, 2) for gates in every] == [2, 0, 0]
 
 
 async def test_a_recipient_that_is_over_its_rate_stays_so_over_a_reload():
@@ -205,7 +267,7 @@ async def test_running_streams_count_towards_a_limit_set_while_they_run(limit):
 
 
 async def test_a_waiting_stream_is_admitted_when_a_reload_raises_the_limit():
-    gate = RecipientGate(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
+    gate = gate_of(RecipientLimits(concurrent_streams=1, queue_seconds=5), Clock())
     async with admitted_stream(gate):
         waiting = asyncio.ensure_future(gate.enter_stream())
         await asyncio.sleep(0)

@@ -7,10 +7,11 @@ import os
 import signal
 import ssl
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.gateway_directory import Gateway
+from support.gateway_directory import TOKEN, Gateway, sha256
 from support.processes import children, free_port
 from tables.small_tables import lay_out
 
@@ -81,6 +82,33 @@ def test_tokens_outlive_a_worker_and_reloads_that_bring_keys_and_take_them(gatew
         assert reload(gateway)["reloaded"]
         work_everywhere(gateway, made, times=6)
         work_everywhere(gateway, tokens(gateway), times=6)
+
+
+def test_a_recipient_has_one_budget_over_all_workers_also_when_some_are_killed(gateway):
+    limits = {"requestsPerSecond": 0.01, "burstRequests": 100, "queueSeconds": 0}
+    gateway.settings["gateway"]["limits"] = {"recipient": limits}
+    other = {"name": "bob", "tokens": [{"sha256": sha256("token-of-bob")}], "shares": ["sales"]}
+    gateway.settings["gateway"]["recipients"].append(other)
+    gateway.write()
+
+    def status(_, token=TOKEN):
+        return gateway.get("/delta-sharing/shares", token)[0]
+
+    def admitted(requests):
+        with ThreadPoolExecutor(8) as threads:
+            statuses = Counter(threads.map(status, range(requests)))
+        assert set(statuses) <= {200, 429}
+        return statuses[200]
+
+    with gateway.running(workers=4):
+        gateway.until(lambda: "serving by 4 workers" in gateway.log())
+        first = admitted(60)
+        victims = children(gateway.process.pid)[:2]
+        for victim in victims:
+            os.kill(victim, signal.SIGKILL)
+        gateway.until(lambda: len({*children(gateway.process.pid)} - {*victims}) == 4)
+        assert first + admitted(340) == 100
+        assert status(0, "token-of-bob") == 200
 
 
 def reload(gateway):
