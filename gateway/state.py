@@ -6,7 +6,7 @@ A request takes the value once, at its start, and is answered by it to its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.access.authentication import Credentials, CredentialTable
 from gateway.access.catalog import Catalog
@@ -17,7 +17,7 @@ from gateway.protocol.cors import Cors
 from gateway.storage.vending.vendor import CredentialVendor
 from gateway.tables.answer_cache import AnswerCache
 from gateway.tables.local_files import FILES_USE
-from gateway.tables.registry import Tables
+from gateway.tables.registry import ServedTables, Tables
 from gateway.tables.rules import check_rules
 from gateway.telemetry.clock import epoch_ms
 
@@ -44,16 +44,18 @@ class GatewayState:
         now_ms: Callable[[], int] = epoch_ms,
         previous: GatewayState | None = None,
         token_secret: bytes | None = None,
+        catalog: Catalog | None = None,
     ) -> GatewayState:
         """Return the state of a configuration.
 
         From the `previous` state it takes the token key that was made at the start, so that tokens outlive a
-        reload, and unchanged tables with their caches. `token_secret` is that key for the first state. Raises
-        ConfigError for a grant whose condition is not one.
+        reload, and unchanged tables with their caches. `token_secret` is that key for the first state. The
+        `catalog` is that of the configuration's shares unless one is given, such as that with discovered
+        tables. Raises ConfigError for a grant whose condition is not one.
         """
         check_rules(config)
         sealer = Sealer(config.gateway.token_keys, previous.sealer.made if previous else token_secret)
-        catalog = Catalog.of(config.shares)
+        catalog = Catalog.of(config.shares) if catalog is None else catalog
         tables = Tables(
             config,
             catalog,
@@ -79,3 +81,8 @@ class GatewayState:
             cors=Cors.of(config.gateway.cors.origins),
             now_ms=now_ms,
         )
+
+    def with_catalog(self, catalog: Catalog, served: ServedTables) -> GatewayState:
+        """Return the state with another catalog; the tables that are in both stay open."""
+        self.tables.serve(served)
+        return replace(self, catalog=catalog)

@@ -20,10 +20,11 @@ from pathlib import Path
 import orjson
 
 from gateway.access.authentication import configured_recipients
-from gateway.access.catalog import SharedTable
+from gateway.access.catalog import Catalog, SharedTable
 from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.check_credentials import check_credentials
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
+from gateway.cli.discovered_state import discovered_state
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
@@ -71,7 +72,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    state = GatewayState.of(config)
+    discovered = discovered_state(config)
+    state = discovered.state
+    for line in discovered.lines():
+        sys.stdout.write(f"{line}\n")
     try:
         findings = [check_table(state, table) for table in state.catalog.tables()]
         storages = list(check_storages(state, [found.stage for found in findings if found.stage]))
@@ -86,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         for line in (storage.problem, *storage.advice):
             if line:
                 sys.stdout.write(f"{storage.storage}: {line}\n")
-    refused = list(refused_rules(config))
+    refused = list(refused_rules(config, state.catalog))
     for problem in refused:
         sys.stdout.write(f"{problem}\n")
     for credential in credentials:
@@ -103,15 +107,17 @@ def run(arguments: argparse.Namespace) -> int:
     for trouble in troubles:
         sys.stdout.write(f"The server would not start: {trouble}\n")
     problems = [*(found.problem for found in storages), *(found.problem for found in credentials)]
-    return 1 if failed or refused or troubles or any(problems) else 0
+    is_bad = failed or refused or troubles or any(problems) or not discovered.is_complete
+    return 1 if is_bad else 0
 
 
-def refused_rules(config: Config) -> Iterator[str]:
+def refused_rules(config: Config, catalog: Catalog | None = None) -> Iterator[str]:
     """Iterate over grants whose conditions the partition columns and values of a table do not decide.
 
-    Every file of the latest version is evaluated. Tables that cannot be read are reported elsewhere.
+    Every file of the latest version is evaluated. Tables that cannot be read are reported elsewhere. The
+    tables are those of the `catalog`; without it those that the configuration lists.
     """
-    state = GatewayState.of(config)
+    state = GatewayState.of(config, catalog=catalog)
     try:
         for recipient in configured_recipients(config):
             for share in state.catalog.shares_of(recipient):

@@ -12,11 +12,11 @@ import orjson
 
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Recipient
+from gateway.cli.discovered_state import discovered_state
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
 from gateway.config.sections import EVERY_SHARE
 from gateway.protocol.queries import Hints
-from gateway.state import GatewayState
 from gateway.tables.native import AnswerOptions, Explanation, Snapshot, StreamSummary
 from gateway.tables.open_table import OpenTable
 from gateway.tables.runtime import read_whole
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
-    state = GatewayState.of(config)
+    state = discovered_state(config).state
     share, schema, table = _names(arguments.table)
     recipient = PROVIDER if arguments.recipient is None else _recipient(config, arguments.recipient)
     opened = state.tables.open(state.catalog.table(recipient, share, schema, table))

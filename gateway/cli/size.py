@@ -15,6 +15,7 @@ import orjson
 
 from gateway.access.catalog import SharedTable
 from gateway.cli import sizing
+from gateway.cli.discovered_state import discovered_state
 from gateway.cli.sizing import Load, Need, TableSize
 from gateway.cli.storage_errors import explain_error
 from gateway.cli.text_table import text_table
@@ -69,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config, needs_readers=False)
     problems: list[str] = []
-    tables = list(measure(GatewayState.of(config), problems))
+    tables = list(measure(discovered_state(config).state, problems))
     expected = expected_load(arguments, config)
     if tables:
         needed = sizing.need(tables, expected)

@@ -6,6 +6,7 @@ line, key and the accepted values. An unknown key is a warning in the log, with 
 known key. Secrets are `Secret` and print as stars.
 """
 
+from gateway.config.discovery import Discovery, Source
 from gateway.config.errors import ConfigError
 from gateway.config.federation import Issuer, Oidc, PolicyEntry
 from gateway.config.loader import CURRENT_VERSION, load, loads
@@ -41,6 +42,7 @@ __all__ = [
     "Compression",
     "Config",
     "ConfigError",
+    "Discovery",
     "Gateway",
     "GrantEntry",
     "Issuer",
@@ -54,6 +56,7 @@ __all__ = [
     "SchemaEntry",
     "Secret",
     "ShareEntry",
+    "Source",
     "Ssl",
     "StorageEntry",
     "StorageFaults",

@@ -119,7 +119,9 @@ def _warn(config: Config, file: str) -> None:
         for name in names:
             if " " in name:
                 log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
-    local = [t for s in config.shares for c in s.schemas for t in c.tables if t.location.kind == "file"]
+    roots = [t.location for s in config.shares for c in s.schemas for t in c.tables]
+    roots += (source.discovery.discover.root for source in config.sources)
+    local = any(root.kind == "file" for root in roots)
     if local and config.host in UNSPECIFIED_HOSTS and config.gateway.public_url is None:
         log.warning(
             "%s: gateway.publicUrl is missing: URLs of local tables will name the host '%s'",

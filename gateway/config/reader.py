@@ -3,10 +3,10 @@
 A field `page_size_limit: int` is the key `pageSizeLimit`; nested dataclasses are maps, `tuple[X, ...]` are
 lists, and `Mapping[str, str]` is a map with any names. Scalars are parsed by the field's type, not by YAML's
 guess: a share may be called `no` or `2024`. `${NAME}` in a scalar is an environment variable (`$${` is a
-plain `${`). A section with a `TEXT_FIELD` may be written as the text of that field. A `Secret` may also come
-from a file, by the key with the suffix `File`. An unknown key is a warning, unless it resembles a key that
-protects or its section refuses unknown keys: then it is an error, because the server would be more open than
-its file says.
+plain `${`). A section with a `TEXT_FIELD` may be written as the text of that field, and a list whose field
+has a `map_form` as the map of another field. A `Secret` may also come from a file, by the key with the suffix
+`File`. An unknown key is a warning, unless it resembles a key that protects or its section refuses unknown
+keys: then it is an error, because the server would be more open than its file says.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from gateway.config.discovery import LocationTemplate
 from gateway.config.errors import ConfigError, Invalid, shown
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.locations import AZURE_DOMAIN, AZURE_DOMAINS, Location, check_account
@@ -125,6 +126,7 @@ class Reader:
                         value_node, _join(key, name), "has no value; give one or leave the key out"
                     )
             else:
+                field = _form_of(kind, field, value_node)
                 nodes[field.name] = value_node
                 read = self._secret_file if secret_file else self.value
                 values[field.name] = read(hints[field.name], value_node, _join(key, name), field.metadata)
@@ -146,7 +148,7 @@ class Reader:
             return self._items(typing.get_args(hint)[0], node, key, limits)
         if origin is collections.abc.Mapping:
             return self._texts(node, key)
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint is not Location:
+        if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint not in _SCALARS:
             text_field = getattr(hint, "TEXT_FIELD", None)
             if text_field is not None and isinstance(node, yaml.ScalarNode):
                 return hint(**{text_field: self.value(str, node, key, limits)})
@@ -158,6 +160,9 @@ class Reader:
             if isinstance(value, Location):
                 value = self._with_account(value)
                 self._check_cloud(value)
+            elif isinstance(value, LocationTemplate):
+                value = dataclasses.replace(value, root=self._with_account(value.root))
+                self._check_cloud(value.root)
         except ValueError as reason:
             raise self.error(node, key, str(reason)) from None
         return self.directory / value if isinstance(value, Path) else value
@@ -283,6 +288,14 @@ class Reader:
         return self.file if node is None else f"{self.file}:{node.start_mark.line + 1}"
 
 
+def _form_of(kind: type, field: dataclasses.Field[Any], node: yaml.Node) -> dataclasses.Field[Any]:
+    """Return the field that a key's value belongs to: a map in the place of a list may have its own."""
+    other = field.metadata.get("map_form")
+    if other is None or not isinstance(node, yaml.MappingNode):
+        return field
+    return next(found for found in dataclasses.fields(kind) if found.name == other)
+
+
 def _join(key: str, name: str) -> str:
     return f"{key}.{name}" if key else name
 
@@ -370,4 +383,5 @@ _SCALARS: Mapping[Any, Callable[[str], Any]] = {
     Secret: Secret,
     Path: Path,
     Location: Location.parse,
+    LocationTemplate: LocationTemplate.parse,
 }

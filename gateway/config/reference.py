@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from gateway.config.discovery import LocationTemplate
 from gateway.config.effects import EFFECTS, Effect
 from gateway.config.locations import Location
 from gateway.config.operation import RecipientLimits
@@ -33,6 +34,7 @@ TYPE_NAMES = {
     str: "text",
     datetime: "time",
     Location: "location",
+    LocationTemplate: "location with placeholders",
     Path: "file name",
     Secret: "secret",
 }

@@ -21,6 +21,7 @@ ACCESS_POINT_SUFFIXES = ("-s3alias", "--ol-s3")
 
 _GOOGLE_DOMAIN = "googleapis.com"
 _ANY_BUCKET = "*"
+_ANY_ALIAS = "*-s3alias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Root:
     @property
     def is_aliased(self) -> bool:
         """Return whether the bucket is the alias of an access point."""
-        return self.location.kind == "s3" and self.location.bucket.endswith(ACCESS_POINT_SUFFIXES)
+        return _is_alias(self.location)
 
     @property
     def shown(self) -> str:
@@ -111,6 +112,38 @@ class Roots:
         return chain.from_iterable(index.get(view, ()) for view in views)
 
 
+class ReadableRoots:
+    """The directories for which recipients get credentials, found by locations that share files with them."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._names: dict[Location, str] = {}
+        self._outer: dict[Location, str] = {}
+        for _, name, location in readable_directories(config):
+            place = comparable(config, location)
+            # A location by an alias is compared with all buckets, and one in a bucket with all aliases.
+            for view in (*_views(place), *([_aliased(place)] if _is_alias(place) else [])):
+                self._names.setdefault(view, name)
+                for outer in _outer(view):
+                    self._outer.setdefault(outer, name)
+
+    def overlapping(self, location: Location) -> str | None:
+        """Return the name of a table or a volume whose credentials read files below a location."""
+        if not self._names:
+            return None
+        place = comparable(self._config, location)
+        views = [replace(place, bucket=_ANY_BUCKET)] if _is_alias(place) else [place]
+        if place.kind == "s3":
+            views.append(_aliased(place))
+        for view in views:
+            found = self._outer.get(view) or next(
+                (self._names[one] for one in (view, *_outer(view)) if one in self._names), None
+            )
+            if found is not None:
+                return found
+        return None
+
+
 def comparable(config: Config, location: Location) -> Location:
     """Return a location for comparisons: the buckets of Google can be reached as those of S3, too."""
     if location.kind != "s3":
@@ -168,6 +201,16 @@ def _views(location: Location) -> Iterator[Location]:
     yield location
     if location.kind == "s3":
         yield replace(location, bucket=_ANY_BUCKET)
+
+
+def _is_alias(location: Location) -> bool:
+    """Return whether the bucket of a location is the alias of an access point."""
+    return location.kind == "s3" and location.bucket.endswith(ACCESS_POINT_SUFFIXES)
+
+
+def _aliased(location: Location) -> Location:
+    """Return a location as that of any alias of an access point."""
+    return replace(location, bucket=_ANY_ALIAS)
 
 
 def _outer(location: Location) -> Iterator[Location]:

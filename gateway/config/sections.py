@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from gateway.config.discovery import Discovery, Source, check_template
 from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc, PolicyEntry
 from gateway.config.file_stamps import Stamp
@@ -120,17 +121,22 @@ class SchemaEntry:
 
     Attributes:
         name: name of the schema; case-insensitive.
-        tables: tables of the schema.
+        tables: tables of the schema, or a map with the keys of `shares[].tables`, whose template has
+            `{table}` alone.
         volumes: volumes of the schema.
+        discovery: that map; not a key.
 
     """
 
     name: str
-    tables: tuple[TableEntry, ...] = ()
+    tables: tuple[TableEntry, ...] = dataclasses.field(default=(), metadata={"map_form": "discovery"})
     volumes: tuple[VolumeEntry, ...] = ()
+    discovery: Discovery | None = dataclasses.field(default=None, metadata={"found": True})
+    """The map in the place of `tables`. Not a key of its own."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        check_template("tables", self.discovery, names_schemas=False)
         _check_unique("tables", [table.name for table in self.tables])
         _check_unique("volumes", [volume.name for volume in self.volumes])
 
@@ -146,6 +152,7 @@ class ShareEntry:
         comment: description of the share, of at most 65,536 characters.
         properties: at most 50 texts by names of the provider's choice. Names have at most 255 characters,
             texts at most 1,000.
+        tables: tables that are found below a location, in the schemas that their directories name.
         schemas: schemas of the share.
 
     """
@@ -155,14 +162,25 @@ class ShareEntry:
     display_name: str | None = None
     comment: str | None = None
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tables: Discovery | None = None
     schemas: tuple[SchemaEntry, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        check_template("tables", self.tables, names_schemas=True)
         _check_length("display_name", self.display_name, MAX_NAME_LENGTH)
         _check_length("comment", self.comment, MAX_COMMENT_LENGTH)
         _check_properties(self.properties)
         _check_unique("schemas", [schema.name for schema in self.schemas])
+
+    @property
+    def sources(self) -> Iterator[Source]:
+        """Iterate over the places where tables are discovered."""
+        if self.tables is not None:
+            yield Source(self.name, None, self.tables)
+        for schema in self.schemas:
+            if schema.discovery is not None:
+                yield Source(self.name, schema.name, schema.discovery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +558,14 @@ class Config:
                     yield table.location
                     yield from table.auxiliary_locations
                 yield from (volume.location for volume in schema.volumes)
+        yield from (source.discovery.discover.root for source in self.sources)
         yield from self.gateway.allowed_roots
+
+    @property
+    def sources(self) -> Iterator[Source]:
+        """Iterate over the places where tables are discovered."""
+        for share in self.shares:
+            yield from share.sources
 
     @property
     def readers(self) -> bool:
@@ -595,6 +620,8 @@ class Config:
         if not granted:
             return
         known: set[tuple[str, ...]] = set()
+        # Tables that are discovered have names that only a search knows.
+        open_ended = {(source.share.casefold(), (source.schema or "").casefold()) for source in self.sources}
         for share in self.shares:
             for name in (share.name.casefold(), EVERY_SHARE):
                 known.add((name,))
@@ -603,7 +630,8 @@ class Config:
                     known.update((name, schema.name.casefold(), t.name.casefold()) for t in schema.tables)
         for recipient, grant in granted:
             names = [name.casefold() for name in (grant.share, grant.schema, grant.table) if name is not None]
-            if names != [EVERY_SHARE] and tuple(names) not in known:
+            is_known = names == [EVERY_SHARE] or tuple(names) in known
+            if not is_known and not _may_be_found(names, open_ended):
                 raise Invalid(
                     "gateway",
                     f"recipient {recipient.name} is granted '{grant.full_name}', which is not shared",
@@ -626,6 +654,13 @@ def _check_name(name: str) -> None:
         raise Invalid("name", f"is longer than {MAX_NAME_LENGTH} characters")
     if _UNSPEAKABLE.search(name):
         raise Invalid("name", "may not contain '/' or control characters")
+
+
+def _may_be_found(names: list[str], open_ended: set[tuple[str, str]]) -> bool:
+    """Return whether a schema or a table of a share may be discovered; `open_ended`: share and schema."""
+    share, *inner = names
+    shares = {name for name, _ in open_ended} if share == EVERY_SHARE else {share}
+    return bool(inner) and any((name, schema) in open_ended for name in shares for schema in ("", inner[0]))
 
 
 def _check_path(field: str, path: str) -> None:

@@ -16,7 +16,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.access.authentication import changed_recipients
+from gateway.access.catalog import Catalog
 from gateway.access.credential_store import CredentialStore
+from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, with_discovered
 from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
@@ -27,6 +29,7 @@ from gateway.server.reload import Reloader
 from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import files_of, renew, server_context
 from gateway.state import GatewayState
+from gateway.tables.registry import ServedTables
 from gateway.tables.runtime import (
     cache_bytes,
     cache_directory_counts,
@@ -117,6 +120,7 @@ class ServerProcess:
         )
         self._apply_credentials(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
+        self._discovered = NOTHING_DISCOVERED
         self.on_reload: Callable[[Config], None] = lambda _config: None
         """Called with each configuration that takes effect; it must not raise."""
         self.reloader = Reloader(self.files, self._load, self._apply, outcome=self._record_reload)
@@ -205,8 +209,23 @@ class ServerProcess:
     def _load(self) -> Config:
         return accepted(self._path, self.config)
 
+    async def take_discovered(self, discovered: Discovered) -> None:
+        """Serve the tables that are discovered, in place of those that were before."""
+        self._discovered = discovered
+        while True:
+            config = self.config
+            catalog, served = await asyncio.to_thread(_catalog, config, discovered)
+            # Both may have changed meanwhile; then another catalog is on its way, or is made here.
+            if discovered is not self._discovered:
+                return
+            if config is self.config:
+                self._replace_state(self.pipeline.state.with_catalog(catalog, served))
+                return
+
     async def _apply(self, loaded: Config) -> None:
-        state = GatewayState.of(loaded, now_ms=self._now_ms, previous=self.pipeline.state)
+        discovered = self._discovered
+        catalog, _ = await asyncio.to_thread(_catalog, loaded, discovered)
+        state = GatewayState.of(loaded, now_ms=self._now_ms, previous=self.pipeline.state, catalog=catalog)
         if self.tls is not None and loaded.ssl is not None:
             await asyncio.to_thread(renew, self.tls, loaded.ssl)
         credentials = await self.credential_store.latest_table(loaded)
@@ -214,11 +233,19 @@ class ServerProcess:
         self._replace_state(replace(state, credentials=credentials))
         self.pipeline.limits = RequestLimits.of(loaded, workers=self._workers, previous=self.pipeline.limits)
         self.on_reload(loaded)
+        if discovered is not self._discovered:
+            await self.take_discovered(self._discovered)
 
     def _record_reload(self, accepted: bool) -> None:
         self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
         if accepted:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
+
+
+def _catalog(config: Config, discovered: Discovered) -> tuple[Catalog, ServedTables]:
+    """Return the catalog of a configuration with discovered tables. Slow for thousands of tables."""
+    catalog = Catalog.of(with_discovered(config, discovered).shares)
+    return catalog, ServedTables.of(config, catalog)
 
 
 def _tracing(config: Config) -> Middleware | None:

@@ -34,6 +34,7 @@ from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import map_limits
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.connections import AppRunner, Runner
+from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.extras import check_extras
 from gateway.server.process import ServerProcess, accepted, config_of_worker
 from gateway.server.reload import POLL_SECONDS, Reloader
@@ -43,10 +44,13 @@ from gateway.server.supervisor import Slot, Supervisor, allow_restart, bind
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS
+from gateway.storage.registry import Storages
+from gateway.tables.discovery import THREAD as DISCOVERY
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
 from gateway.telemetry.metrics import (
     AdminMetrics,
+    DiscoveryMetrics,
     SupervisorMetrics,
     forget_worker,
     outcome_of,
@@ -108,7 +112,9 @@ async def serve(path: Path, *, workers: int = 1) -> None:
 def _exit_past_hanging_threads() -> None:
     """End the process if threads wait for a storage that hangs: the interpreter would wait for them."""
     end = time.monotonic() + LEAVE_SECONDS
-    while any(thread.name.startswith((FILES, CALLS, RECIPIENTS)) for thread in threading.enumerate()):
+    while any(
+        thread.name.startswith((FILES, CALLS, RECIPIENTS, DISCOVERY)) for thread in threading.enumerate()
+    ):
         if time.monotonic() > end:
             log.warning("a storage hangs; the server ends without waiting for it")
             logging.shutdown()
@@ -136,7 +142,13 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
         had_database=lambda: process.credential_store.had_database,
         metrics=AdminMetrics(process.metrics.registry),
     )
-    async with process.lifespan(), _hang_up(process.reloader.ask), administration:
+    discoverer = Discoverer(
+        lambda: process.config,
+        lambda: process.pipeline.state.tables.storages,
+        process.take_discovered,
+        DiscoveryMetrics(process.metrics.registry),
+    )
+    async with process.lifespan(), discoverer.following(), _hang_up(process.reloader.ask), administration:
         runner = await _listen(process, listener)
         log.info("serving on port %d", listener.getsockname()[1])
         manager.ready()
@@ -157,7 +169,8 @@ async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: 
         shared_limits=map_limits(slot.limits, workers=slot.count, worker=slot.index),
     )
     stop = _stop_signals()
-    async with process.lifespan(), _hang_up(process.reloader.ask):
+    discovered = DiscoveredFile(Path(secrets.discovered_file)).following(process.take_discovered)
+    async with process.lifespan(), discovered, _hang_up(process.reloader.ask):
         runner = await _listen(process, slot.listener)
         slot.ready()
         ends = {
@@ -175,10 +188,10 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
     create_database(config, epoch_ms)
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
     manager = ServiceManager.of_environment(os.environ)
-    latest = [config]
+    latest, storages = [config], [_own_storages(config)]
 
     async def take(loaded: Config) -> None:
-        latest[0] = loaded
+        latest[0], storages[0] = loaded, _own_storages(loaded, storages[0])
 
     reloader = Reloader(lambda: [path], lambda: accepted(path, config), take)
     reloader.within = manager.reloading
@@ -189,7 +202,9 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             metrics.worker_restarts.inc()
             forget_worker(shared, process_id)
 
-        secrets = WorkerSecrets.made(config)
+        discovered = DiscoveredFile(shared / "discovered.json")
+        discoverer = Discoverer(lambda: latest[0], lambda: storages[0], discovered.write, metrics.discovery)
+        secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
         database_seen = asyncio.Event()
         if secrets.has_recipients_database:
             database_seen.set()
@@ -217,7 +232,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             # A configuration that this process rejects is not sent to the workers.
             return ReloadResult(refused) if refused else ReloadResult(None, await supervisor.reload())
 
-        async with manager.watched():
+        async with discoverer.following(), manager.watched():
             await supervisor.start()
             try:
                 async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
@@ -244,6 +259,11 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
                 await supervisor.stop(seconds=drain_seconds + KILL_MARGIN_SECONDS)
                 if audit is not None:
                     audit.close()
+
+
+def _own_storages(config: Config, previous: Storages | None = None) -> Storages:
+    """Return the storages of the process that supervises workers. They sign nothing."""
+    return Storages(config, url_key=b"", environment=os.environ, previous=previous)
 
 
 async def _listen(process: ServerProcess, listener: socket.socket) -> Runner:

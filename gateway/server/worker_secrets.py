@@ -28,6 +28,8 @@ class WorkerSecrets:
     config_text: str = field(default="", repr=False)
     has_recipients_database: bool = False
     """Whether the database existed at the start; if so, a worker must not start without it."""
+    discovered_file: str = ""
+    """The file in which the supervisor lists discovered tables."""
 
     @staticmethod
     def made(config: Config) -> WorkerSecrets:
@@ -46,12 +48,18 @@ class WorkerSecrets:
         """Return the bytes that a worker receives."""
         certificate = None if self.certificate is None else self.certificate.decode()
         return json.dumps(
-            [self.token_secret.hex(), certificate, self.config_text, self.has_recipients_database]
+            [
+                self.token_secret.hex(),
+                certificate,
+                self.config_text,
+                self.has_recipients_database,
+                self.discovered_file,
+            ]
         ).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> WorkerSecrets:
         """Read the bytes of `pack`."""
-        token_secret, certificate, config_text, has_database = json.loads(packed)
+        token_secret, certificate, config_text, has_database, discovered_file = json.loads(packed)
         encoded = None if certificate is None else certificate.encode()
-        return WorkerSecrets(bytes.fromhex(token_secret), encoded, config_text, has_database)
+        return WorkerSecrets(bytes.fromhex(token_secret), encoded, config_text, has_database, discovered_file)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -37,6 +37,31 @@ MILLISECONDS = 1000
 STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 
+@dataclass(frozen=True, slots=True)
+class ServedTables:
+    """What the tables of a catalog are found by.
+
+    Attributes:
+        tables: the tables.
+        locations: their locations.
+        local_roots: their local roots, and those of the configuration, by the ids in signed URLs.
+
+    """
+
+    tables: frozenset[SharedTable]
+    locations: frozenset[Location]
+    local_roots: Mapping[str, Location]
+
+    @staticmethod
+    def of(config: Config, catalog: Catalog) -> ServedTables:
+        """Return those of a catalog. Slow for thousands of tables."""
+        return ServedTables(
+            frozenset(catalog.tables()),
+            frozenset(table.location for table in catalog.tables()),
+            local_roots(config, catalog),
+        )
+
+
 class Tables:
     """All tables of one configuration."""
 
@@ -55,7 +80,7 @@ class Tables:
         """
         self._config = config
         self._url_keys = url_keys
-        self._local_roots = local_roots(config, catalog)
+        self._local_roots: Mapping[str, Location] = local_roots(config, catalog)
         earlier = previous.storages if previous is not None else None
         self.storages: Storages = Storages(
             config, url_key=url_keys[0], environment=environment, previous=earlier
@@ -77,6 +102,15 @@ class Tables:
         if opened is None:
             opened = self._open[table] = self._make(table)
         return opened
+
+    def serve(self, served: ServedTables) -> None:
+        """Serve the tables of another catalog: close those that are gone, and keep the others open."""
+        self._local_roots = served.local_roots
+        for table in [table for table in self._open if table not in served.tables]:
+            del self._open[table]
+        for location in [location for location in self._natives if location not in served.locations]:
+            del self._natives[location]
+            self._refreshes.pop(location, None)
 
     async def blocking(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call on a thread that belongs to no storage."""
@@ -185,9 +219,8 @@ class Tables:
     async def _refresh(self, opened: OpenTable) -> _native.Snapshot:
         """Find the latest version of a table on a thread of its storage."""
         location = opened.shared.location
-        requests = self._refreshes[location].requests
         try:
-            return await self.storages.calls(location).run_for(requests, opened.snapshot)
+            return await self.storages.calls(location).run_for(self._requests(location), opened.snapshot)
         except StorageDown as down:
             raise _unavailable(down) from None
 
@@ -201,8 +234,14 @@ class Tables:
             ended(_unavailable(found) if isinstance(found, StorageDown) else found)
 
         return self.storages.calls(location).start_at_once(
-            partial(self._completions.probe, opened.table), probed, self._refreshes[location].requests
+            partial(self._completions.probe, opened.table), probed, self._requests(location)
         )
+
+    def _requests(self, location: Location) -> Callable[[], int]:
+        """Return what counts the requests that wait for a refresh."""
+        refresh = self._refreshes.get(location)
+        # A table can be withdrawn while its refresh waits for its turn.
+        return refresh.requests if refresh is not None else lambda: 1
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
         """Repeat a call with the cached snapshot if that is recent enough, or raise its error."""

@@ -70,7 +70,7 @@ def _search(storage: _native.Storage, location: Location) -> Search:
                     denied.append(directory.location)
                     continue
                 names, is_truncated = listing
-                if LOG_DIRECTORY in names or (is_truncated and _has_log(storage, directory.location)):
+                if is_table(storage, directory.location, names, is_truncated=is_truncated):
                     tables.append(directory)
                     continue
                 is_complete = is_complete and not is_truncated
@@ -91,15 +91,30 @@ def _listing(storage: _native.Storage, directory: FoundTable) -> tuple[list[str]
         return None
 
 
+def is_table(
+    storage: _native.Storage, location: Location, directories: list[str], *, is_truncated: bool
+) -> bool:
+    """Return whether a directory with the listed directories is a table. Blocks."""
+    return LOG_DIRECTORY in directories or (is_truncated and _has_log(storage, location))
+
+
+def below(location: Location, directory: str) -> Location:
+    """Return the location of a directory directly below another."""
+    return replace(location, key=f"{location.key.rstrip('/')}/{directory}" if location.key else directory)
+
+
+def may_hold_tables(directory: str) -> bool:
+    """Return whether a directory may hold tables: it is not hidden and has no partition value."""
+    return not directory.startswith((".", "_")) and "=" not in directory
+
+
 def _children(directory: FoundTable, names: list[str]) -> Iterator[FoundTable]:
-    """Iterate over the directories that may hold tables: not hidden ones and those of partition values."""
-    location = directory.location
-    for name in names:
-        if not name.startswith((".", "_")) and "=" not in name:
-            key = f"{location.key.rstrip('/')}/{name}" if location.key else name
-            if location.kind == "file" and _leads_back(Path(key)):
-                continue
-            yield FoundTable(replace(location, key=key), (*directory.path, name))
+    """Iterate over the directories that may hold tables."""
+    for name in filter(may_hold_tables, names):
+        location = below(directory.location, name)
+        if location.kind == "file" and _leads_back(Path(location.key)):
+            continue
+        yield FoundTable(location, (*directory.path, name))
 
 
 def _leads_back(directory: Path) -> bool:

@@ -34,6 +34,7 @@ PAGE_RETRY_SECONDS = 0.02
 EXCESSES = ("requests", "streams", "files", "memory", "credentials", "attempts")
 CREDENTIALS = ("issued", "cached", "failed")
 CACHE_FILES = ("hit", "miss", "invalid", "written", "failed", "too_large", "evicted")
+SEARCHES = ("complete", "partial", "failed")
 BROKEN_STREAMS = ("client left", "slow reader", "failed", "revoked")
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 100.0, 300.0)
@@ -282,12 +283,46 @@ class AdminMetrics:
             self.certificate_reloads.labels(outcome)
 
 
+class DiscoveryMetrics:
+    """The metrics of the process that searches for tables. A source is `share` or `share.schema`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.searches = Counter(
+            f"{PREFIX}_discovery_searches",
+            "Searches for tables by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.tables = self._gauge("discovered_tables", "Tables that searches have found.", registry)
+        self.refused = self._gauge(
+            "discovery_refused_directories",
+            "Directories that searches have refused by their names.",
+            registry,
+        )
+        self.incomplete = self._gauge(
+            "discovery_incomplete", "1 while the last search was not complete.", registry
+        )
+        for outcome in SEARCHES:
+            self.searches.labels(outcome)
+
+    def forget(self, source: str) -> None:
+        """Remove the values of a source that is not searched."""
+        for gauge in (self.tables, self.refused, self.incomplete):
+            with suppress(KeyError):
+                gauge.remove(source)
+
+    @staticmethod
+    def _gauge(name: str, description: str, registry: CollectorRegistry) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", description, ["source"], registry=registry)
+
+
 class SupervisorMetrics:
     """The metrics of the process that supervises the workers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.admin = AdminMetrics(self.registry)
+        self.discovery = DiscoveryMetrics(self.registry)
         self.workers = Gauge(f"{PREFIX}_workers", "Running workers.", registry=self.registry)
         self.worker_restarts = Counter(
             f"{PREFIX}_worker_restarts",

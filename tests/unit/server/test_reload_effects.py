@@ -239,6 +239,17 @@ def calls(path: str) -> Seen:
     return seen
 
 
+def discovery(name: str) -> Seen:
+    """What the searches for tables are told; `test_discovery` has the searches."""
+
+    async def seen(live: Live) -> Any:
+        (source,) = live.state.config.sources
+        value = getattr(source.discovery, name)
+        return value.text if name == "discover" else value
+
+    return seen
+
+
 async def staleness(live: Live) -> Any:
     table = next(iter(live.state.catalog.tables()))
     return live.state.tables.open(table).max_staleness_ms
@@ -273,6 +284,7 @@ IN_PARTS = {
     ],
     "gateway.recipients[].shares": [{"share": "s"}],
 }
+SEARCHED = {"shares[].tables.discover": "/a/{schema}/{table}"}
 AT_ONCE: Mapping[str, Row] = {
     "shares[].name": Row("s", "renamed", names_of("/shares"), ("s", "renamed")),
     "shares[].id": Row("share-id", "another", share_id, ("share-id", "another")),
@@ -330,6 +342,18 @@ AT_ONCE: Mapping[str, Row] = {
         False, True, header("delta-sharing-hint-status", None, **TREE), (None, "ok"), JSON_OFF
     ),
     "stalenessAcceptable": Row(False, True, staleness, (0, 3_600_000)),
+    "shares[].tables.discover": Row(
+        "/a/{schema}/{table}",
+        "/b/{schema}/{table}",
+        discovery("discover"),
+        ("/a/{schema}/{table}", "/b/{schema}/{table}"),
+    ),
+    "shares[].tables.everySeconds": Row(5, 6, discovery("every_seconds"), (5, 6), SEARCHED),
+    "shares[].tables.keepSeconds": Row(5, 6, discovery("keep_seconds"), (5, 6), SEARCHED),
+    "shares[].tables.maxDepth": Row(0, 1, discovery("max_depth"), (0, 1), SEARCHED),
+    "shares[].tables.maxTables": Row(5, 6, discovery("max_tables"), (5, 6), SEARCHED),
+    "shares[].tables.maxCalls": Row(5, 6, discovery("max_calls"), (5, 6), SEARCHED),
+    "shares[].tables.historyShared": Row(False, True, discovery("history_shared"), (False, True), SEARCHED),
     "gateway.anonymous": Row(False, True, status_with({}), (401, 200)),
     "gateway.publicUrl": Row(
         "http://one.example", "http://two.example", host_of_a_url, ("one.example", "two.example")

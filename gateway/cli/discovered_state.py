@@ -1,0 +1,72 @@
+"""The state of a configuration for commands: with the tables that one search finds.
+
+In: a configuration. Out: the state, and lines about the searches. Without places where tables are discovered
+nothing is searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.access.catalog import Catalog
+from gateway.access.discovered import Refusal, with_discovered
+from gateway.config import Config, Source
+from gateway.state import GatewayState
+from gateway.tables.discovery import KnownTables, discovered, search_once
+
+SHOWN_REFUSALS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredState:
+    """A state with the tables of one search.
+
+    Attributes:
+        state: the state.
+        searches: what was found in each place.
+        refused: found tables that are not shared, because of others that are.
+
+    """
+
+    state: GatewayState
+    searches: dict[Source, KnownTables]
+    refused: tuple[Refusal, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether all searches are complete."""
+        return not any(known.last.problem for known in self.searches.values())
+
+    def lines(self) -> Iterator[str]:
+        """Iterate over what the searches found, a line each."""
+        for source, known in self.searches.items():
+            tables, refused = known.distinct()
+            template = source.discovery.discover
+            yield (
+                f"{source.shown}: {len(tables)} tables found below {template.root.url} "
+                f"by {known.last.calls} listings"
+            )
+            if known.last.problem:
+                yield f"{source.shown}: the search is not complete: {known.last.problem}"
+            yield from _refusals(source.shown, (*known.last.refused, *refused))
+        yield from _refusals("discovery", self.refused)
+
+
+def discovered_state(config: Config) -> DiscoveredState:
+    """Return the state of a configuration after one search of each place. Blocks."""
+    state = GatewayState.of(config)
+    if not any(True for _ in config.sources):
+        return DiscoveredState(state, {})
+    searches = search_once(config, state.tables.storages)
+    shares = with_discovered(config, discovered(searches.items()))
+    found = GatewayState.of(config, previous=state, catalog=Catalog.of(shares.shares))
+    return DiscoveredState(found, searches, shares.refused)
+
+
+def _refusals(name: str, refused: tuple[Refusal, ...]) -> Iterator[str]:
+    for one in refused[:SHOWN_REFUSALS]:
+        # A name may have characters that a terminal obeys.
+        yield f"{name}: {one.location.url!a} is not shared: {one.reason}"
+    if len(refused) > SHOWN_REFUSALS:
+        yield f"{name}: {len(refused) - SHOWN_REFUSALS} more directories are not shared"

@@ -1,0 +1,252 @@
+"""Keeps discovered tables up to date while a server runs.
+
+In: the places of the configuration where tables are discovered, and the storages. Out: a new `Discovered`
+whenever searches find other tables. One process of a server searches: that which serves, or the supervisor of
+workers, which writes what is found into a file that all workers follow. Searches run on threads, never on the
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.access.discovered import NOTHING_DISCOVERED, Discovered, FoundTable, SourceKey
+from gateway.config.file_stamps import stamp
+from gateway.server.reload import Reloader
+from gateway.storage.breaker import State
+from gateway.tables.discovery import SEARCH_SECONDS, THREAD, KnownTables, SearchResult, search
+from gateway.tables.native import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+    from pathlib import Path
+
+    from gateway.access.discovered import Refusal
+    from gateway.config import Config, Source
+    from gateway.storage.registry import Storages
+    from gateway.telemetry.metrics import DiscoveryMetrics
+
+log = logging.getLogger("gateway.discovery")
+
+POLL_SECONDS = 0.5
+START_SECONDS = 10.0
+"""The start of a server waits so long for the first searches."""
+CONCURRENT_SEARCHES = 8
+PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
+"""A search that has no end after this time hangs, and counts as failed."""
+LOGGED_REFUSALS = 20
+
+_Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
+
+
+class Discoverer:
+    """Searches the places of a configuration again and again."""
+
+    def __init__(
+        self,
+        config: Callable[[], Config],
+        storages: Callable[[], Storages],
+        take: Callable[[Discovered], Awaitable[None]],
+        metrics: DiscoveryMetrics,
+    ) -> None:
+        """`take` is called on the event loop with what is found, whenever that changes."""
+        self._config = config
+        self._storages = storages
+        self._take = take
+        self._metrics = metrics
+        self._places: dict[SourceKey, _Place] = {}
+        self._seen: Config | None = None
+        self._running: dict[SourceKey, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(CONCURRENT_SEARCHES, thread_name_prefix=THREAD)
+        self._taking = asyncio.Lock()
+
+    @asynccontextmanager
+    async def following(self, *, start_seconds: float = START_SECONDS) -> AsyncIterator[None]:
+        """Search within the context, which begins after the first searches or `start_seconds`."""
+        task: asyncio.Task[None] | None = None
+        try:
+            await self._look()
+            if self._running:
+                _, late = await asyncio.wait([*self._running.values()], timeout=start_seconds)
+                if late:
+                    log.warning("the first searches for tables last longer; the server starts before them")
+            task = asyncio.ensure_future(self._follow())
+            yield
+        finally:
+            for one in (*([] if task is None else [task]), *self._running.values()):
+                one.cancel()
+                with suppress(asyncio.CancelledError):
+                    await one
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the discovery of tables failed; it is tried again")
+
+    async def _look(self) -> None:
+        """Start the searches that are due, and forget places that the configuration does not have."""
+        config = self._config()
+        sources = {source.key: source for source in config.sources}
+        gone = [key for key in self._places if key not in sources]
+        for key in gone:
+            self._metrics.forget(self._places.pop(key).source.shown)
+        if gone:
+            await self._publish()
+        # A reload searches again at once: its storages may be others.
+        is_changed, self._seen = config is not self._seen, config
+        for key, source in sources.items():
+            place = self._places.get(key)
+            if place is None:
+                place = self._places[key] = _Place(source)
+            place.source = source
+            if is_changed:
+                place.due_seconds = 0.0
+            if key not in self._running and time.monotonic() >= place.due_seconds:
+                place.due_seconds = time.monotonic() + source.discovery.every_seconds
+                self._running[key] = asyncio.ensure_future(self._search(key, place))
+
+    async def _search(self, key: SourceKey, place: _Place) -> None:
+        try:
+            found = await self._found(place)
+            # The configuration may have changed during the search.
+            if self._places.get(key) is place:
+                self._report(place, found)
+                place.known, place.tables = found.known, found.tables
+                if found.is_changed:
+                    await self._publish()
+        except Exception:
+            log.exception("the search of %s failed; it is tried again", place.source.shown)
+            self._metrics.searches.labels("failed").inc()
+        finally:
+            self._running.pop(key, None)
+
+    async def _found(self, place: _Place) -> _Found:
+        """Search a place on a thread."""
+        source, loop = place.source, asyncio.get_running_loop()
+        work = _search_of(self._storages(), place)
+        running = loop.run_in_executor(self._threads, _search_and_compare, work, place)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                return await asyncio.shield(running)
+        except TimeoutError:
+            self._metrics.searches.labels("failed").inc()
+            self._metrics.incomplete.labels(source.shown).set(1)
+            log.error("the search of %s hangs; what was found stays shared", source.shown)  # noqa: TRY400
+            return await running
+
+    async def _publish(self) -> None:
+        async with self._taking:
+            await self._take(Discovered({key: place.tables for key, place in self._places.items()}))
+
+    def _report(self, place: _Place, found: _Found) -> None:
+        """Count a search, and log what is new about it."""
+        result, name = found.known.last, place.source.shown
+        refused = (*result.refused, *found.refused)
+        outcome = "complete" if not result.problem else "partial" if result.tables else "failed"
+        self._metrics.searches.labels(outcome).inc()
+        self._metrics.tables.labels(name).set(len(found.tables))
+        self._metrics.refused.labels(name).set(len(refused))
+        self._metrics.incomplete.labels(name).set(1 if result.problem else 0)
+        if result.problem and result.problem != place.known.last.problem:
+            log.warning("the search of %s is not complete, known tables stay: %s", name, result.problem)
+        elif not result.problem and place.known.last.problem:
+            log.info("the search of %s is complete again", name)
+        if len(found.tables) != len(place.tables):
+            log.info("%d tables are discovered in %s", len(found.tables), name)
+        new = [one for one in refused if one not in place.refused]
+        for one in new[:LOGGED_REFUSALS]:
+            log.warning("%s is not shared by %s: %s", ascii(one.location.url), name, one.reason)
+        if len(new) > LOGGED_REFUSALS:
+            log.warning("%d more directories are not shared by %s", len(new) - LOGGED_REFUSALS, name)
+        place.refused = frozenset(refused)
+
+
+class _Place:
+    """A place of the configuration, and what its searches have found."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.due_seconds = 0.0
+        self.known = KnownTables()
+        self.tables: tuple[FoundTable, ...] = ()
+        self.refused: frozenset[Refusal] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search has changed."""
+
+    known: KnownTables
+    tables: tuple[FoundTable, ...]
+    refused: tuple[Refusal, ...]
+    is_changed: bool
+
+
+def _search_of(storages: Storages, place: _Place) -> Callable[[], SearchResult]:
+    """Return the search of a place; without a call of a storage that fails. Reads nothing."""
+    root = place.source.discovery.discover.root
+    problem = "the storage does not answer"
+    try:
+        if storages.calls(root).breaker.state is not State.OPEN:
+            return partial(search, storages.store(root), place.source, place.known)
+    except LogError as error:
+        problem = f"{type(error).__name__}: {error.detail or error}"
+    return partial(_constant, SearchResult(unknown=frozenset({root}), problem=problem))
+
+
+def _constant(result: SearchResult) -> SearchResult:
+    return result
+
+
+def _search_and_compare(work: Callable[[], SearchResult], place: _Place) -> _Found:
+    """Search and compare with what was found before. Blocks."""
+    known = place.known.after(
+        work(), now_seconds=time.monotonic(), keep_seconds=place.source.discovery.keep_seconds
+    )
+    tables, refused = known.distinct()
+    return _Found(known, tables, refused, tables != place.tables)
+
+
+class DiscoveredFile:
+    """The file by which a supervisor tells its workers what is discovered."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def write(self, discovered: Discovered) -> None:
+        """Replace the file as a whole."""
+        await asyncio.to_thread(self._write, discovered)
+
+    def read(self) -> Discovered:
+        """Read the file; nothing is discovered without one. Blocks."""
+        try:
+            return Discovered(dict(msgspec.json.decode(self.path.read_bytes(), type=_Content)))
+        except FileNotFoundError:
+            return NOTHING_DISCOVERED
+
+    @asynccontextmanager
+    async def following(self, take: Callable[[Discovered], Awaitable[None]]) -> AsyncIterator[None]:
+        """Call `take` with the content of the file, and again whenever it changes, within the context."""
+        read = await asyncio.to_thread(stamp, [self.path])
+        await take(await asyncio.to_thread(self.read))
+        reloader = Reloader(lambda: [self.path], self.read, take, what="list of discovered tables")
+        async with reloader.watching(read):
+            yield
+
+    def _write(self, discovered: Discovered) -> None:
+        new = self.path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(list(discovered.tables.items())))
+        new.replace(self.path)

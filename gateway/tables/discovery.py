@@ -1,0 +1,352 @@
+"""The searches of discovery: the tables in the directories of a template.
+
+In: a storage, a template with its limits, and the tables that are known. Out: the tables that are there, the
+directories that cannot be shared with the reasons, and the directories about which a search says nothing. A
+search lists directories and reads no log. The directory of a known table is listed by each tenth search only:
+that the table's directory is still there is known from the listing of its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import unicodedata
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gateway import _native
+from gateway.access.discovered import Discovered, FoundTable, Refusal
+from gateway.config.discovery import SCHEMA
+from gateway.config.sections import MAX_NAME_LENGTH
+from gateway.tables.search import LOG_DIRECTORY, below, is_table, may_hold_tables
+
+if TYPE_CHECKING:
+    from gateway.config import Config, Location, Source
+    from gateway.config.discovery import Level
+    from gateway.storage.registry import Storages
+    from gateway.storage.stores import Store
+
+CONCURRENT_LISTINGS = 8
+RECHECK_EVERY = 10
+"""A search lists the directories of one in so many known tables."""
+SEARCH_SECONDS = 300.0
+"""After this time a search lists nothing more."""
+THREAD = "discovery"
+
+_NOT_IN_NAMES = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+"""Categories of characters that are not shown, or that change how others are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search has found.
+
+    Attributes:
+        tables: the tables, by location.
+        refused: directories whose names cannot be those of tables.
+        unknown: directories that were not listed, or not to their end.
+        calls: number of listed directories.
+        problem: why the search is not complete, for the operator; empty for a complete one.
+
+    """
+
+    tables: tuple[FoundTable, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    unknown: frozenset[Location] = frozenset()
+    calls: int = 0
+    problem: str = ""
+
+    def is_unknown(self, location: Location) -> bool:
+        """Return whether the search cannot say that there is no table at a location."""
+        return any(outer in self.unknown for outer in _self_and_outer(location))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTables:
+    """The tables of one place of the configuration, over its searches.
+
+    Attributes:
+        seen: the tables with the monotonic time of the last search that found them, in seconds.
+        searches: number of searches.
+        last: the result of the last search.
+
+    """
+
+    seen: dict[FoundTable, float] = field(default_factory=dict)
+    searches: int = 0
+    last: SearchResult = field(default_factory=SearchResult)
+
+    def after(self, result: SearchResult, *, now_seconds: float, keep_seconds: float) -> KnownTables:
+        """Return the tables after a search: those that it found or that it can say nothing about."""
+        found = dict.fromkeys(result.tables, now_seconds)
+        kept = {
+            table: seconds
+            for table, seconds in self.seen.items()
+            if table not in found
+            and now_seconds - seconds <= keep_seconds
+            and result.is_unknown(table.location)
+        }
+        return KnownTables(kept | found, self.searches + 1, result)
+
+    def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+        """Return the tables whose names are theirs alone, by name, and those that are refused."""
+        return _distinct(self.seen)
+
+
+def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
+    """Search the tables of one place of the configuration. Blocks, and raises nothing of a storage."""
+    root = source.discovery.discover.root
+    try:
+        store.renew()
+    except Exception as error:  # noqa: BLE001 - identities fail by errors of many libraries
+        return SearchResult(unknown=frozenset({root}), problem=_text(error))
+    if root.kind == "file" and not os.path.isdir(root.key):  # noqa: PTH112 - as the native reader
+        # A mount that is gone is no proof that its tables are.
+        return SearchResult(unknown=frozenset({root}), problem="there is no such directory")
+    with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix=THREAD) as threads:
+        return _Search(store.native, source, known, threads).run()
+
+
+def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:
+    """Search all places of a configuration, for commands. Blocks."""
+    found = {}
+    for source in config.sources:
+        try:
+            store = storages.store(source.discovery.discover.root)
+        except _native.LogError as error:
+            root = source.discovery.discover.root
+            result = SearchResult(unknown=frozenset({root}), problem=_text(error))
+        else:
+            result = search(store, source, KnownTables())
+        found[source] = KnownTables().after(result, now_seconds=0.0, keep_seconds=0.0)
+    return found
+
+
+def discovered(known: Iterable[tuple[Source, KnownTables]]) -> Discovered:
+    """Return the known tables of all places as one value."""
+    return Discovered({source.key: tables.distinct()[0] for source, tables in known})
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A directory on the way to tables, with the names so far."""
+
+    location: Location
+    schema: str
+    names: tuple[str, ...] = ()
+
+
+class _Search:
+    """One search, from the root of a template to the directories of tables."""
+
+    def __init__(
+        self, storage: _native.Storage, source: Source, known: KnownTables, threads: ThreadPoolExecutor
+    ) -> None:
+        self._storage = storage
+        self._source = source
+        self._threads = threads
+        self._known = {table.location for table in known.seen}
+        self._round = known.searches % RECHECK_EVERY
+        self._end_seconds = time.monotonic() + SEARCH_SECONDS
+        self._calls = 0
+        self._problem = ""
+        self._is_failing = False
+        self._tables: list[FoundTable] = []
+        self._refused: list[Refusal] = []
+        self._unknown: set[Location] = set()
+        root = source.discovery.discover.root
+        # Of a local directory, links may lead anywhere.
+        self._real_root = os.path.realpath(root.key) if root.kind == "file" else None
+
+    def run(self) -> SearchResult:
+        discovery = self._source.discovery
+        level = [_Directory(discovery.discover.root, self._source.schema or "")]
+        for template in discovery.discover.levels:
+            level = list(self._step(template, level))
+        for depth in range(discovery.max_depth + 1):
+            level = self._take_tables(level, goes_deeper=depth < discovery.max_depth)
+        return SearchResult(
+            self._within_limit(), tuple(self._refused), frozenset(self._unknown), self._calls, self._problem
+        )
+
+    def _step(self, level: Level, directories: Iterable[_Directory]) -> Iterator[_Directory]:
+        """Iterate over the directories of a template's level below others."""
+        if level.names is None:
+            for directory in directories:
+                yield replace(directory, location=below(directory.location, level.before))
+            return
+        for directory, names, _ in self._listed(list(directories)):
+            for name in filter(may_hold_tables, names):
+                named = level.name_in(name)
+                if named is None:
+                    continue
+                child = self._child(directory, name, named, is_schema=level.names == SCHEMA)
+                if child is not None:
+                    yield child
+
+    def _child(self, directory: _Directory, name: str, named: str, *, is_schema: bool) -> _Directory | None:
+        """Return a directory below another; None for one that cannot be shared."""
+        location = below(directory.location, name)
+        named = unicodedata.normalize("NFC", named)
+        reason = _name_problem(named) or self._link_problem(location)
+        if reason is not None:
+            self._refused.append(Refusal(location, reason))
+            return None
+        if is_schema:
+            return replace(directory, location=location, schema=named)
+        return replace(directory, location=location, names=(*directory.names, named))
+
+    def _link_problem(self, location: Location) -> str | None:
+        if self._real_root is None or not os.path.islink(location.key):  # noqa: PTH114 - as `realpath`
+            return None
+        real = os.path.realpath(location.key)
+        if real.startswith(self._real_root.rstrip("/") + "/"):
+            return None
+        return "it is a link out of the searched location"
+
+    def _take_tables(self, directories: list[_Directory], *, goes_deeper: bool) -> list[_Directory]:
+        """Add the directories that are tables, and return those below the others."""
+        unlisted = []
+        for directory in directories:
+            # The directory of a table may have very many files, whose listing is slow.
+            is_there = (
+                directory.location in self._known and not self._is_due(directory.location)
+                if self._real_root is None
+                else os.path.isdir(f"{directory.location.key}/{LOG_DIRECTORY}")  # noqa: PTH112 - as above
+            )
+            if is_there:
+                self._add(directory)
+            elif self._real_root is None or goes_deeper:
+                unlisted.append(directory)
+        deeper = []
+        for directory, names, is_truncated in self._listed(unlisted):
+            if self._is_table(directory.location, names, is_truncated=is_truncated):
+                self._add(directory)
+            elif goes_deeper:
+                children = (
+                    self._child(directory, name, name, is_schema=False)
+                    for name in filter(may_hold_tables, names)
+                )
+                deeper += [child for child in children if child is not None]
+        return deeper
+
+    def _is_due(self, location: Location) -> bool:
+        return zlib.crc32(location.key.encode("utf-8", "surrogateescape")) % RECHECK_EVERY == self._round
+
+    def _is_table(self, location: Location, names: list[str], *, is_truncated: bool) -> bool:
+        if LOG_DIRECTORY in names or not is_truncated:
+            return LOG_DIRECTORY in names
+        self._calls += 1
+        return is_table(self._storage, location, names, is_truncated=True)
+
+    def _add(self, directory: _Directory) -> None:
+        name = "_".join(directory.names)
+        if len(name) > MAX_NAME_LENGTH:
+            self._refused.append(Refusal(directory.location, _TOO_LONG))
+            return
+        self._tables.append(FoundTable(directory.schema, name, directory.location))
+
+    def _listed(self, directories: list[_Directory]) -> Iterator[tuple[_Directory, list[str], bool]]:
+        """Iterate over directories with the names of those below, and whether there are more."""
+        for start in range(0, len(directories), CONCURRENT_LISTINGS):
+            together = directories[start : start + CONCURRENT_LISTINGS]
+            left = max(0, self._source.discovery.max_calls - self._calls)
+            if len(together) > left:
+                self._problem = self._problem or f"maxCalls ends the search after {self._calls} listings"
+            if time.monotonic() > self._end_seconds:
+                self._problem = self._problem or f"the search ends after {SEARCH_SECONDS:g} s"
+                left = 0
+            if self._is_failing:
+                left = 0
+            self._unknown.update(directory.location for directory in together[left:])
+            self._calls += len(together[:left])
+            listings = self._threads.map(self._listing, together[:left])
+            for directory, listing in zip(together[:left], listings, strict=True):
+                if listing is None:
+                    self._unknown.add(directory.location)
+                    continue
+                names, is_truncated = listing
+                if is_truncated and LOG_DIRECTORY not in names:
+                    self._unknown.add(directory.location)
+                    self._problem = self._problem or "a directory has more entries than are listed"
+                yield directory, names, is_truncated
+
+    def _listing(self, directory: _Directory) -> tuple[list[str], bool] | None:
+        """List a directory; None if that fails."""
+        try:
+            return self._storage.list_directories(directory.location.key)
+        except _native.LogError as error:
+            # Below the root, single directories may be denied.
+            is_root = directory.location == self._source.discovery.discover.root
+            if is_root or not isinstance(error, _native.StorageDenied):
+                self._is_failing = True
+            self._problem = self._problem or _text(error)
+            return None
+
+    def _within_limit(self) -> tuple[FoundTable, ...]:
+        limit = self._source.discovery.max_tables
+        if len(self._tables) > limit:
+            self._problem = self._problem or f"maxTables: {len(self._tables)} tables are there"
+        # Of too many tables, those that are shared already stay.
+        ordered = sorted(
+            self._tables, key=lambda table: (table.location not in self._known, table.schema, table.name)
+        )
+        return tuple(ordered[:limit])
+
+
+_TOO_LONG = f"its name is longer than {MAX_NAME_LENGTH} characters"
+
+
+def _name_problem(name: str) -> str | None:
+    """Return why a directory's name cannot be that of a schema or a table."""
+    if name in (".", ".."):
+        return "its name is no name"
+    if len(name) > MAX_NAME_LENGTH:
+        return _TOO_LONG
+    if "/" in name or any(unicodedata.category(one) in _NOT_IN_NAMES for one in name):
+        return "its name has a control character, or one that is not shown"
+    return None
+
+
+def _distinct(tables: Collection[FoundTable]) -> tuple[tuple[FoundTable, ...], tuple[Refusal, ...]]:
+    """Return the tables whose names are theirs alone without case, and those that are refused.
+
+    None of two tables gets a common name: another one could take its place by a new directory.
+    """
+    names: dict[tuple[str, str], list[FoundTable]] = {}
+    spellings: dict[str, set[str]] = {}
+    for table in tables:
+        names.setdefault((table.schema.casefold(), table.name.casefold()), []).append(table)
+        spellings.setdefault(table.schema.casefold(), set()).add(table.schema)
+    kept, refused = [], []
+    for (schema, _), same in names.items():
+        if len(same) == 1 and len(spellings[schema]) == 1:
+            kept += same
+        else:
+            what = "table" if len(same) > 1 else "schema"
+            refused += [
+                Refusal(table.location, f"another {what} has its name without case") for table in same
+            ]
+    return (
+        tuple(sorted(kept, key=lambda table: (table.schema, table.name))),
+        tuple(sorted(refused, key=lambda one: one.location.key)),
+    )
+
+
+def _self_and_outer(location: Location) -> Iterator[Location]:
+    """Iterate over a location and the directories that contain it."""
+    yield location
+    key = location.key
+    while key:
+        key = key.rpartition("/")[0]
+        yield replace(location, key=key or ("/" if location.kind == "file" else ""))
+        if key == "":
+            return
+
+
+def _text(error: Exception) -> str:
+    detail = getattr(error, "detail", None)
+    return f"{type(error).__name__}: {detail or error}"

@@ -1,0 +1,113 @@
+"""Templates of discovery, where a configuration may have them, and the grants that they allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.config import Config, ConfigError, Location, loads
+from gateway.config.discovery import LocationTemplate
+
+
+def configured(share: dict[str, Any], grant: Any = "*") -> Config:
+    recipient = {"name": "a", "tokens": [{"sha256": "a" * 64}], "shares": [grant]}
+    settings = {
+        "version": 1,
+        "shares": [{"name": "s", **share}],
+        "gateway": {"recipients": [recipient], "storages": [{"prefix": "az://lake/", "account": "acct"}]},
+    }
+    return loads(yaml.safe_dump(settings))
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("s3://b/w/{schema}.db/{table}/", Location("s3", "b", "w")),
+        ("s3://b/{schema}/tables/{table}", Location("s3", "b", "")),
+        ("abfss://lake@acct.dfs.core.windows.net/w/{schema}/{table}", None),
+        ("https://acct.blob.core.windows.net/lake/w/{schema}/a%20{table}", None),
+        ("/w/{schema}/{table}", Location("file", "", "/w")),
+        ("/{schema}/{table}", Location("file", "", "/")),
+        ("file:///w/{schema}/{table}", Location("file", "", "/w")),
+        ("gs://bucket/w/{schema}/{table}", Location("gs", "bucket", "w")),
+    ],
+)
+def test_a_template_has_a_root_and_directories(text: str, root: Location | None) -> None:
+    template = LocationTemplate.parse(text)
+    assert template.names_schemas
+    assert template.root == (root or Location.parse("abfss://lake@acct.dfs.core.windows.net/w"))
+    names = {level.names for level in template.levels}
+    assert {"schema", "table"} <= names
+    (table,) = [level for level in template.levels if level.names == "table"]
+    assert table.before == ("a " if "%20" in text else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("s3://b/w/", "names no {table}"),
+        ("s3://b/w/{schema}/", "has {table} once"),
+        ("s3://b/w/{table}/{schema}/", "has {table} once"),
+        ("s3://b/w/{table}/{table}/", "has {table} once"),
+        ("s3://b/w/{schema}-{table}/", "cannot be searched"),
+        ("s3://b/w/{catalog}/{table}/", "neither {schema} nor {table}"),
+        ("s3://b/w/{table}/../x", "cannot be searched"),
+        ("s3://b/w//{schema}//{table}", "accepted"),
+        ("s3://b/w/{schema/{table}", "accepted"),
+        ("s3://{schema}/{table}", "accepted"),
+        ("s3://b/" + "x/" * 3 + "{schema}/" + "y/" * 20 + "{table}", "more than 16"),
+        ("/w/../{schema}/{table}", "'..'"),
+        ("{schema}/{table}", "accepted"),
+    ],
+)
+def test_an_odd_template_is_refused_with_what_is_accepted(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        configured({"tables": {"discover": text}})
+    assert problem in str(refused.value)
+    assert "shares[0].tables" in str(refused.value)
+
+
+def test_the_account_of_a_template_is_that_of_its_storage() -> None:
+    (source,) = configured({"tables": {"discover": "az://lake/w/{schema}/{table}"}}).sources
+    assert source.discovery.discover.root.account == "acct"
+
+
+def test_a_schema_has_a_template_without_schemas_and_a_share_one_with_them() -> None:
+    of_schema = {"schemas": [{"name": "d", "tables": {"discover": "s3://b/d/{table}/", "everySeconds": 7}}]}
+    (source,) = configured(of_schema).sources
+    assert (source.share, source.schema, source.discovery.every_seconds) == ("s", "d", 7)
+    assert configured(of_schema).shares[0].schemas[0].tables == ()
+    with pytest.raises(ConfigError, match=r"\{table\} alone"):
+        configured({"schemas": [{"name": "d", "tables": {"discover": "s3://b/{schema}/{table}/"}}]})
+    with pytest.raises(ConfigError, match=r"has no \{schema\}"):
+        configured({"tables": {"discover": "s3://b/{table}/"}})
+    with pytest.raises(ConfigError, match="expected a list"):
+        configured({"schemas": [{"name": "d", "tables": "s3://b/{table}/"}]})
+
+
+@pytest.mark.parametrize(
+    ("grant", "is_accepted"),
+    [
+        ({"share": "s", "schema": "any"}, True),
+        ({"share": "s", "schema": "any", "table": "t"}, True),
+        ({"share": "*", "schema": "any", "table": "t"}, True),
+        ({"share": "o", "schema": "any"}, False),
+        ("o", False),
+    ],
+)
+def test_what_may_be_found_may_be_granted(grant: Any, is_accepted: bool) -> None:
+    share = {"tables": {"discover": "s3://b/{schema}/{table}/"}}
+    if is_accepted:
+        configured(share, grant)
+    else:
+        with pytest.raises(ConfigError, match="which is not shared"):
+            configured(share, grant)
+
+
+def test_a_template_of_a_schema_allows_grants_in_that_schema_alone() -> None:
+    share = {"schemas": [{"name": "d", "tables": {"discover": "s3://b/{table}/"}}, {"name": "e"}]}
+    configured(share, {"share": "s", "schema": "D", "table": "t"})
+    with pytest.raises(ConfigError, match="which is not shared"):
+        configured(share, {"share": "s", "schema": "e", "table": "t"})

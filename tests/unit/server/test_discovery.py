@@ -1,0 +1,228 @@
+"""Discovery in a running server: tables come and go, over reloads and in several workers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+from support.gateway_process import running_gateway
+from support.live_process import Live, base, running_process
+from support.waiting import wait_until
+from tables.small_tables import lay_out
+
+from gateway.__main__ import main
+from gateway.access.discovered import Discovered, FoundTable
+from gateway.config import Location
+from gateway.server import discovery
+from gateway.server.discovery import DiscoveredFile, Discoverer
+from gateway.telemetry.metrics import DiscoveryMetrics
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """Three tables in two schemas, one of them with files."""
+    root = tmp_path / "warehouse"
+    lay_out(tmp_path / "small")
+    shutil.copytree(tmp_path / "small/whole", root / "d/t")
+    for name in ("d/u", "e/t"):
+        (root / name / "_delta_log").mkdir(parents=True)
+    return root
+
+
+def settings(root: Path, **keys: Any) -> dict[str, Any]:
+    found = base(root)
+    discover = {"discover": f"{root}/{{schema}}/{{table}}/", "everySeconds": 1, "historyShared": True}
+    found["shares"] = [{"name": "s", "tables": discover | keys}]
+    return found
+
+
+class Searched:
+    """A process that discovers, and what it has found."""
+
+    def __init__(self, live: Live, discoverer: Discoverer, metrics: DiscoveryMetrics) -> None:
+        self.live, self.discoverer, self.metrics = live, discoverer, metrics
+
+    async def names(self) -> list[str]:
+        items = await self.live.items("/shares/s/all-tables")
+        return [f"{item['schema']}.{item['name']}" for item in items]
+
+    async def until(self, expected: list[str]) -> None:
+        async with asyncio.timeout(20):
+            while await self.names() != expected:
+                await asyncio.sleep(0.02)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"delta_gateway_{name}", labels)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        return self.live.process.metrics.registry
+
+
+@asynccontextmanager
+async def searching(file: Path, root: Path, **keys: Any) -> AsyncIterator[Searched]:
+    async with running_process(file, settings(root, **keys)) as live:
+        process = live.process
+        metrics = DiscoveryMetrics(process.metrics.registry)
+        discoverer = Discoverer(
+            lambda: process.config,
+            lambda: process.pipeline.state.tables.storages,
+            process.take_discovered,
+            metrics,
+        )
+        async with discoverer.following():
+            yield Searched(live, discoverer, metrics)
+
+
+async def test_tables_come_and_go(tmp_path: Path, warehouse: Path) -> None:
+    async with searching(tmp_path / "gateway.yaml", warehouse) as searched:
+        assert await searched.names() == ["d.t", "d.u", "e.t"]
+        assert (await searched.live.query())[0] == 200
+        (warehouse / "d/new/_delta_log").mkdir(parents=True)
+        await searched.until(["d.new", "d.t", "d.u", "e.t"])
+        tables = searched.live.state.tables
+        assert len(tables._open) == 1
+        shutil.rmtree(warehouse / "d/t")
+        await searched.until(["d.new", "d.u", "e.t"])
+        assert (await searched.live.query())[0] == 404
+        # Nothing of a withdrawn table is kept.
+        assert (len(tables._open), len(tables._natives), len(tables._refreshes)) == (0, 0, 0)
+        assert searched.value("discovered_tables", source="s") == 3
+        assert searched.value("discovery_searches_total", outcome="complete") >= 3
+        assert searched.value("discovery_incomplete", source="s") == 0
+
+
+async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
+    tmp_path: Path, warehouse: Path
+) -> None:
+    async with searching(tmp_path / "gateway.yaml", warehouse, keepSeconds=2) as searched:
+        shutil.move(warehouse, tmp_path / "away")
+        async with asyncio.timeout(20):
+            while not searched.value("discovery_incomplete", source="s"):
+                await asyncio.sleep(0.02)
+        assert await searched.names() == ["d.t", "d.u", "e.t"]
+        assert searched.value("discovery_searches_total", outcome="failed") == 1
+        await searched.until([])
+        shutil.move(tmp_path / "away", warehouse)
+        await searched.until(["d.t", "d.u", "e.t"])
+
+
+async def test_a_reload_loses_nothing_and_searches_what_is_new(tmp_path: Path, warehouse: Path) -> None:
+    async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
+        live = searched.live
+        before = live.state
+        assert await live.change("preSignedUrlTimeoutSeconds", 1000) is None
+        assert live.state is not before
+        assert await searched.names() == ["d.t", "d.u", "e.t"]
+        (warehouse / "d/new/_delta_log").mkdir(parents=True)
+        assert await live.change("preSignedUrlTimeoutSeconds", 1001) is None
+        await searched.until(["d.new", "d.t", "d.u", "e.t"])
+        other = tmp_path / "other"
+        (other / "x/y/_delta_log").mkdir(parents=True)
+        assert await live.change("shares[].tables.discover", f"{other}/{{schema}}/{{table}}") is None
+        await searched.until(["x.y"])
+        assert await live.change("shares[].tables", None) is None
+        await searched.until([])
+        async with asyncio.timeout(20):
+            while searched.value("discovered_tables", source="s") is not None:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_reload_during_a_discovery_serves_both(tmp_path: Path, warehouse: Path) -> None:
+    async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
+        live, process = searched.live, searched.live.process
+        key = next(iter(process._discovered.tables))
+        table = FoundTable("d", "t", Location("file", "", str(warehouse / "d/t")))
+        for number in range(20):
+            found = Discovered({key: (table,) * (number % 2)})
+            await asyncio.gather(
+                process.take_discovered(found), live.change("preSignedUrlTimeoutSeconds", 1000 + number)
+            )
+            assert await searched.names() == ["d.t"] * (number % 2)
+            assert live.state.config.pre_signed_url_timeout_seconds == 1000 + number
+
+
+async def test_a_search_that_hangs_delays_neither_the_start_nor_other_searches(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def search(*arguments: Any) -> Any:
+        asyncio.run_coroutine_threadsafe(ends.wait(), loop).result()
+        return real(*arguments)
+
+    real = discovery.search
+    monkeypatch.setattr(discovery, "search", search)
+    async with running_process(tmp_path / "gateway.yaml", settings(warehouse)) as live:
+        process = live.process
+        discoverer = Discoverer(
+            lambda: process.config,
+            lambda: process.pipeline.state.tables.storages,
+            process.take_discovered,
+            DiscoveryMetrics(process.metrics.registry),
+        )
+        async with discoverer.following(start_seconds=0.1):
+            searched = Searched(live, discoverer, discoverer._metrics)
+            assert await searched.names() == []
+            ends.set()
+            await searched.until(["d.t", "d.u", "e.t"])
+
+
+def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds(tmp_path: Path) -> None:
+    locations = ["s3a://b/ü/t", "abfss://lake@acct.dfs.core.windows.net/d/t", "gs://bucket/d/t", "/d/t"]
+    tables = {
+        ("s", str(number), "template", "root"): (FoundTable("d", "ü", Location.parse(location)),)
+        for number, location in enumerate(locations)
+    }
+    file = DiscoveredFile(tmp_path / "discovered.json")
+    assert file.read() == Discovered()
+    asyncio.run(file.write(Discovered(tables)))
+    assert file.read() == Discovered(tables)
+    assert [one.name for one in tmp_path.iterdir()] == ["discovered.json"]
+
+
+def test_all_workers_have_the_tables_within_seconds(tmp_path: Path, warehouse: Path) -> None:
+    shares = settings(warehouse)["shares"]
+    with running_gateway(tmp_path, shares, workers=2) as gateway:
+
+        def names() -> list[str]:
+            items = gateway.request("GET", "/shares/s/all-tables").json["items"]
+            return [f"{item['schema']}.{item['name']}" for item in items]
+
+        def all_have(expected: list[str]) -> Callable[[], bool]:
+            # New connections go to either worker.
+            return lambda: all(names() == expected for _ in range(16))
+
+        wait_until(all_have(["d.t", "d.u", "e.t"]))
+        (warehouse / "d/new/_delta_log").mkdir(parents=True)
+        wait_until(all_have(["d.new", "d.t", "d.u", "e.t"]))
+        shutil.rmtree(warehouse / "e")
+        wait_until(all_have(["d.new", "d.t", "d.u"]))
+
+
+def test_check_searches_once_and_says_what_it_finds(
+    tmp_path: Path, warehouse: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (warehouse / "d/T/_delta_log").mkdir(parents=True)
+    for name in ("d/u", "e/t"):
+        shutil.rmtree(warehouse / name)
+    shutil.copytree(warehouse / "d/t", warehouse / "e/fine")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(yaml.safe_dump(settings(warehouse)))
+    assert main(["check", "-c", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "s: 1 tables found below" in printed
+    assert printed.count("another table has its name without case") == 2
+    assert "s.e.fine" in printed
+    assert "1 of 1 tables can be read." in printed
+    file.write_text(yaml.safe_dump(settings(tmp_path / "gone")))
+    assert main(["check", "-c", str(file)]) == 1
+    assert "the search is not complete: there is no such directory" in capsys.readouterr().out
