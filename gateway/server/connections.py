@@ -1,8 +1,9 @@
 """Connections on which every answer follows the protocol and is sent completely.
 
-In: a request handler. Out: a runner like aiohttp's, with two differences. A request head that cannot be
+In: a request handler. Out: a runner like aiohttp's, with three differences. A request head that cannot be
 parsed is answered with the JSON of all errors, and logged by the kind of its error only, because it may hold
-a token. And a caller can wait until the kernel has taken all written bytes.
+a token. Bodies are passed as they were sent, still in their content coding. And a caller can wait until the
+kernel has taken all written bytes.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ class _Connection(web.RequestHandler):
     __slots__ = ("_open_connections",)
 
     def __init__(self, manager: _Server, **options: Any) -> None:
-        super().__init__(manager, **options)
+        # A body is decoded when it is read, by an authenticated request, and not while it is skipped.
+        super().__init__(manager, auto_decompress=False, **options)
         self._open_connections = manager.open_connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -16,8 +16,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestPayloadError
 
 from gateway.access.access_tokens import access_credential
 from gateway.access.authentication import bearer_token, identify, token_hash
@@ -25,9 +23,7 @@ from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
     AccessRevoked,
-    BodyTooLarge,
     GatewayError,
-    MalformedRequest,
     PermissionDenied,
     Unauthenticated,
 )
@@ -39,6 +35,7 @@ from gateway.web.client_authentication import ClientAuthentication
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left, is_rule_refusal
 from gateway.web.federation import Federation
+from gateway.web.request_body import read_body
 from gateway.web.request_limits import limit_error
 from gateway.web.response import WholeResponse
 
@@ -56,8 +53,7 @@ log = logging.getLogger("gateway.federation")
 Next = Callable[[RequestContext], Awaitable[web.StreamResponse]]
 Middleware = Callable[[RequestContext, Next], Awaitable[web.StreamResponse]]
 
-MAX_BODY_BYTES, MAX_TOKEN_REQUEST_BYTES = 1024 * 1024, 16 * 1024
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+MAX_TOKEN_REQUEST_BYTES = 16 * 1024
 
 
 class RequestPipeline:
@@ -150,7 +146,7 @@ class RequestPipeline:
             raise PermissionDenied("this address is not on the recipient's allow-list")
         if self._audits_first:
             await self._recorder.audit_first(context)
-        context.body = await _body(context.request, limits.body_seconds)
+        context.body = await read_body(context.request, limits.body_seconds)
         context.drain_rate = limits.drain_rate
         gate = limits.recipients.gate(recipient.name)
         await gate.request()
@@ -169,7 +165,7 @@ class RequestPipeline:
     async def _authorize_client(self, context: RequestContext) -> web.StreamResponse:
         """Answer an authenticated OAuth client, within the limits of its recipient."""
         limits = self.limits
-        context.body = await _body(context.request, limits.body_seconds, MAX_TOKEN_REQUEST_BYTES)
+        context.body = await read_body(context.request, limits.body_seconds, MAX_TOKEN_REQUEST_BYTES)
         context.oauth_client = client = self._client_authentication.client(context)
         context.recipient, context.identity = client.recipient, client.identity
         if self._audits_first:
@@ -346,38 +342,3 @@ def _add_headers(response: web.StreamResponse, headers: FieldLines) -> None:
         response.field_lines += "".join([f"{name}: {value}\r\n" for name, value in headers])
     else:
         response.headers.extend(headers)
-
-
-async def _body(request: web.BaseRequest, seconds: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """Read the whole body within its time. Raises MalformedRequest, BodyTooLarge."""
-    if not request.body_exists:
-        return b""
-    if request.content.is_eof():
-        # It came together with the head.
-        body = request.content.read_nowait()
-        _check_length(len(body), max_bytes)
-        return body
-    _check_length(request.content_length or 0, max_bytes)
-    if request.headers.get("Expect", "").lower() == "100-continue":
-        await request.writer.write(CONTINUE)
-        request.writer.output_size = 0
-    try:
-        async with asyncio.timeout(seconds):
-            return await _rest(request, max_bytes)
-    except TimeoutError:
-        raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
-    except (RequestPayloadError, HttpProcessingError):
-        raise MalformedRequest("the body is not coded as its header fields say") from None
-
-
-async def _rest(request: web.BaseRequest, max_bytes: int) -> bytes:
-    body = bytearray()
-    while chunk := await request.content.readany():
-        body += chunk
-        _check_length(len(body), max_bytes)
-    return bytes(body)
-
-
-def _check_length(length: int, max_bytes: int) -> None:
-    if length > max_bytes:
-        raise BodyTooLarge(f"a body is at most {max_bytes} bytes")

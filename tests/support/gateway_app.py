@@ -12,6 +12,7 @@ from aiohttp.test_utils import RawTestServer, TestClient, unused_port
 from gateway.access.authentication import token_hash
 from gateway.app import create_app
 from gateway.config import Config, loads
+from gateway.server.connections import Runner
 from gateway.web.pipeline import RequestPipeline
 
 TOKENS = {name: f"token-of-{name}" for name in ("alice", "bob", "nobody")}
@@ -30,11 +31,14 @@ class Clock:
 
 
 class PipelineServer(RawTestServer):
-    """A request pipeline on a socket."""
+    """A request pipeline on a socket, over connections of the server."""
 
     def __init__(self, pipeline: RequestPipeline, **options: Any) -> None:
         super().__init__(pipeline, **options)
         self.pipeline = pipeline
+
+    async def _make_runner(self, **options: Any) -> Runner:
+        return Runner(self.pipeline, **options)
 
     async def close(self) -> None:
         """Close the socket, then the tables."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,8 @@ Client = TestClient[Any, Any]
 ROUTER = Router(routes(PREFIX))
 SHARES = f"{PREFIX}/shares"
 MIB = 1 << 20
-ZIPPED = gzip.compress(b" " * 20 * MIB)
+ZIPPED = gzip.compress(b" " * 20 * MIB, mtime=0)
+SMALL = gzip.compress(b"{}", mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,10 @@ async def test_a_body_is_requested_from_clients_that_expect_100_continue(client:
         ("Content-Encoding: deflate\r\nTransfer-Encoding: chunked\r\n", b"4\r\nnone\r\n0\r\n\r\n", b"400"),
         (f"Content-Encoding: gzip\r\nContent-Length: {len(ZIPPED)}\r\n", ZIPPED, b"413"),
         (f"Content-Length: {MIB + 1}\r\n", b" " * (MIB + 1), b"413"),
+        ("Content-Encoding: br\r\nContent-Length: 4\r\n", b"none", b"400"),
+        ("Content-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n", b"none", b"400"),
+        (f"Content-Encoding: gzip\r\nContent-Length: {len(SMALL) - 1}\r\n", SMALL[:-1], b"400"),
+        (f"Content-Encoding: gzip\r\nContent-Length: {len(SMALL) + 1}\r\n", SMALL + b"x", b"400"),
     ],
 )
 async def test_a_body_that_contradicts_its_headers_or_is_too_large_is_a_client_error(
@@ -153,6 +159,20 @@ async def test_no_body_is_requested_without_a_valid_token(client: Client) -> Non
     answered = await raw(client, head(token="", extra=EXPECT))
     assert answered.startswith(b"HTTP/1.1 401 ")
     assert b"100 Continue" not in answered
+
+
+async def test_a_body_without_a_valid_token_is_not_decoded(client: Client) -> None:
+    zeros = gzip.compress(bytes(300 * MIB))
+    length = f"Content-Length: {len(zeros)}\r\n"
+
+    async def seconds(extra: str) -> float:
+        started = time.process_time()
+        answered = await raw(client, head(token="", extra=extra) + zeros)
+        assert answered.startswith(b"HTTP/1.1 401 ")
+        return time.process_time() - started
+
+    skipped = await seconds(length)
+    assert await seconds(f"Content-Encoding: gzip\r\n{length}") < 3 * skipped + 0.1
 
 
 async def test_a_whole_answer_closes_or_keeps_the_connection_as_requested(

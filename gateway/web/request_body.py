@@ -1,0 +1,95 @@
+"""Reads the body of a request, and decodes its content coding.
+
+In: an authenticated request. Out: the whole body as the client wrote it before it was coded. Connections pass
+bodies as they arrive, so one that nobody reads, such as that of a request without a token, is never decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import TYPE_CHECKING
+
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
+
+from gateway.errors import BodyTooLarge, MalformedRequest
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+MAX_BODY_BYTES = 1024 * 1024
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_GZIP, _ZLIB, _DEFLATE = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
+_ZLIB_METHOD = 8
+
+
+async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:
+    """Return the whole body, decoded.
+
+    `seconds`: the time in which it has to arrive; `max_bytes` bounds it before and after decoding.
+    Raises MalformedRequest and BodyTooLarge.
+    """
+    if not request.body_exists:
+        return b""
+    body = await _coded(request, seconds, max_bytes)
+    codings = request.headers.getall("Content-Encoding", [])
+    return _decoded(body, codings, max_bytes) if codings else body
+
+
+async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
+    """Return the body as it was sent."""
+    if request.content.is_eof():
+        # It came together with the head.
+        body = request.content.read_nowait()
+        _check_length(len(body), max_bytes)
+        return body
+    _check_length(request.content_length or 0, max_bytes)
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(CONTINUE)
+        request.writer.output_size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            return await _rest(request, max_bytes)
+    except TimeoutError:
+        raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
+    except (RequestPayloadError, HttpProcessingError):
+        raise MalformedRequest("the body is not coded as its header fields say") from None
+
+
+async def _rest(request: web.BaseRequest, max_bytes: int) -> bytes:
+    body = bytearray()
+    while chunk := await request.content.readany():
+        body += chunk
+        _check_length(len(body), max_bytes)
+    return bytes(body)
+
+
+def _decoded(body: bytes, codings: list[str], max_bytes: int) -> bytes:
+    """Return a body without its content coding. At most `max_bytes` and one are ever decoded."""
+    coding = ",".join(codings).strip().lower()
+    if coding in ("", "identity") or not body:
+        return body
+    if coding in ("gzip", "x-gzip"):
+        window = _GZIP
+    elif coding == "deflate":
+        # Some clients send deflate without the frame of zlib, which the coding of that name has.
+        window = _ZLIB if body[0] & 0xF == _ZLIB_METHOD else _DEFLATE
+    else:
+        raise MalformedRequest("the body has an unknown content coding: gzip and deflate are accepted")
+    decoder = zlib.decompressobj(window)
+    try:
+        decoded = decoder.decompress(body, max_bytes + 1)
+    except zlib.error:
+        decoded = None
+    if decoded is not None:
+        _check_length(len(decoded), max_bytes)
+    if decoded is None or not decoder.eof or decoder.unused_data:
+        raise MalformedRequest("the body is not coded as its header fields say")
+    return decoded
+
+
+def _check_length(length: int, max_bytes: int) -> None:
+    if length > max_bytes:
+        raise BodyTooLarge(f"a body is at most {max_bytes} bytes")
