@@ -38,6 +38,7 @@ from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
 from gateway.tables.native import AnswerOptions, LogError, RuleRefused, Snapshot
 from gateway.tables.registry import Tables
+from gateway.tables.rules import InvalidRule
 from gateway.tables.runtime import read_whole
 from gateway.telemetry.audit import AuditLog
 
@@ -137,7 +138,7 @@ def _refused_rule(state: GatewayState, table: SharedTable) -> str | None:
     opened = state.tables.open(table)
     try:
         opened.snapshot().totals(rule=opened.rule)
-    except RuleRefused as error:
+    except (RuleRefused, InvalidRule) as error:
         return error.detail
     except (LogError, GatewayError):
         return None

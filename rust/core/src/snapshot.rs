@@ -8,10 +8,11 @@
 //! the checkpoint.
 
 mod load;
+mod rule_totals;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use crate::actions::{FileBatch, Metadata, PartitionTuple, Protocol, RowIndices, SourceId, Totals};
@@ -19,14 +20,16 @@ use crate::checkpoint::{Checkpoint, IsDead, ReadOptions, sizes_overflow};
 use crate::column_cache::{Allocation, Decoding, columns_digest};
 use crate::error::{Error, Result};
 use crate::history::in_commit_timestamp_ms;
-use crate::lock::lock;
 use crate::partition::{PartitionInterner, PartitionTimestamps};
-use crate::predicate::{BoundRule, RuleKey, RuleVerdicts};
+use crate::predicate::{BoundRule, RuleVerdicts};
 use crate::replay::ReplaySet;
 use crate::segment::{CommitEntry, LogIdentity, LogSegment};
 use crate::stop::Stop;
 use crate::storage::Storage;
 use load::LoadRequest;
+use rule_totals::SnapshotId;
+
+pub(crate) use rule_totals::sum as sum_within;
 
 /// The source id of a checkpoint's first part in every version. Other parts follow; commits are before it.
 pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
@@ -34,9 +37,6 @@ pub const CHECKPOINT_SOURCE: SourceId = SourceId(1 << 31);
 /// Threads that sum up a checkpoint. One sum takes a fraction of a second and must leave processors to other
 /// requests.
 const MAX_SUM_THREADS: usize = 4;
-
-/// Rules whose totals are kept.
-const MAX_RULE_TOTALS: usize = 256;
 
 /// The requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +68,7 @@ pub struct Snapshot {
     seen: Arc<ReplaySet>,
     checkpoint: Arc<OnceLock<Checkpoint>>,
     totals: OnceLock<Totals>,
-    /// The totals within rules, by the keys of the rules, the oldest first.
-    rule_totals: Mutex<Vec<(RuleKey, Totals)>>,
+    id: SnapshotId,
     is_lost: AtomicBool,
 }
 
@@ -340,18 +339,12 @@ impl Snapshot {
     #[must_use]
     pub fn known_totals_within(&self, rule: Option<&Arc<BoundRule>>) -> Option<Totals> {
         let Some(rule) = rule else { return self.known_totals() };
-        let known = lock(&self.rule_totals);
-        known.iter().find(|(key, _)| *key == rule.key()).map(|(_, totals)| *totals)
+        rule_totals::known(self.id, rule.key())
     }
 
     /// Sets the totals of the files within a rule, as computed by a scan of all files.
     pub fn set_totals_within(&self, rule: &BoundRule, totals: Totals) {
-        let mut known = lock(&self.rule_totals);
-        known.retain(|(key, _)| *key != rule.key());
-        if known.len() >= MAX_RULE_TOTALS {
-            known.remove(0);
-        }
-        known.push((rule.key(), totals));
+        rule_totals::set(self.id, rule.key(), totals);
     }
 
     /// As [`Self::totals_until`], of the files within a rule. Reads sizes and partition values of the checkpoint, and
@@ -367,14 +360,22 @@ impl Snapshot {
             let filter = Arc::clone(rule);
             let options = ReadOptions {
                 keep_tuple: Some(Arc::new(move |tuple| filter.may_keep(tuple))),
+                by_row_group: true,
                 ..ReadOptions::default()
             };
-            for batch in checkpoint.batches(self.interner(), options) {
-                stop.check()?;
-                let batch = batch.inspect_err(|error| self.record_error(error))?;
-                let rows = rule.select(&batch.partitions, self.live_rows(&batch), &mut verdicts)?;
-                totals.add(&batch, &rows);
-            }
+            let readers: Vec<_> = checkpoint.readers(self.interner(), options).collect();
+            let of_checkpoint =
+                rule_totals::sum(readers.into_iter(), self.sum_threads(), |reader, verdicts| {
+                    let mut totals = Totals::default();
+                    for batch in reader {
+                        stop.check()?;
+                        let batch = batch.inspect_err(|error| self.record_error(error))?;
+                        let rows = rule.select(&batch.partitions, self.live_rows(&batch), verdicts)?;
+                        totals.add(&batch, &rows);
+                    }
+                    Ok(totals)
+                })?;
+            totals = totals.plus(of_checkpoint).ok_or_else(|| sizes_overflow("checkpoint"))?;
         }
         self.set_totals_within(rule, totals);
         Ok(totals)
@@ -417,7 +418,7 @@ impl Snapshot {
     }
 
     /// Threads that read a bucket mostly wait, so their number does not depend on the processors.
-    fn sum_threads(&self) -> usize {
+    pub(crate) fn sum_threads(&self) -> usize {
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         if self.storage.is_remote() { MAX_SUM_THREADS } else { processors.min(MAX_SUM_THREADS) }
     }

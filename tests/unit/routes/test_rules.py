@@ -11,9 +11,12 @@ from support.gateway_app import TOKENS, bearer, error_of, serve
 from support.history_table import CAPABLE, TABLE, Client, changes, commit, end, ids, lines_of, query
 
 from gateway.access.authentication import token_hash
+from gateway.access.grants import Rule
 from gateway.cli import check, explain
 from gateway.config import Config, ConfigError, loads
 from gateway.state import GatewayState
+from gateway.tables import rules
+from gateway.tables.rules import RuleCache
 
 INSIDE = "p = recipient.part"
 
@@ -165,6 +168,27 @@ async def test_files_without_partition_values_refuse_changes_by_a_rule(client: C
         assert b"the rule of your grant" in await refused.read()
 
 
+@pytest.mark.parametrize(("condition", "files"), [("p IS NULL", ["keyless.parquet"]), (INSIDE, [])])
+async def test_an_absent_partition_value_is_null_in_snapshots_and_in_ranges(
+    client: Client, root: Path, condition: str, files: list[str]
+) -> None:
+    reload(client, text_of(root, condition))
+    before = ids((await query(client, {}))[1])
+    keyless = {
+        "path": "keyless.parquet",
+        "partitionValues": {},
+        "size": 7,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    (root / "_delta_log" / f"{4:020}.json").write_text(
+        f'{{"commitInfo":{{"inCommitTimestamp":1700000009000}}}}\n{json.dumps({"add": keyless})}\n'
+    )
+    assert len(ids((await query(client, {}))[1])) == len(before) + len(files)
+    added = [line["add"] for line in await changes(client, "startingVersion=4") if "add" in line]
+    assert [one["url"].partition("?")[0].rpartition("/")[2] for one in added] == files
+
+
 async def test_a_condition_gives_no_directory_access(root: Path) -> None:
     bucket = "s3://bucket/table"
     text = text_of(root, modes="[url, dir]").replace(str(root), bucket)
@@ -194,6 +218,8 @@ async def test_a_condition_gives_no_directory_access(root: Path) -> None:
         ("p = recipient.absent", "the recipient has no property 'absent'"),
         ("p = q", "two columns are compared with each other"),
         ("p LIKE '%x'", "a LIKE pattern has a wildcard before its end"),
+        (r"p LIKE 'a\\b%'", "a LIKE pattern with a backslash before no wildcard cannot be part of a rule"),
+        ("p = 'a' OR recipient.part = 'a'", "two constants are compared"),
     ],
 )
 def test_a_condition_that_is_no_rule_stops_the_start_and_refuses_a_reload(
@@ -217,6 +243,36 @@ def test_check_names_recipients_whose_rule_a_table_does_not_decide(
         file.write_text(f"version: 1\n{text_of(root, condition)}")
         assert list(check.refused_rules(loads(file.read_text()))) == ([problem] if problem else [])
     capsys.readouterr()
+
+
+def test_check_names_a_recipient_whose_conditions_are_together_too_long(root: Path) -> None:
+    text = text_of(root)
+    grants = [
+        {"share": "s", "schema": "d", "table": "t", "condition": f"p = '{letter * 40_000}'"}
+        for letter in "ab"
+    ]
+    text = text.replace(json.dumps({"share": "s", "condition": INSIDE}), ", ".join(map(json.dumps, grants)))
+    config = loads(f"version: 1\n{text}")
+    assert list(check.refused_rules(config)) == [
+        "recipient alice cannot read s.d.t: the conditions have more than 65536 bytes"
+    ]
+
+
+def test_parsed_rules_are_bounded_in_bytes_and_kept_for_20_000_recipients() -> None:
+    def rule(country: int, size: int = 1) -> Rule:
+        return Rule(("p = recipient.country",), (("country", f"{country}" * size),))
+
+    cache = RuleCache(rules.RULES_BYTES)
+    known = [cache.rule(rule(number)) for number in range(20_000)]
+    assert all(cache.rule(rule(number)) is known[number] for number in range(20_000))
+    small = RuleCache(100_000)
+    for number in range(1000):
+        small.rule(rule(number, 50))
+    assert 0 < len(small._known) < 100
+    assert small._bytes == sum(map(rules._rule_bytes, small._known)) <= 100_000
+    kept = small.rule(rule(999, 50))
+    assert small.rule(rule(999, 50)) is kept
+    assert small.rule(rule(998, 50)) is not kept
 
 
 def test_explain_shows_the_table_as_a_recipient_reads_it(

@@ -185,7 +185,8 @@ fn check_form(expression: &Expression) -> Result<(), String> {
             }
             (left, right) => {
                 check_constant(left)?;
-                check_constant(right)
+                check_constant(right)?;
+                Err("two constants are compared; one side has to be a partition column".into())
             }
         },
         Expression::IsNull(child) => check_column(child),

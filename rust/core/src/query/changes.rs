@@ -224,7 +224,7 @@ impl ChangeLines {
             (&batch.adds, FileAction::Add),
             (&batch.removes, FileAction::Remove),
         ] {
-            let mut rows = self.kept_rows(batch.version, &batch.metadata_in_force, files)?;
+            let mut rows = self.kept_rows(batch.version, &batch.metadata_in_force, files, action)?;
             let skipped = to_skip.min(rows.len());
             to_skip -= skipped;
             rows.drain(..skipped);
@@ -261,11 +261,14 @@ impl ChangeLines {
         version: i64,
         metadata: &Arc<Metadata>,
         files: &ChangedFiles,
+        action: FileAction,
     ) -> Result<RowIndices> {
         let InForce { rule, .. } = self.in_force(metadata)?;
         let mut rows = files.rows.clone();
         if let Some(rule) = rule {
-            if !files.without_partition_values.is_empty() {
+            // An absent value of an added file is null, as in a snapshot of its version. A removed file may be of a
+            // time with other partition columns: its absent values are unknown.
+            if action == FileAction::Remove && !files.without_partition_values.is_empty() {
                 return Err(undecided_rule(version));
             }
             rows = rule.select(&files.batch.partitions, rows, &mut RuleVerdicts::default())?;

@@ -1,8 +1,9 @@
 //! Loads a snapshot: one search for log files, one batch of reads, one pass over the commits.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use super::rule_totals::SnapshotId;
 use super::{Base, Snapshot, TimeTravel, live_totals, source_of};
 use crate::actions::{FileBatch, Metadata, Protocol, RowIndices};
 use crate::checkpoint::Checkpoint;
@@ -180,7 +181,7 @@ impl Loader<'_> {
             seen,
             checkpoint,
             totals,
-            rule_totals: Mutex::default(),
+            id: SnapshotId::next(),
             is_lost: AtomicBool::new(false),
         }))
     }

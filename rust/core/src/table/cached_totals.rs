@@ -1,12 +1,17 @@
 //! The number and total size of a version's files, from cached columns.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::Result;
 use crate::actions::Totals;
 use crate::checkpoint::Sizes;
 use crate::column_cache::CachedColumns;
 use crate::predicate::{BoundRule, RuleVerdicts};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, sum_within};
 use crate::stop::Stop;
+
+/// Batches that a thread sums up at a time.
+const PIECE_BATCHES: usize = 16;
 
 /// Sums up the live files; `None` if a batch of the columns is damaged.
 pub(super) fn cached_totals(
@@ -41,15 +46,23 @@ pub(super) fn cached_totals_within(
     rule: &BoundRule,
     stop: &Stop,
 ) -> Result<Option<Totals>> {
-    let mut verdicts = RuleVerdicts::default();
-    let mut totals = snapshot.commit_totals_within(rule, &mut verdicts)?;
-    for index in 0..columns.len() {
-        stop.check()?;
-        let Ok(Some(batch)) = columns.batch(index) else { return Ok(None) };
-        let live = batch.live_rows(snapshot.seen());
-        totals.add(&batch.files, &rule.select(&batch.files.partitions, live, &mut verdicts)?);
-    }
-    Ok(Some(totals))
+    let of_commits = snapshot.commit_totals_within(rule, &mut RuleVerdicts::default())?;
+    let is_damaged = AtomicBool::new(false);
+    let pieces: Vec<_> = (0..columns.len()).step_by(PIECE_BATCHES).collect();
+    let of_columns = sum_within(pieces.into_iter(), snapshot.sum_threads(), |first, verdicts| {
+        let mut totals = Totals::default();
+        for index in first..columns.len().min(first + PIECE_BATCHES) {
+            stop.check()?;
+            let Ok(Some(batch)) = columns.batch(index) else {
+                is_damaged.store(true, Ordering::Relaxed);
+                return Ok(totals);
+            };
+            let live = batch.live_rows(snapshot.seen());
+            totals.add(&batch.files, &rule.select(&batch.files.partitions, live, verdicts)?);
+        }
+        Ok(totals)
+    })?;
+    Ok(if is_damaged.into_inner() { None } else { of_commits.plus(of_columns) })
 }
 
 /// Sums up the files of a checkpoint that the commits supersede, as [`Snapshot::totals`] does: only files with a size

@@ -327,7 +327,7 @@ impl<'a> Parser<'a> {
         match right {
             Expression::Literal(Literal::Text { text, other: None }) => Ok(match pattern(&text) {
                 Some(pattern) => Expression::Like(Box::new(left), pattern),
-                None => Expression::undecidable("a LIKE pattern that ends in its escape"),
+                None => Expression::undecidable("a LIKE pattern with a backslash before no wildcard"),
             }),
             _ => Ok(Expression::undecidable("a LIKE without a constant pattern")),
         }
@@ -384,7 +384,8 @@ fn pattern(text: &str) -> Option<Pattern> {
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
         match character {
-            '\\' => prefix.push(characters.next()?),
+            // Spark refuses a pattern with another character there.
+            '\\' => prefix.push(characters.next().filter(|next| matches!(next, '%' | '_' | '\\'))?),
             '%' if characters.all(|rest| rest == '%') => {
                 return Some(Pattern { prefix, rest: PatternRest::Anything });
             }
