@@ -411,6 +411,22 @@ class Snapshot:
     ) -> Explanation:
         """Counts the rule's files that each condition drops alone and that all keep together. *Blocks*."""
 
+    def inventory(self, bounds: Sequence[int], *, stop: Stop | None = None) -> Inventory:
+        """Reads every file of the version, until `stop`. `bounds` are file sizes in bytes, ascending. *Blocks*."""
+
+@final
+class Inventory:
+    """What the files of a version amount to."""
+
+    files: int
+    files_with_deletion_vector: int
+    files_without_records: int
+    """Files whose statistics have no `numRecords`; their rows are not in `rows`."""
+    rows: int
+    """Rows by the statistics, without deleted ones."""
+    files_by_size: list[int]
+    """One count for each bound, of sizes below it that no earlier bound counts, and a last one for all others."""
+
 @final
 class Conjunct:
     """One condition of a conjunction."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gateway.config import Config
     from gateway.limits.shared_memory import SharedLimits
+    from gateway.telemetry.activity import Activity
     from gateway.telemetry.audit import AuditLog
     from gateway.web.pipeline import Middleware
 
@@ -44,17 +45,19 @@ def create_app(
     middleware: Middleware | None = None,
     token_secret: bytes | None = None,
     shared_limits: SharedLimits | None = None,
+    activity: Activity | None = None,
 ) -> RequestPipeline:
     """Return the pipeline that answers requests, for aiohttp's `web.Server`.
 
     `workers` share the memory, the `shared_limits`, and the `token_secret` where no token keys are
-    configured. `audit` is the open audit log, if one is configured. The caller closes the tables of `state`.
+    configured. `audit` is the open audit log, if one is configured. `activity` remembers recent requests. The
+    caller closes the tables of `state`.
     """
     return RequestPipeline(
         Router(all_routes(config.prefixes), prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),
         RequestLimits.of(config, workers=workers, shared=shared_limits),
-        RequestRecorder(metrics or Metrics(), audit, now_ms),
+        RequestRecorder(metrics or Metrics(), audit, now_ms, activity),
         audits_first=config.gateway.audit is not None and config.gateway.audit.fail_closed,
         middleware=middleware,
     )

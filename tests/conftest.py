@@ -2,8 +2,8 @@
 
 tests/run.py installs the parts into its cache and runs pytest; pytest alone uses what it finds there and
 skips the rest with a reason. With DELTA_GATEWAY_NO_SKIPS, which run.py sets where no toolchain is missing, a
-skip fails. The absence of others' golden tables, an option, stays a skip, and so does a test of `deploy` that
-needs another machine, such as Debian and root.
+skip fails. The absence of others' golden tables, an option, stays a skip, and so do a test of `deploy` that
+needs another machine, such as Debian and root, and tests of pages where no browser can be had.
 """
 
 import os
@@ -86,7 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Iterator[None]:
     report = yield
     is_strict = os.environ.get("DELTA_GATEWAY_NO_SKIPS") and not hasattr(report, "wasxfail")
-    is_option = any(reason in str(call.excinfo) for reason in (run.GOLDEN_ABSENT, run.OTHER_MACHINE))
+    is_option = any(
+        reason in str(call.excinfo) for reason in (run.GOLDEN_ABSENT, run.OTHER_MACHINE, run.BROWSER_ABSENT)
+    )
     if report.skipped and is_strict and not is_option:
         report.outcome = "failed"
         report.longrepr = f"skipped although no toolchain is missing: {call.excinfo}"

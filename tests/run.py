@@ -109,6 +109,8 @@ QUICK_RUST_TESTS = ["commit", "deletion_vector"]
 OTHER_MACHINE = "needs another machine:"
 # What pytest runs beside other parts and without further toolchains.
 PLAIN = "not spark and not stores and not clone and not deploy"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER_ABSENT = f"there is no browser on PATH ({', '.join(BROWSERS)}); Debian: apt-get install chromium"
 GOLDEN_ABSENT = "DELTA_GATEWAY_GOLDEN names no directory with ANSWERS.json"
 
 # Where the installers of Rust and Go put their tools when nobody touched PATH.
@@ -586,7 +588,7 @@ def python(pytest_arguments: list[str]) -> None:
 
     With pytest's arguments also the tests of `alone`, of which each is then beside no other one.
     """
-    needs = (versitygw, client_environment, build_kernel_program, made_tables)
+    needs = (versitygw, client_environment, build_kernel_program, made_tables, browser)
     if pytest_arguments:
         pytest(PLAIN, pytest_arguments, needs=needs)
         return
@@ -887,6 +889,20 @@ def versitygw() -> Path:
         )
         (CACHE / "bin" / "versitygw").rename(binary)
     return binary
+
+
+@one_at_a_time
+def browser() -> None:
+    """A browser for the tests of pages, which skip without one. Root on Debian gets it by apt."""
+    if any(map(which, BROWSERS)) or os.geteuid() != 0 or which("apt-get") is None:
+        return
+    variables = {"DEBIAN_FRONTEND": "noninteractive"}
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", BROWSERS[0]]
+    try:
+        run("apt-get", "update", "--quiet", variables=variables)
+        run(*install, variables=variables)
+    except Failed as failure:
+        say(f"  no browser: {failure}")
 
 
 @one_at_a_time

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aiohttp import web
@@ -21,9 +21,14 @@ WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with a valid token."""
+    """A request with a valid token, or of a signed-in user of the console.
+
+    `actor`: who makes its changes, for the history and the audit log. `names`: those that its path lacks.
+    """
 
     request: web.Request
+    actor: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def administration(self) -> Administration:
@@ -33,22 +38,22 @@ class Call:
     @property
     def name(self) -> str:
         """Return the recipient's name in the path."""
-        return self.request.match_info["name"]
+        return self._named("name")
 
     @property
     def share(self) -> str:
         """Return the share's name in the path."""
-        return self.request.match_info["share"]
+        return self._named("share")
 
     @property
     def policy(self) -> str:
         """Return the policy's name in the path."""
-        return self.request.match_info["policy"]
+        return self._named("policy")
 
     @property
     def client(self) -> str:
         """Return the OAuth client's id in the path."""
-        return self.request.match_info["client"]
+        return self._named("client")
 
     async def with_database(
         self, work: Callable[[RecipientDatabase], T], *, create: bool = False, read_only: bool = False
@@ -60,7 +65,8 @@ class Call:
         open_database = self.administration.open_database
 
         def run() -> T:
-            opened = open_database(f"admin:{self.request.remote}", create=create, read_only=read_only)
+            actor = self.actor or f"admin:{self.request.remote}"
+            opened = open_database(actor, create=create, read_only=read_only)
             with closing(opened) as database:
                 return work(database)
 
@@ -76,3 +82,6 @@ class Call:
             return await asyncio.to_thread(run)
         finally:
             changes.release()
+
+    def _named(self, part: str) -> str:
+        return self.names[part] if part in self.names else self.request.match_info[part]

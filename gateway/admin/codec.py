@@ -29,8 +29,11 @@ def decode_body(data: bytes, kind: type[T]) -> T:
         raise MalformedRequest("the body is not JSON") from None
 
 
-def decode_query(parameters: Mapping[str, str], kind: type[T]) -> T:
-    """Return the parameters of a request's query string; unknown ones are ignored. Raises GatewayError."""
+def decode_query(parameters: Mapping[str, Any], kind: type[T]) -> T:
+    """Return the parameters of a request's query string or form as their type. Raises GatewayError.
+
+    Unknown ones are ignored unless the type forbids them.
+    """
     try:
         return msgspec.convert(dict(parameters), kind, strict=False)
     except msgspec.ValidationError as error:

@@ -162,6 +162,7 @@ class Admin:
     Attributes:
         token_sha256: SHA-256 of the bearer token that opens the admin API and the metrics.
         metrics_token_sha256: SHA-256 of a bearer token that opens the metrics only.
+        viewer_token_sha256: SHA-256 of a token that signs in to the console to look, not to change anything.
         host: address or host name of the listener.
         port: port of the listener; 0 takes a free one.
         ssl: TLS of the listener, with the keys of the top-level `ssl`; it may name the same files. Without it
@@ -171,12 +172,13 @@ class Admin:
 
     token_sha256: str
     metrics_token_sha256: str | None = setting(None, protects=True)
+    viewer_token_sha256: str | None = setting(None, protects=True)
     host: str = "127.0.0.1"
     port: int = setting(8081, minimum=0, maximum=65535)
     ssl: Ssl | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
-        for name in ("token_sha256", "metrics_token_sha256"):
+        for name in ("token_sha256", "metrics_token_sha256", "viewer_token_sha256"):
             value = getattr(self, name)
             if value is not None and not _SHA256.fullmatch(value):
                 raise Invalid(name, "expected 64 hexadecimal digits: the SHA-256 of a token")

@@ -23,6 +23,7 @@ from gateway.app import create_app
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.effects import changed_fixed_keys
 from gateway.config.file_stamps import Stamp, stamp
+from gateway.console.inspection import Inspector
 from gateway.limits.process_memory import bound_heaps, private_bytes, resident_bytes
 from gateway.server.extras import ExtraMissing, check_extras
 from gateway.server.reload import Reloader
@@ -37,6 +38,7 @@ from gateway.tables.runtime import (
     configure_cache_directory,
     release_memory,
 )
+from gateway.telemetry.activity import Activity
 from gateway.telemetry.audit import open_audit
 from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.metrics import Metrics, probes
@@ -108,6 +110,7 @@ class ServerProcess:
             now_ms,
             must_exist=secrets.has_recipients_database,
         )
+        activity = Activity()
         self.pipeline = create_app(
             config,
             now_ms=now_ms,
@@ -117,7 +120,10 @@ class ServerProcess:
             middleware=_tracing(config),
             token_secret=secrets.token_secret,
             shared_limits=shared_limits,
+            # The console shows it, on the admin listener.
+            activity=activity if config.gateway.admin is not None else None,
         )
+        self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._apply_credentials(self.credential_store.table(config))
         self.metrics.config_loaded.set(now_ms() / 1000)
         self._discovered = NOTHING_DISCOVERED
@@ -236,9 +242,10 @@ class ServerProcess:
         if discovered is not self._discovered:
             await self.take_discovered(self._discovered)
 
-    def _record_reload(self, accepted: bool) -> None:
-        self.metrics.reloads.labels("accepted" if accepted else "refused").inc()
-        if accepted:
+    def _record_reload(self, refused: str | None) -> None:
+        self.metrics.reloads.labels("accepted" if refused is None else "refused").inc()
+        self.inspector.reloaded(refused)
+        if refused is None:
             self.metrics.config_loaded.set(self._now_ms() / 1000)
 
 

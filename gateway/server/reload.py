@@ -36,11 +36,12 @@ class Reloader(Generic[T]):
         apply: Callable[[T], Awaitable[None]],
         *,
         what: str = "configuration",
-        outcome: Callable[[bool], None] = lambda _ok: None,
+        outcome: Callable[[str | None], None] = lambda _refused: None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """`load` runs in a thread and may raise anything; `paths` is called again after each reading.
 
+        `outcome` is called after each reload with the reason why the content is refused, or None.
         `what` names the content in the log.
         """
         self._what = what
@@ -104,8 +105,9 @@ class Reloader(Generic[T]):
             await self._apply(loaded)
         except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
             log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
-            self._outcome(False)
-            return str(error) or type(error).__name__
+            refused = str(error) or type(error).__name__
+            self._outcome(refused)
+            return refused
         log.info("the %s was reloaded", self._what)
-        self._outcome(True)
+        self._outcome(None)
         return None

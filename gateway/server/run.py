@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from gateway.config import Ssl
+    from gateway.console.site import Ask
 
 log = logging.getLogger("gateway.serving")
 
@@ -132,6 +133,9 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     async def reload() -> ReloadResult:
         return ReloadResult(await process.reloader.reload())
 
+    async def ask(question: Any, *, one: bool = False) -> list[Any]:  # noqa: ARG001 - there is one process
+        return [await process.inspector.answer(question)]
+
     administration = _administration(
         config,
         admin_listener,
@@ -141,6 +145,8 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
         reload=reload,
         had_database=lambda: process.credential_store.had_database,
         metrics=AdminMetrics(process.metrics.registry),
+        ask=ask,
+        workers=1,
     )
     discoverer = Discoverer(
         lambda: process.config,
@@ -174,7 +180,7 @@ async def _serve_slot(path: Path, config: Config, secrets: WorkerSecrets, slot: 
         runner = await _listen(process, slot.listener)
         slot.ready()
         ends = {
-            asyncio.ensure_future(slot.follow(process.reloader.reload)),
+            asyncio.ensure_future(slot.follow(process.reloader.reload, process.inspector.answer)),
             asyncio.ensure_future(stop.wait()),
         }
         _, pending = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -247,6 +253,8 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
                             reload=reload,
                             had_database=database_seen.is_set,
                             metrics=metrics.admin,
+                            ask=supervisor.ask,
+                            workers=workers,
                         )
                     )
                     log.info("serving by %d workers", workers)
@@ -333,6 +341,8 @@ async def _administration(
     reload: Callable[[], Awaitable[ReloadResult]],
     had_database: Callable[[], bool],
     metrics: AdminMetrics,
+    ask: Ask,
+    workers: int,
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if one is configured, within the context."""
     admin = settings.gateway.admin
@@ -342,6 +352,8 @@ async def _administration(
     # Without an admin listener the server starts sooner.
     from gateway.admin.app import create_admin_app  # noqa: PLC0415
     from gateway.admin.setup import administer  # noqa: PLC0415
+    from gateway.console.app import add_console  # noqa: PLC0415
+    from gateway.console.setup import site_of  # noqa: PLC0415
 
     administration = administer(
         admin,
@@ -355,7 +367,9 @@ async def _administration(
     )
     read = stamp(files_of(admin.ssl))
     tls = listener_context(admin.ssl, admin.host)
-    runner = AppRunner(create_admin_app(administration), access_log=None)
+    app = create_admin_app(administration)
+    add_console(app, site_of(admin, config, administration, ask=ask, workers=workers, now_ms=epoch_ms))
+    runner = AppRunner(app, access_log=None)
     await runner.setup()
     try:
         allow_restart(listener)
@@ -383,7 +397,7 @@ async def _renewing(
         lambda: settings,
         take,
         what="certificate of the admin listener",
-        outcome=lambda accepted: metrics.certificate_reloads.labels(outcome_of(accepted)).inc(),
+        outcome=lambda refused: metrics.certificate_reloads.labels(outcome_of(refused is None)).inc(),
     )
     async with reloader.watching(read):
         yield

@@ -10,7 +10,8 @@ the other workers. When the supervisor ends, the workers see the end of the cont
 
 The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
 secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
-reports that it is ready, the supervisor requests a reload, the worker answers with its result.
+reports that it is ready, the supervisor requests a reload or asks a question of the console, the worker
+answers with its result.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
 LENGTH_BYTES = 4
 READ_BYTES = 4096
 RELOAD_SECONDS = 30.0
+ASK_SECONDS = 25.0
 START_SECONDS = 60.0
 """A restarted worker that is not ready within this time is killed: it may hang."""
 STEADY_SECONDS = 10.0
@@ -160,17 +162,52 @@ class Slot:
         with suppress(OSError):
             self.control_socket.sendall(_line(ready=True))
 
-    async def follow(self, reload: Callable[[], Awaitable[str | None]] | None = None) -> None:
-        """Reload whenever the supervisor requests it; return when the supervisor has ended.
+    async def follow(
+        self,
+        reload: Callable[[], Awaitable[str | None]] | None = None,
+        answer: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> None:
+        """Reload and answer whenever the supervisor requests it; return when the supervisor has ended.
 
-        `reload` returns None when the configuration was accepted, else the reason.
+        `reload` returns None when the configuration was accepted, else the reason. `answer` returns the
+        answer to a question of the console, while further messages are read.
         """
         self.control_socket.setblocking(False)
-        loop = asyncio.get_running_loop()
+        sending, answering = asyncio.Lock(), set[asyncio.Task[None]]()
+        try:
+            with suppress(OSError):
+                async for message in _lines(self.control_socket):
+                    if "ask" in message:
+                        task = asyncio.create_task(self._answer(message, answer, sending))
+                        answering.add(task)
+                        task.add_done_callback(answering.discard)
+                        continue
+                    refused = await reload() if reload is not None else "this worker reloads nothing"
+                    await self._send(_line(reload=message["reload"], refused=refused), sending)
+        finally:
+            # Nobody is left to read the answers.
+            for task in tuple(answering):
+                task.cancel()
+
+    async def _answer(
+        self,
+        message: Mapping[str, Any],
+        answer: Callable[[Any], Awaitable[Any]] | None,
+        sending: asyncio.Lock,
+    ) -> None:
+        try:
+            value = None if answer is None else await answer(message["question"])
+        except Exception:
+            # A question of the console never ends a worker.
+            log.exception("a question of the console has no answer")
+            value = None
         with suppress(OSError):
-            async for message in _lines(self.control_socket):
-                refused = await reload() if reload is not None else "this worker reloads nothing"
-                await loop.sock_sendall(self.control_socket, _line(reload=message["reload"], refused=refused))
+            await self._send(_line(ask=message["ask"], answer=value), sending)
+
+    async def _send(self, line: bytes, sending: asyncio.Lock) -> None:
+        """Send a line whole: the socket takes long lines in several parts."""
+        async with sending:
+            await asyncio.get_running_loop().sock_sendall(self.control_socket, line)
 
 
 def _received(control_socket: socket.socket, length: int) -> bytes:
@@ -204,6 +241,10 @@ class _Worker:
     """None until the worker serves."""
     reloads: dict[int, asyncio.Future[str | None]] = field(default_factory=dict)
     """Reloads without an answer yet."""
+    questions: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    """Questions without an answer yet."""
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a line is sent to the worker."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a process of this slot serves for the first time."""
     serves: bool = False
@@ -279,7 +320,7 @@ class Supervisor:
         answer = worker.reloads[number] = loop.create_future()
         try:
             async with asyncio.timeout(seconds):
-                await loop.sock_sendall(worker.control_socket, _line(reload=number))
+                await self._send(worker, _line(reload=number))
                 refused = await answer
         except TimeoutError:
             refused = f"no answer within {seconds:g} s"
@@ -288,6 +329,32 @@ class Supervisor:
         finally:
             del worker.reloads[number]
         return WorkerReload(worker.index, process_id, refused)
+
+    async def ask(self, question: Any, *, one: bool = False, seconds: float = ASK_SECONDS) -> list[Any]:
+        """Return the answers of all workers that answer in time; with `one` that of a single worker."""
+        serving = [worker for worker in self._workers if worker.control_socket is not None]
+        asked = serving[:1] if one else serving
+        answers = await asyncio.gather(*(self._ask(worker, question, seconds) for worker in asked))
+        return [answer for answer in answers if answer is not None]
+
+    async def _ask(self, worker: _Worker, question: Any, seconds: float) -> Any:
+        number = next(self._reload_ids)
+        answer = worker.questions[number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._send(worker, _line(ask=number, question=question))
+                return await answer
+        except (TimeoutError, OSError):
+            return None
+        finally:
+            del worker.questions[number]
+
+    async def _send(self, worker: _Worker, line: bytes) -> None:
+        """Send a line whole: the socket takes long lines in several parts. Raises OSError."""
+        async with worker.sending:
+            if worker.control_socket is None:
+                raise ConnectionResetError("the worker ended")
+            await asyncio.get_running_loop().sock_sendall(worker.control_socket, line)
 
     def forward(self, number: signal.Signals) -> None:
         """Send a signal to every worker."""
@@ -373,6 +440,9 @@ class Supervisor:
             for answer in worker.reloads.values():
                 if not answer.done():
                     answer.set_result("the worker ended")
+            for question in worker.questions.values():
+                if not question.done():
+                    question.set_result(None)
             own_end.close()
             worker_end.close()
 
@@ -384,6 +454,9 @@ class Supervisor:
         answer = worker.reloads.get(message.get("reload", -1))
         if answer is not None and not answer.done():
             answer.set_result(message["refused"])
+        question = worker.questions.get(message.get("ask", -1))
+        if question is not None and not question.done():
+            question.set_result(message["answer"])
 
     def _late(self, worker: _Worker) -> None:
         if not worker.serves:

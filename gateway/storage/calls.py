@@ -52,6 +52,8 @@ class StorageCalls:
         self.breaker = Breaker(settings)
         self.now_seconds = now_seconds
         """The time of a monotonic clock."""
+        self.last_failure: tuple[float, str] | None = None
+        """The time of the last fault of the storage or of its credentials, and its text for recipients."""
         self._is_fault = is_fault
         self._is_unsent = is_unsent
         self._call_seconds = call_seconds
@@ -119,6 +121,7 @@ class StorageCalls:
         if error is None or (self._is_fault(error) and not self._is_unsent(error)):
             self.breaker.stream_ended(self.now_seconds(), whole=error is None)
         if error is not None and self._is_fault(error):
+            self._remember(error)
             self.observe(self.name, "failed", 0.0)
 
     def close(self) -> None:
@@ -150,6 +153,7 @@ class StorageCalls:
         if running.done():
             return running.result()
         self._hanging.add(running)
+        self._remember(StorageDown(BUSY_SECONDS))
         self._count(start_seconds, failures=callers())
         raise StorageDown(BUSY_SECONDS)
 
@@ -163,6 +167,7 @@ class StorageCalls:
 
     def count_hanging(self, start_seconds: float, callers: Callable[[], int]) -> None:
         """Count a call for which its callers stop waiting."""
+        self._remember(StorageDown(BUSY_SECONDS))
         self._count(start_seconds, failures=callers())
 
     def _ended(self, running: asyncio.Future[T], start_seconds: float, callers: Callable[[], int]) -> None:
@@ -177,10 +182,16 @@ class StorageCalls:
         self, error: BaseException | None, start_seconds: float, callers: Callable[[], int]
     ) -> None:
         if error is not None and self._is_unsent(error):
+            self._remember(error)
             self.observe(self.name, "failed", self.now_seconds() - start_seconds)
             return
         is_fault = error is not None and self._is_fault(error)
+        if error is not None and is_fault:
+            self._remember(error)
         self._count(start_seconds, failures=callers() if is_fault else 0)
+
+    def _remember(self, error: BaseException) -> None:
+        self.last_failure = (self.now_seconds(), str(error))
 
     def _count(self, start_seconds: float, *, failures: int) -> None:
         now_seconds = self.now_seconds()

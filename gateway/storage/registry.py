@@ -195,6 +195,10 @@ class Storages:
         for name, calls in self._calls.items():
             yield name, calls.breaker.state is not State.CLOSED
 
+    def used(self) -> list[StorageCalls]:
+        """Return the calls of the used storages."""
+        return list(self._calls.values())
+
     def expiries(self) -> Iterator[tuple[str, datetime]]:
         """Iterate over the storages whose credentials expire, with the time."""
         for (bucket, prefix), store in self._stores.items():

@@ -211,14 +211,14 @@ class RequestPipeline:
     ) -> web.StreamResponse:
         """Answer by a route that may stream, within the memory limit of all streams."""
         admitted_bytes = await memory.enter_stream()
-        self._recorder.stream_started()
+        self._recorder.stream_started(context)
         context.require_access = AccessCheck(self, context, credential)
         try:
             return await context.route.handler(context)
         finally:
             # The check refers to the context: without the cycle both are freed at once, with the request.
             context.require_access = nothing_revoked
-            self._recorder.stream_ended()
+            self._recorder.stream_ended(context)
             memory.leave_stream(admitted_bytes)
 
     async def _issue(self, context: RequestContext, credential: Credential) -> web.StreamResponse:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gateway.errors import Unavailable
+from gateway.telemetry.activity import LiveStream, RecentQuery
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import Action, AuditRecord
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
     from gateway.limits.admission import LimitKind
+    from gateway.telemetry.activity import Activity
     from gateway.telemetry.audit import AuditCounts
     from gateway.telemetry.log_output import LogCounts
     from gateway.telemetry.metrics import Metrics, Tally
@@ -34,6 +36,8 @@ PARAMETERS = ("share", "schema", "table", "volume")
 OK = 200
 UNAUTHORIZED = 401
 CLIENT_LEFT = "client left"
+UNKNOWN_TABLE = ""
+"""A table that is not shared with the recipient: its name is of the client's choice and length."""
 
 ACTIONS: Mapping[str, Action] = {
     "list_shares": Action.LIST_SHARES,
@@ -70,9 +74,16 @@ OUTCOMES: Mapping[str, str] = {
 class RequestRecorder:
     """The metrics and the audit log of all requests of a process."""
 
-    def __init__(self, metrics: Metrics, audit: AuditLog | None, now_ms: Callable[[], int]) -> None:
-        """`audit` None: no audit log is configured."""
+    def __init__(
+        self,
+        metrics: Metrics,
+        audit: AuditLog | None,
+        now_ms: Callable[[], int],
+        activity: Activity | None = None,
+    ) -> None:
+        """`audit` None: no audit log is configured. `activity` None: nothing shows recent requests."""
         self._metrics = metrics
+        self._activity = activity
         self._audit = audit
         self._now_ms = now_ms
         self._route = cache(lambda name: _RouteMetrics(metrics, name))
@@ -87,13 +98,24 @@ class RequestRecorder:
         """Count a request that starts."""
         self._route(context.route.name).in_flight.count += 1
 
-    def stream_started(self) -> None:
+    def stream_started(self, context: RequestContext) -> None:
         """Count a stream that starts."""
         self._streams.count += 1
+        if self._activity is not None:
+            recipient, kind = context.required_recipient.name, context.route.name
+            start_ms = self._now_ms()
 
-    def stream_ended(self) -> None:
+            def stream() -> LiveStream:
+                # The handler finds the table.
+                return LiveStream(start_ms, recipient, context.record.table or UNKNOWN_TABLE, kind)
+
+            self._activity.stream_started(context.id, stream)
+
+    def stream_ended(self, context: RequestContext) -> None:
         """Count a stream that ends, with or without an error."""
         self._streams.count -= 1
+        if self._activity is not None:
+            self._activity.stream_ended(context.id)
 
     def denied_address(self) -> None:
         """Count a recipient whose address is not allowed."""
@@ -132,6 +154,8 @@ class RequestRecorder:
             self._metrics.temporary_credentials.labels(context.record.credential).inc()
         if self._audit is not None and route.name in ACTIONS:
             self._audit.put(self._audit_record(context, status, cut=response is None, seconds=seconds).line())
+        if self._activity is not None and context.recipient is not None:
+            self._remember(self._activity, context, context.recipient.name, status, seconds)
 
     async def audit_first(self, context: RequestContext) -> None:
         """Wait until the request is in the audit log. Raises Unavailable when it cannot be written."""
@@ -154,6 +178,30 @@ class RequestRecorder:
         reason = CLIENT_LEFT if response is None else record.outcome
         if reason:
             self._metrics.broken_streams.labels(reason).inc()
+
+    def _remember(
+        self, activity: Activity, context: RequestContext, recipient: str, status: int, seconds: float
+    ) -> None:
+        """Remember a request of a recipient for the console."""
+        at_ms, record, route = self._now_ms(), context.record, context.route
+        activity.request_ended(recipient, at_ms=at_ms, status=status, files=record.returned or 0)
+        if route.may_stream:
+            query = RecentQuery(
+                at_ms,
+                recipient,
+                record.table or UNKNOWN_TABLE,
+                route.name,
+                status,
+                seconds,
+                record.considered,
+                record.pruned_by_partition,
+                record.pruned_by_stats,
+                record.pruned_by_limit,
+                record.returned,
+                record.file_bytes,
+                record.error_code or record.outcome,
+            )
+            activity.query_ended(query)
 
     def _audit_record(
         self, context: RequestContext, status: int | None, *, cut: bool, seconds: float | None

@@ -28,6 +28,7 @@ LAYERS = (
     Layer("server", aiohttp=True),
     Layer("app", aiohttp=True),
     Layer("routes", aiohttp=True),
+    Layer("console", aiohttp=True),
     Layer("admin", aiohttp=True),
     Layer("web", aiohttp=True, native=True),
     Layer("state"),

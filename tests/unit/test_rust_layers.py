@@ -28,7 +28,7 @@ CORE_LAYERS = [
     ["column_cache"],
     ["snapshot"],
     ["changes", "scan", "checkpoint::tests::golden"],
-    ["explain", "stream", "table"],
+    ["explain", "inventory", "stream", "table"],
     ["query", "scan::tests"],
 ]
 LIMITS_LAYERS = [
@@ -37,7 +37,7 @@ LIMITS_LAYERS = [
     ["shared"],
 ]
 NATIVE_LAYERS = [
-    ["build", "errors", "explain", "limits", "rule", "stop"],
+    ["build", "errors", "explain", "inventory", "limits", "rule", "stop"],
     ["deletion_vector", "signers", "storage", "stream"],
     ["options", "shared"],
     ["snapshot"],

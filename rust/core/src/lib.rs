@@ -65,6 +65,7 @@ mod file_id;
 mod hash;
 mod hash_block;
 pub mod history;
+pub mod inventory;
 #[cfg(test)]
 #[path = "../tests/support/known_tables.rs"]
 mod known_tables;

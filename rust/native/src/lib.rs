@@ -8,6 +8,7 @@ mod completions;
 mod deletion_vector;
 mod errors;
 mod explain;
+mod inventory;
 mod limits;
 mod options;
 mod rule;
@@ -42,6 +43,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<completions::Completions>()?;
     module.add_class::<explain::Conjunct>()?;
     module.add_class::<explain::Explanation>()?;
+    module.add_class::<inventory::Inventory>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(shared::configure, module)?)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use deltalog::explain::explain;
+use deltalog::inventory::inventory;
 use deltalog::predicate::{Hints, Predicate};
 use deltalog::query::{self, FilesRequest, HeaderOptions};
 use deltalog::scan::Cursor;
@@ -11,6 +12,7 @@ use pyo3::types::PyBytes;
 
 use crate::errors::run;
 use crate::explain::Explanation;
+use crate::inventory::Inventory;
 use crate::options::{AnswerOptions, response_format_of};
 use crate::rule::{Rule, shared};
 use crate::shared::{pool, start};
@@ -207,5 +209,11 @@ impl Snapshot {
             explain(&self.snapshot, &hints, query::bound_rule(rule.as_deref(), self.snapshot.metadata())?)
         })?;
         Explanation::new(py, explained)
+    }
+
+    #[pyo3(signature = (bounds, *, stop=None))]
+    fn inventory(&self, py: Python<'_>, bounds: Vec<u64>, stop: Option<&Stop>) -> PyResult<Inventory> {
+        let stop = or_never(stop);
+        run(py, move || inventory(&self.snapshot, &bounds, &stop)).map(Inventory::from)
     }
 }

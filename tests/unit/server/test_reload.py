@@ -30,7 +30,7 @@ def watched(tmp_path):
         lambda: [file],
         lambda: json.loads(file.read_text()),
         apply,
-        outcome=outcomes.append,
+        outcome=lambda refused: outcomes.append(refused is None),
         poll_seconds=0.02,
     )
     return file, taken, outcomes, reloader
@@ -153,6 +153,12 @@ async def test_a_configuration_that_cannot_be_applied_keeps_the_old_one(tmp_path
         raise RuntimeError("no")
 
     outcomes = []
-    reloader = Reloader(lambda: [file], file.read_text, apply, outcome=outcomes.append, poll_seconds=0.02)
+    reloader = Reloader(
+        lambda: [file],
+        file.read_text,
+        apply,
+        outcome=lambda refused: outcomes.append(refused is None),
+        poll_seconds=0.02,
+    )
     assert await reloader.reload() == "no"
     assert outcomes == [False]

@@ -705,6 +705,7 @@ RESTART: Mapping[str, tuple[Any, Any]] = {
     "gateway.audit.queueRecords": (10, 20),
     "gateway.admin.tokenSha256": ("a" * 64, "b" * 64),
     "gateway.admin.metricsTokenSha256": ("a" * 64, "b" * 64),
+    "gateway.admin.viewerTokenSha256": ("a" * 64, "b" * 64),
     "gateway.admin.host": ("127.0.0.1", "::1"),
     "gateway.admin.port": (8081, 8082),
     "gateway.admin.ssl.selfSigned": (False, True),

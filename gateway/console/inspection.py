@@ -1,0 +1,181 @@
+"""Answers the console's questions in a process that serves.
+
+In: a question. Out: its answer, as values that JSON has. A table is read on the threads of its storage, a few
+tables at a time, and within a time; whoever asks for more at once waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.access.catalog import Recipient
+from gateway.config.sections import EVERY_SHARE
+from gateway.console.questions import (
+    SIZE_BOUNDS,
+    ActivityAnswer,
+    AskActivity,
+    AskStatus,
+    AskTable,
+    AskUses,
+    Inventory,
+    Question,
+    ReloadRecord,
+    StatusAnswer,
+    StorageStatus,
+    TableAnswer,
+    TableFacts,
+    UsesAnswer,
+    question_of,
+)
+from gateway.errors import GatewayError
+from gateway.tables.native import LogError, Snapshot, Stop
+from gateway.telemetry.activity import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.state import GatewayState
+    from gateway.tables.open_table import OpenTable
+
+PROVIDER = Recipient("provider", frozenset({EVERY_SHARE}))
+TABLES_AT_ONCE = 2
+TABLE_SECONDS = 20.0
+"""Of the reading of a table; an inventory has its own, in which it stops."""
+INVENTORY_SECONDS = 15.0
+MAX_RELOADS = 20
+_CHECKPOINT = re.compile(r"\d+@(\d+)")
+
+
+class Inspector:
+    """Answers questions about this process."""
+
+    def __init__(
+        self, state: Callable[[], GatewayState], activity: Activity, *, now_ms: Callable[[], int]
+    ) -> None:
+        """`state` returns the state in force."""
+        self._state = state
+        self._activity = activity
+        self._now_ms = now_ms
+        self._start_ms = now_ms()
+        self._reloads: deque[ReloadRecord] = deque(maxlen=MAX_RELOADS)
+        self._reading = asyncio.Semaphore(TABLES_AT_ONCE)
+
+    def reloaded(self, refused: str | None) -> None:
+        """Remember a reload."""
+        self._reloads.appendleft(ReloadRecord(self._now_ms(), refused))
+
+    async def answer(self, value: Any) -> Any:
+        """Return the answer to a question. Raises msgspec.ValidationError for one that is none."""
+        return msgspec.to_builtins(await self._answer(question_of(value)))
+
+    async def _answer(self, question: Question) -> TableAnswer | ActivityAnswer | UsesAnswer | StatusAnswer:
+        if isinstance(question, AskTable):
+            return await self._table(question)
+        if isinstance(question, AskActivity):
+            queries = self._activity.queries(table=question.table, recipient=question.recipient)
+            streams = [
+                stream
+                for stream in self._activity.streams()
+                if question.table in {None, stream.table} and question.recipient in {None, stream.recipient}
+            ]
+            return ActivityAnswer(tuple(queries), tuple(streams))
+        if isinstance(question, AskUses):
+            uses = {name: self._activity.use(name) for name in question.recipients}
+            return UsesAnswer({name: use for name, use in uses.items() if use is not None})
+        return self._status(question)
+
+    async def _table(self, question: AskTable) -> TableAnswer:
+        tables, catalog = self._state().tables, self._state().catalog
+        try:
+            shared = catalog.table(PROVIDER, question.share, question.schema, question.table)
+            async with asyncio.timeout(TABLE_SECONDS), self._reading:
+                return TableAnswer(await tables.read(shared, facts_of, question.most_files))
+        except TimeoutError:
+            return TableAnswer(None, f"the table was not read within {TABLE_SECONDS:g} s")
+        except (GatewayError, LogError) as error:
+            # Their texts are those that recipients get.
+            return TableAnswer(None, str(error))
+
+    def _status(self, _question: AskStatus) -> StatusAnswer:
+        storages, now_ms = self._state().tables.storages, self._now_ms()
+        expiries = [(name, round(expires.timestamp() * 1000)) for name, expires in storages.expiries()]
+        statuses = []
+        for calls in storages.used():
+            ends = [expires_ms for name, expires_ms in expiries if name.startswith(calls.name)]
+            failed = calls.last_failure
+            age_ms = 0 if failed is None else round((calls.now_seconds() - failed[0]) * 1000)
+            statuses.append(
+                StorageStatus(
+                    calls.name,
+                    calls.breaker.state.value,
+                    min(ends, default=None),
+                    None if failed is None else failed[1],
+                    None if failed is None else now_ms - age_ms,
+                )
+            )
+        return StatusAnswer(os.getpid(), self._start_ms, tuple(statuses), tuple(self._reloads))
+
+
+def facts_of(opened: OpenTable, most_files: int) -> TableFacts:
+    """Read the facts of a table's latest version, as `AskTable` says. Blocks. Raises LogError."""
+    snapshot = opened.snapshot()
+    files, size_bytes = snapshot.totals(Stop(seconds=INVENTORY_SECONDS))
+    found, refused = _inventory(snapshot) if files <= most_files else (None, None)
+    checkpoint = _CHECKPOINT.match(snapshot.identity)
+    checkpoint_version = None if checkpoint is None else int(checkpoint[1])
+    return TableFacts(
+        snapshot.version,
+        snapshot.timestamp_ms,
+        files,
+        size_bytes,
+        _columns(snapshot.schema_string),
+        tuple(snapshot.partition_columns),
+        tuple(snapshot.client_reader_features),
+        snapshot.needs_delta_format,
+        snapshot.change_data_feed,
+        checkpoint_version,
+        None if checkpoint_version is None else _committed_ms(opened, checkpoint_version),
+        snapshot.has_bad_hint,
+        found,
+        refused,
+    )
+
+
+def _inventory(snapshot: Snapshot) -> tuple[Inventory | None, str | None]:
+    try:
+        found = snapshot.inventory(SIZE_BOUNDS, stop=Stop(seconds=INVENTORY_SECONDS))
+    except LogError as error:
+        return None, str(error)
+    return (
+        Inventory(
+            found.rows,
+            found.files_without_records,
+            found.files_with_deletion_vector,
+            tuple(found.files_by_size),
+        ),
+        None,
+    )
+
+
+def _committed_ms(opened: OpenTable, version: int) -> int | None:
+    """Return the time of a version's commit; None if its log file is cleaned up."""
+    try:
+        return opened.native.snapshot(version=version).timestamp_ms
+    except LogError:
+        return None
+
+
+def _columns(schema_string: str | None) -> int:
+    """Return the number of columns at the top of a schema."""
+    try:
+        fields = json.loads(schema_string or "{}").get("fields", ())
+    except (ValueError, AttributeError, RecursionError):
+        return 0
+    return len(fields) if isinstance(fields, list) else 0

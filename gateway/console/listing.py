@@ -1,0 +1,72 @@
+"""Pages of long lists, and the search for names in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from yarl import URL
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+PAGE_LENGTH = 50
+MAX_QUERY_LENGTH = 255
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a request wants to see of a list: names with a text in any case, and a page, counted from 1."""
+
+    path: str
+    text: str
+    page: int
+
+    @staticmethod
+    def by(request: web.Request) -> Wanted:
+        """Read the query string; odd values are the defaults."""
+        page = request.query.get("page", "")
+        number = int(page) if page.isascii() and page.isdigit() and len(page) < 8 else 1  # noqa: PLR2004
+        return Wanted(request.path, request.query.get("q", "").strip()[:MAX_QUERY_LENGTH], max(1, number))
+
+    def address(self, page: int) -> str:
+        """Return the address of another page of the same list."""
+        query = {"q": self.text} if self.text else {}
+        return str(URL.build(path=self.path, query=query | {"page": str(page)}))
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A page of a list. `total` is the number of all items that match."""
+
+    wanted: Wanted
+    items: Sequence[T]
+    total: int
+    page: int
+
+    @property
+    def pages(self) -> int:
+        """Return the number of pages, at least one."""
+        return max(1, -(-self.total // PAGE_LENGTH))
+
+    @property
+    def previous(self) -> str | None:
+        """Return the address of the page before; None for the first page."""
+        return self.wanted.address(self.page - 1) if self.page > 1 else None
+
+    @property
+    def following(self) -> str | None:
+        """Return the address of the next page; None for the last page."""
+        return self.wanted.address(self.page + 1) if self.page < self.pages else None
+
+
+def listing(wanted: Wanted, items: Iterable[T], name: Callable[[T], str]) -> Listing[T]:
+    """Return a page of the items whose name has the wanted text; beyond the last page the last one."""
+    text = wanted.text.casefold()
+    found = [item for item in items if text in name(item).casefold()] if text else list(items)
+    last = max(1, -(-len(found) // PAGE_LENGTH))
+    page = min(wanted.page, last)
+    return Listing(wanted, found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page)

@@ -1,0 +1,184 @@
+"""Pages of the server's operation: the overview, recent activity, storages, and the configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.admin import handlers
+from gateway.admin.call import Call
+from gateway.console.inspection import PROVIDER
+from gateway.console.questions import ReloadRecord, StorageStatus
+from gateway.console.recipient_pages import file_rows, stored_rows
+from gateway.console.rendering import MILLISECONDS, SOON_SECONDS, icon, respond, style_sheet
+from gateway.console.site import SITE, session_of
+from gateway.telemetry.metrics import PREFIX as METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from gateway.console.questions import StatusAnswer
+    from gateway.console.site import Site
+
+SHOWN_ENDING = 10
+CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM = 400, 500
+CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums of the metrics of all workers, since their start."""
+
+    requests: float
+    client_errors: float
+    server_errors: float
+    streams: float
+    stream_bytes: float
+    considered: float
+    signed: float
+    unauthenticated: float
+    limited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The sizes of what is shared."""
+
+    shares: int
+    tables: int
+
+
+async def overview(request: web.Request) -> web.Response:
+    """Show what needs attention, and the sums of the metrics."""
+    site = request.app[SITE]
+    rows = await stored_rows(request)
+    totals, counts = await asyncio.gather(asyncio.to_thread(_totals, site), asyncio.to_thread(_counts, site))
+    now_ms, statuses = site.now_ms(), await site.statuses()
+    everyone = [*rows, *file_rows(site)]
+    ending = [
+        row
+        for row in everyone
+        if row.ends_ms is not None and row.ends_ms - now_ms < SOON_SECONDS * MILLISECONDS
+    ]
+    ending.sort(key=lambda row: row.ends_ms or 0)
+    storages = [storage for storage in merged(statuses) if storage.breaker != CLOSED]
+    last = last_reload(statuses)
+    return await respond(
+        request,
+        "overview.html",
+        totals=totals,
+        counts=counts,
+        recipients=len(everyone),
+        ending=ending[:SHOWN_ENDING],
+        ending_total=len(ending),
+        storages=storages,
+        refused_reload=last if last is not None and last.refused is not None else None,
+        processes=len(statuses),
+        start_ms=min((status.start_ms for status in statuses), default=None),
+    )
+
+
+async def activity(request: web.Request) -> web.Response:
+    """Show recent queries and live streams."""
+    site = request.app[SITE]
+    queries, streams = await site.activity()
+    return await respond(
+        request, "activity.html", queries=queries[:200], streams=streams, workers=site.workers
+    )
+
+
+async def storages(request: web.Request) -> web.Response:
+    """Show the storages that have been used."""
+    site = request.app[SITE]
+    return await respond(request, "storages.html", storages=merged(await site.statuses()))
+
+
+async def configuration(request: web.Request) -> web.Response:
+    """Show the reloads of the configuration."""
+    site = request.app[SITE]
+    return await respond(
+        request, "configuration.html", processes=await site.statuses(), result=None, config=site.config()
+    )
+
+
+async def reload(request: web.Request) -> web.Response:
+    """Read the configuration again, and show the result."""
+    site = request.app[SITE]
+    result = await handlers.reload(Call(request, session_of(request).actor))
+    return await respond(
+        request, "configuration.html", processes=await site.statuses(), result=result, config=site.config()
+    )
+
+
+async def style(_request: web.Request) -> web.Response:
+    """Answer the style sheet."""
+    return _kept(await asyncio.to_thread(style_sheet), "text/css")
+
+
+async def picture(_request: web.Request) -> web.Response:
+    """Answer the icon of the pages."""
+    return _kept(await asyncio.to_thread(icon), "image/svg+xml")
+
+
+def _kept(text: str, content_type: str) -> web.Response:
+    headers = {"Cache-Control": "private, max-age=300"}
+    return web.Response(text=text, content_type=content_type, headers=headers)
+
+
+def merged(statuses: Sequence[StatusAnswer]) -> list[StorageStatus]:
+    """Return the storages of all processes by name: the worst breaker, the first end and the last error."""
+    found: dict[str, StorageStatus] = {}
+    for storage in (storage for status in statuses for storage in status.storages):
+        known = found.get(storage.name)
+        found[storage.name] = storage if known is None else _worse(known, storage)
+    return sorted(found.values(), key=lambda storage: storage.name)
+
+
+def last_reload(statuses: Sequence[StatusAnswer]) -> ReloadRecord | None:
+    """Return the last reload of any process."""
+    records = [record for status in statuses for record in status.reloads]
+    return max(records, key=lambda record: record.at_ms, default=None)
+
+
+def _worse(one: StorageStatus, other: StorageStatus) -> StorageStatus:
+    breaker = one.breaker if one.breaker != CLOSED else other.breaker
+    ends = [end for end in (one.credentials_expire_ms, other.credentials_expire_ms) if end is not None]
+    failed = max((one, other), key=lambda storage: storage.last_error_ms or 0)
+    return StorageStatus(one.name, breaker, min(ends, default=None), failed.last_error, failed.last_error_ms)
+
+
+def _counts(site: Site) -> Counts:
+    catalog = site.catalog()
+    return Counts(len(catalog.shares_of(PROVIDER)), sum(1 for _ in catalog.tables()))
+
+
+def _totals(site: Site) -> Totals:
+    """Add up the page that Prometheus reads. Blocks."""
+    page = site.administration.metrics_page().decode()
+    samples = [
+        (sample.name.removeprefix(f"{METRICS}_"), sample.labels, sample.value)
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    ]
+
+    def total(name: str, accepts: Callable[[Mapping[str, str]], bool] = lambda _labels: True) -> float:
+        return sum(value for found, labels, value in samples if found == name and accepts(labels))
+
+    def status(least: int, most: int) -> float:
+        return total("requests_total", lambda labels: least <= int(labels["status"]) < most)
+
+    return Totals(
+        requests=total("requests_total"),
+        client_errors=status(CLIENT_ERRORS_FROM, SERVER_ERRORS_FROM),
+        server_errors=status(SERVER_ERRORS_FROM, 600),
+        streams=total("streams"),
+        stream_bytes=total("stream_bytes_total"),
+        considered=total("files_total", lambda labels: labels["outcome"] == "considered"),
+        signed=total("files_total", lambda labels: labels["outcome"] == "signed"),
+        unauthenticated=total("auth_failures_total"),
+        limited=total("limited_requests_total"),
+    )

@@ -1,0 +1,146 @@
+"""Protects the pages of the console: sessions, roles, forms of other sites, and the headers of every answer.
+
+A page is for signed-in users unless it is one of `PUBLIC`. A form is accepted if the browser says that it
+comes from this site and if it has the token of the session, once.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from yarl import URL
+
+from gateway.access.recipient_records import RecipientExists
+from gateway.console.rendering import redirect, respond
+from gateway.console.sessions import COOKIE, Session
+from gateway.console.site import SESSION, SITE
+from gateway.web.context import next_id
+from gateway.web.error_response import error_answer
+
+if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler
+
+PREFIX = "/console"
+SIGN_IN = f"{PREFIX}/sign-in"
+PUBLIC = frozenset({SIGN_IN, f"{PREFIX}/style.css", f"{PREFIX}/icon.svg"})
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # Not `no-referrer`, with which browsers hide the origin of a form.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+TITLES = {
+    400: "Not accepted",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not allowed",
+    409: "Not done",
+    413: "Too large",
+    429: "Too many attempts",
+    503: "Not available",
+}
+
+
+class Refused(Exception):
+    """Raised for a request that the console does not carry out; the text is for the user."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@web.middleware
+async def add_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Add the headers that every answer of the console has."""
+    response = await handler(request)
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer any exception by a page."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return await _page(request, error.status, error.reason)
+    except Refused as error:
+        return await _page(request, error.status, str(error))
+    except Exception as error:  # noqa: BLE001 - each exception has an answer
+        answer = error_answer(error, next_id())
+        return await _page(request, answer.status, answer.message)
+
+
+@web.middleware
+async def answer_taken_names(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer that a name is taken, before the admin API does so by JSON."""
+    try:
+        return await handler(request)
+    except RecipientExists as error:
+        raise Refused(409, str(error)) from None
+
+
+@web.middleware
+async def require_session(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer signed-in users alone, and forms only if they are of this site and of the session."""
+    site = request.app[SITE]
+    session = site.sessions.find(request.cookies.get(COOKIE, ""))
+    request[SESSION] = session
+    if request.method not in SAFE_METHODS and not is_of_this_site(request):
+        raise Refused(403, "The form was sent by another site.")
+    if request.path in PUBLIC:
+        return await handler(request)
+    if session is None:
+        target = request.path_qs if request.method in SAFE_METHODS else f"{PREFIX}/"
+        return redirect(sign_in_url(target))
+    if request.method not in SAFE_METHODS:
+        await _require_form(request, session)
+    return await handler(request)
+
+
+async def _require_form(request: web.Request, session: Session) -> None:
+    """Raise Refused unless the form is of this session, for the first time, by a user who may send it."""
+    form = await request.post()
+    token, number = str(form.get("token", "")), str(form.get("form", ""))
+    if not hmac.compare_digest(token.encode("utf-8", "replace"), session.form_token.encode()):
+        raise Refused(403, "The form is not of this session. Open its page again.")
+    if request.path == f"{PREFIX}/sign-out":
+        return
+    if not session.may_change:
+        raise Refused(403, "You are signed in to look. Changes need the role of an operator.")
+    if not session.send_once(number):
+        raise Refused(409, "The form was sent before, and is not carried out twice. Open its page again.")
+
+
+def is_of_this_site(request: web.Request) -> bool:
+    """Return whether a form comes from a page of this site, as far as the browser says."""
+    fetched_from = request.headers.get("Sec-Fetch-Site")
+    if fetched_from is not None:
+        return fetched_from == "same-origin"
+    origin = request.headers.get("Origin")
+    return origin is not None and urlsplit(origin).netloc == request.host
+
+
+def sign_in_url(target: str) -> str:
+    """Return the address of the page to sign in, which leads on to a page of the console."""
+    return str(URL(SIGN_IN).with_query(next=target))
+
+
+async def _page(request: web.Request, status: int, message: str) -> web.Response:
+    title = TITLES.get(status, "Failed")
+    response = await respond(request, "message.html", title=title, message=message, status=status)
+    if status == 429:  # noqa: PLR2004 - Too Many Requests
+        response.headers["Retry-After"] = "6"
+    return response

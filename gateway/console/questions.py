@@ -1,0 +1,129 @@
+"""What the console asks of the processes that serve, and their answers.
+
+They cross the control socket of a worker as JSON. Answers hold no secret, no signed URL and no storage path
+below a bucket or prefix of the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse
+
+SIZE_BOUNDS = (0x10_0000, 0x100_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x4000_0000)
+"""Bounds of the histogram of file sizes: 1, 16, 64, 128 and 256 MiB, and 1 GiB."""
+
+
+class AskTable(Struct, frozen=True, tag=True):
+    """Asks for the facts of a table, as its provider sees it.
+
+    `most_files`: up to this number of files also the inventory, for which all of them are read.
+    """
+
+    share: str
+    schema: str
+    table: str
+    most_files: int
+
+
+class AskActivity(Struct, frozen=True, tag=True):
+    """Asks for recent queries and live streams, of a table or a recipient or all."""
+
+    table: str | None = None
+    recipient: str | None = None
+
+
+class AskUses(Struct, frozen=True, tag=True):
+    """Asks for the use by recipients."""
+
+    recipients: tuple[str, ...]
+
+
+class AskStatus(Struct, frozen=True, tag=True):
+    """Asks for the storages and the reloads."""
+
+
+Question = AskTable | AskActivity | AskUses | AskStatus
+
+
+class Inventory(Struct, frozen=True):
+    """What the files of a version amount to."""
+
+    rows: int
+    files_without_records: int
+    files_with_deletion_vector: int
+    files_by_size: tuple[int, ...]
+    """One count for each of `SIZE_BOUNDS`, and one for larger files."""
+
+
+class TableFacts(Struct, frozen=True):
+    """The latest version of a table. `inventory_refused`: why a requested inventory is missing."""
+
+    version: int
+    committed_ms: int | None
+    files: int
+    size_bytes: int
+    columns: int
+    partition_columns: tuple[str, ...]
+    reader_features: tuple[str, ...]
+    needs_delta_format: bool
+    change_data_feed: bool
+    checkpoint_version: int | None
+    checkpoint_ms: int | None
+    has_bad_hint: bool
+    inventory: Inventory | None = None
+    inventory_refused: str | None = None
+
+
+class TableAnswer(Struct, frozen=True):
+    """The facts of a table, or why there are none."""
+
+    facts: TableFacts | None
+    refused: str | None = None
+
+
+class ActivityAnswer(Struct, frozen=True):
+    """Recent queries, the last one first, and live streams."""
+
+    queries: tuple[RecentQuery, ...]
+    streams: tuple[LiveStream, ...]
+
+
+class UsesAnswer(Struct, frozen=True):
+    """The use by recipients with requests, by name."""
+
+    uses: dict[str, RecipientUse]
+
+
+class StorageStatus(Struct, frozen=True):
+    """A storage that has been used since the start."""
+
+    name: str
+    breaker: str
+    credentials_expire_ms: int | None
+    last_error: str | None
+    last_error_ms: int | None
+
+
+class ReloadRecord(Struct, frozen=True):
+    """A reload of the configuration; `refused` is None if it was accepted."""
+
+    at_ms: int
+    refused: str | None
+
+
+class StatusAnswer(Struct, frozen=True):
+    """The storages and the reloads of a process, the last reload first."""
+
+    process_id: int
+    start_ms: int
+    storages: tuple[StorageStatus, ...]
+    reloads: tuple[ReloadRecord, ...]
+
+
+def question_of(value: Any) -> Question:
+    """Return the question of a JSON value. Raises msgspec.ValidationError."""
+    return msgspec.convert(value, Question)  # type: ignore[no-any-return]

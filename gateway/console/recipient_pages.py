@@ -1,0 +1,253 @@
+"""Pages of recipients, and the forms that change them by the operations of the admin API."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from aiohttp import web
+
+from gateway.access.recipient_records import DatabaseMissing, RecipientNotFound, TokenRecord
+from gateway.admin import handlers
+from gateway.admin.call import Call
+from gateway.admin.codec import decode_query
+from gateway.admin.messages import Addition, GrantOptions, Rotation
+from gateway.console.inspection import PROVIDER
+from gateway.console.listing import Listing, Wanted, listing
+from gateway.console.protection import PREFIX
+from gateway.console.rendering import redirect, respond
+from gateway.console.site import SITE, session_of
+from gateway.errors import InvalidParameter, NotFound
+from gateway.protocol.profile import Profile, profile_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.access.recipient_records import RecipientRecord
+    from gateway.config import RecipientEntry
+    from gateway.console.site import Site
+
+DAY_SECONDS, HOUR_SECONDS = 86_400, 3600
+MAX_SUGGESTED_SHARES = 200
+SHOWN_QUERIES = 20
+SHOWN_CHANGES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RecipientRow:
+    """A recipient of the database or of the configuration file.
+
+    `ends_ms`: the end of its last valid token or secret, or the end of the last one that was valid; None for
+    never. `has_credential`: it has a token or secret at all.
+    """
+
+    name: str
+    comment: str
+    shares: Sequence[str]
+    is_stored: bool
+    has_credential: bool
+    is_federated: bool
+    ends_ms: int | None
+
+
+def row_of(record: RecipientRecord) -> RecipientRow:
+    """Return the row of a stored recipient."""
+    tokens = () if record.forbids_bearer_tokens else record.tokens
+    credentials = (*tokens, *(secret for client in record.clients for secret in client.secrets))
+    return RecipientRow(
+        record.name,
+        record.comment,
+        record.shares,
+        is_stored=True,
+        has_credential=bool(credentials),
+        is_federated=bool(record.policies),
+        ends_ms=last_end(credentials),
+    )
+
+
+def last_end(credentials: Sequence[TokenRecord]) -> int | None:
+    """Return the last end of credentials; None if one does not end, or without any."""
+    ends = [credential.expires_ms for credential in credentials]
+    return max((end for end in ends if end is not None), default=None) if None not in ends else None
+
+
+def file_rows(site: Site) -> list[RecipientRow]:
+    """Return the rows of the recipients in the configuration file."""
+    return [_file_row(entry) for entry in site.config().gateway.recipients]
+
+
+async def stored_rows(request: web.Request) -> list[RecipientRow]:
+    """Return the rows of the recipients in the database, by name."""
+    call = Call(request)
+    try:
+        return await call.with_database(
+            lambda database: [row_of(record) for record in database.list()], read_only=True
+        )
+    except DatabaseMissing:
+        return []
+
+
+async def recipients(request: web.Request) -> web.Response:
+    """List the recipients, with what they have used."""
+    site, wanted = request.app[SITE], Wanted.by(request)
+    rows = await stored_rows(request)
+
+    def find() -> Listing[RecipientRow]:
+        everyone = sorted([*rows, *file_rows(site)], key=lambda row: row.name.casefold())
+        return listing(wanted, everyone, lambda row: row.name)
+
+    found = await asyncio.to_thread(find)
+    uses = await site.uses([row.name for row in found.items])
+    return await respond(request, "recipients.html", found=found, uses=uses, suggested=suggested_shares(site))
+
+
+async def recipient(request: web.Request) -> web.Response:
+    """Show a recipient with its history."""
+    site, name = request.app[SITE], request.match_info["name"]
+    call = Call(request)
+    try:
+        record, changes = await call.with_database(
+            lambda database: (database.show(name), database.history(name)), read_only=True
+        )
+    except (RecipientNotFound, DatabaseMissing):
+        record, changes = None, ()
+    in_file = [row for row in file_rows(site) if row.name.casefold() == name.casefold()]
+    if record is None and not in_file:
+        raise NotFound("There is no recipient of this name.")
+    row = row_of(record) if record is not None else in_file[0]
+    queries, streams = await site.activity(recipient=row.name)
+    return await respond(
+        request,
+        "recipient.html",
+        row=row,
+        record=record,
+        changes=changes[::-1][:SHOWN_CHANGES],
+        use=(await site.uses([row.name])).get(row.name),
+        queries=queries[:SHOWN_QUERIES],
+        streams=streams,
+        suggested=suggested_shares(site),
+        workers=site.workers,
+    )
+
+
+def suggested_shares(site: Site) -> list[str]:
+    """Return names of shares that a form suggests."""
+    return [share.name for share in site.catalog().shares_of(PROVIDER)[:MAX_SUGGESTED_SHARES]]
+
+
+async def add(request: web.Request) -> web.Response:
+    """Add a recipient, and show its profile once."""
+    sent = await request.post()
+    fields: dict[str, object] = {
+        "name": str(sent.get("name", "")).strip(),
+        "comment": str(sent.get("comment", "")).strip(),
+        "oauthClient": sent.get("kind") == "client",
+    }
+    if share := str(sent.get("share", "")).strip():
+        fields["shares"] = [share]
+    if (life := _seconds(sent.get("days"), DAY_SECONDS)) is not None:
+        fields["expiresInSeconds"] = life
+    issued = await handlers.add_recipient(_call(request), decode_query(fields, Addition))
+    return await _issued(request, issued.recipient, issued.profile)
+
+
+async def rotate(request: web.Request) -> web.Response:
+    """Issue a new token, and show its profile once."""
+    issued = await handlers.rotate_token(_call(request), await _rotation(request))
+    return await _issued(request, issued.recipient, issued.profile)
+
+
+async def rotate_client(request: web.Request) -> web.Response:
+    """Issue a new secret of an OAuth client, and show its profile once."""
+    issued = await handlers.rotate_client(_call(request), await _rotation(request))
+    return await _issued(request, issued.recipient, issued.profile)
+
+
+async def revoke(request: web.Request) -> web.Response:
+    """End all tokens and client secrets of a recipient."""
+    await handlers.revoke_tokens(_call(request))
+    return _shown(request)
+
+
+async def grant(request: web.Request) -> web.Response:
+    """Grant a share."""
+    sent = await request.post()
+    await handlers.grant_share(_call(request, share=str(sent.get("share", "")).strip()), GrantOptions())
+    return _shown(request)
+
+
+async def take_back(request: web.Request) -> web.Response:
+    """Take back the grant of a share."""
+    sent = await request.post()
+    await handlers.revoke_share(_call(request, share=str(sent.get("share", ""))))
+    return _shown(request)
+
+
+async def delete(request: web.Request) -> web.Response:
+    """Delete a recipient."""
+    await handlers.delete_recipient(_call(request))
+    return redirect(f"{PREFIX}/recipients")
+
+
+def recipient_path(name: str) -> str:
+    """Return the address of a recipient's page."""
+    return f"{PREFIX}/recipients/{quote(name, safe='')}"
+
+
+def _call(request: web.Request, **names: str) -> Call:
+    return Call(request, session_of(request).actor, names)
+
+
+def _shown(request: web.Request) -> web.Response:
+    return redirect(recipient_path(request.match_info["name"]))
+
+
+async def _rotation(request: web.Request) -> Rotation:
+    sent = await request.post()
+    lives = {
+        "oldExpiresInSeconds": _seconds(sent.get("old_hours"), HOUR_SECONDS),
+        "expiresInSeconds": _seconds(sent.get("days"), DAY_SECONDS),
+    }
+    return decode_query({name: life for name, life in lives.items() if life is not None}, Rotation)
+
+
+def _seconds(sent: object, unit_seconds: int) -> int | None:
+    """Return a number of a form in seconds; None for an empty field."""
+    text = str(sent or "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):  # noqa: PLR2004
+        raise InvalidParameter("A duration is a whole number.")
+    return int(text) * unit_seconds
+
+
+async def _issued(request: web.Request, name: str, profile: Profile) -> web.Response:
+    text = profile_text(profile)
+    return await respond(
+        request,
+        "issued.html",
+        status=201,
+        name=name,
+        text=text,
+        data=base64.b64encode(text.encode()).decode(),
+        back=recipient_path(name),
+    )
+
+
+def _file_row(entry: RecipientEntry) -> RecipientRow:
+    tokens = () if entry.forbid_bearer_tokens else entry.tokens
+    credentials = [*tokens, *(secret for client in entry.clients for secret in client.secrets)]
+    ends = [credential.expires for credential in credentials]
+    last = max((end for end in ends if end is not None), default=None) if None not in ends else None
+    return RecipientRow(
+        entry.name,
+        "",
+        [grant.share for grant in entry.shares],
+        is_stored=False,
+        has_credential=bool(credentials),
+        is_federated=bool(entry.oidc),
+        ends_ms=None if last is None else round(last.timestamp() * 1000),
+    )

@@ -1,0 +1,101 @@
+"""The sessions of the console: who is signed in, in which role, and until when.
+
+In: the value of the session's cookie. Out: the session, or None. Sessions are in the memory of the process
+that serves the admin listener, and end with it. Their number is bounded: the one that is unused longest ends
+first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COOKIE = "delta_gateway_console"
+MAX_SESSIONS = 1000
+IDLE_SECONDS = 30 * 60
+LIFETIME_SECONDS = 8 * 3600
+MAX_SENT_FORMS = 100
+"""Of a session. A form older than that cannot be sent a second time by accident."""
+_BYTES = 32
+
+
+class Role(IntEnum):
+    """What a user may do; a higher role may do more."""
+
+    VIEWER = 1
+    OPERATOR = 2
+
+
+@dataclass(slots=True)
+class Session:
+    """A signed-in user. `actor` names the user in the history and in the audit log."""
+
+    actor: str
+    role: Role
+    start_seconds: float
+    last_seconds: float
+    form_token: str = field(default_factory=lambda: secrets.token_urlsafe(_BYTES), repr=False)
+    """Every form of the session has it, and no other site can read it."""
+    _sent: OrderedDict[str, None] = field(default_factory=OrderedDict, repr=False)
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether the user may change anything."""
+        return self.role >= Role.OPERATOR
+
+    def send_once(self, form: str) -> bool:
+        """Return whether a form is sent for the first time."""
+        if form in self._sent:
+            return False
+        self._sent[form] = None
+        if len(self._sent) > MAX_SENT_FORMS:
+            self._sent.popitem(last=False)
+        return True
+
+
+class Sessions:
+    """The sessions of a process, by the hash of their cookies."""
+
+    def __init__(self, now_seconds: Callable[[], float]) -> None:
+        """`now_seconds` returns the time of a monotonic clock."""
+        self._now_seconds = now_seconds
+        self._sessions: OrderedDict[bytes, Session] = OrderedDict()
+
+    def begin(self, actor: str, role: Role) -> str:
+        """Begin a session, and return the value of its cookie."""
+        now_seconds = self._now_seconds()
+        value = secrets.token_urlsafe(_BYTES)
+        self._sessions[_hash(value)] = Session(actor, role, now_seconds, now_seconds)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return value
+
+    def find(self, value: str) -> Session | None:
+        """Return the session of a cookie, which is used by this; None if there is none or it has ended."""
+        key = _hash(value)
+        session = self._sessions.get(key)
+        if session is None:
+            return None
+        now_seconds = self._now_seconds()
+        is_idle = now_seconds - session.last_seconds > IDLE_SECONDS
+        if is_idle or now_seconds - session.start_seconds > LIFETIME_SECONDS:
+            del self._sessions[key]
+            return None
+        session.last_seconds = now_seconds
+        self._sessions.move_to_end(key)
+        return session
+
+    def end(self, value: str) -> None:
+        """End the session of a cookie."""
+        self._sessions.pop(_hash(value), None)
+
+
+def _hash(value: str) -> bytes:
+    return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,133 @@
+"""Pages of shares, their tables, and one table."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.access.catalog import Share, SharedTable
+from gateway.console.inspection import PROVIDER
+from gateway.console.listing import Listing, Wanted, listing
+from gateway.console.questions import SIZE_BOUNDS, AskTable, TableFacts
+from gateway.console.rendering import respond
+from gateway.console.site import SITE
+from gateway.protocol.client_features import CLIENTS, readers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EAGER_FILES = 100_000
+"""The files of a larger table are read only by those who ask for it."""
+EVERY_FILE = 2**62
+SHOWN_QUERIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """A share in the list."""
+
+    name: str
+    display_name: str | None
+    comment: str | None
+    schemas: int
+    tables: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Whether a kind of client can read a table."""
+
+    client: str
+    able: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar of the histogram; `width` is a part of 100."""
+
+    name: str
+    files: int
+    width: float
+
+
+async def shares(request: web.Request) -> web.Response:
+    """List the shares; with a search also the tables of all shares."""
+    wanted, site = Wanted.by(request), request.app[SITE]
+
+    def find() -> tuple[Listing[Share], Listing[SharedTable] | None]:
+        catalog = site.catalog()
+        tables = None
+        if wanted.text:
+            tables = listing(wanted, catalog.tables(), lambda table: table.full_name)
+        return listing(wanted, catalog.shares_of(PROVIDER), lambda share: share.name), tables
+
+    found, tables = await asyncio.to_thread(find)
+    rows = [
+        ShareRow(share.name, share.display_name, share.comment, len(share.schemas), len(share.tables()))
+        for share in found.items
+    ]
+    return await respond(request, "shares.html", found=found, rows=rows, tables=tables)
+
+
+async def share(request: web.Request) -> web.Response:
+    """List the tables of a share."""
+    wanted, site = Wanted.by(request), request.app[SITE]
+
+    def find() -> tuple[Share, Listing[SharedTable]]:
+        found = site.catalog().share(PROVIDER, request.match_info["share"])
+        return found, listing(wanted, found.tables(), lambda table: f"{table.schema}.{table.name}")
+
+    found, tables = await asyncio.to_thread(find)
+    return await respond(request, "share.html", share=found, tables=tables)
+
+
+async def table(request: web.Request) -> web.Response:
+    """Show the facts of a table."""
+    site, names = request.app[SITE], request.match_info
+    shared = site.catalog().table(PROVIDER, names["share"], names["schema"], names["table"])
+    most_files = EVERY_FILE if "files" in request.query else EAGER_FILES
+    answer = await site.table(AskTable(shared.share, shared.schema, shared.name, most_files))
+    facts = answer.facts
+    queries, streams = await site.activity(table=shared.full_name)
+    return await respond(
+        request,
+        "table.html",
+        table=shared,
+        facts=facts,
+        refused=answer.refused,
+        readers=readers_of(facts) if facts is not None else [],
+        bars=bars_of(facts.inventory.files_by_size) if facts and facts.inventory else [],
+        queries=queries[:SHOWN_QUERIES],
+        streams=streams,
+        workers=site.workers,
+    )
+
+
+def readers_of(facts: TableFacts) -> list[Reader]:
+    """Return the kinds of clients, and which of them can read a table."""
+    if not facts.needs_delta_format:
+        return [Reader("Every client, by the parquet format", able=True, reason="")]
+    needed = {feature.lower() for feature in facts.reader_features}
+    able = readers(needed)
+    rows = [Reader(name, name in able, ", ".join(sorted(needed - known))) for name, known in CLIENTS.items()]
+    return [*rows, Reader("Clients of the parquet format alone", able=False, reason="the delta format")]
+
+
+def bars_of(counts: Sequence[int]) -> list[Bar]:
+    """Return the bars of the histogram of file sizes."""
+    names = [f"below {_size(SIZE_BOUNDS[0])}"]
+    names += [f"{_size(low)} to {_size(high)}" for low, high in pairwise(SIZE_BOUNDS)]
+    names.append(f"{_size(SIZE_BOUNDS[-1])} and more")
+    largest = max(counts, default=0) or 1
+    return [
+        Bar(name, count, round(100 * count / largest, 1)) for name, count in zip(names, counts, strict=True)
+    ]
+
+
+def _size(size: int) -> str:
+    return f"{size >> 30} GiB" if size >= 1 << 30 else f"{size >> 20} MiB"

@@ -1,0 +1,99 @@
+"""What the pages of the console work on, and the answers of the processes that serve."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from gateway.access.catalog import Catalog
+from gateway.admin.administration import Administration
+from gateway.config import Config
+from gateway.console.questions import (
+    ActivityAnswer,
+    AskActivity,
+    AskStatus,
+    AskTable,
+    AskUses,
+    Question,
+    StatusAnswer,
+    TableAnswer,
+    UsesAnswer,
+)
+from gateway.console.sessions import Session, Sessions
+from gateway.limits.attempts import FailedAttempts
+from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse, add_uses
+
+A = TypeVar("A")
+
+
+class Ask(Protocol):
+    """Asks the processes that serve."""
+
+    def __call__(self, question: Any, *, one: bool = False) -> Awaitable[Sequence[Any]]:
+        """Return the answers of all processes that answer in time; with `one` of a single process."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The state and operations behind the console."""
+
+    administration: Administration
+    config: Callable[[], Config]
+    catalog: Callable[[], Catalog]
+    """Returns all shares."""
+    ask: Ask
+    workers: int
+    viewer_token_sha256: str | None
+    sessions: Sessions
+    attempts: FailedAttempts
+    now_ms: Callable[[], int]
+    _tables: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), repr=False)
+
+    async def table(self, question: AskTable) -> TableAnswer:
+        """Return the facts of a table, by one process."""
+        async with self._tables:
+            answers = await self._answers(question, TableAnswer, one=True)
+        return answers[0] if answers else TableAnswer(None, "no process answers in time")
+
+    async def activity(
+        self, *, table: str | None = None, recipient: str | None = None
+    ) -> tuple[list[RecentQuery], list[LiveStream]]:
+        """Return the recent queries of all processes, the last one first, and their live streams."""
+        answers = await self._answers(AskActivity(table, recipient), ActivityAnswer)
+        queries = [query for answer in answers for query in answer.queries]
+        streams = [stream for answer in answers for stream in answer.streams]
+        return sorted(queries, key=lambda query: -query.at_ms), sorted(
+            streams, key=lambda stream: stream.start_ms
+        )
+
+    async def uses(self, recipients: Sequence[str]) -> dict[str, RecipientUse]:
+        """Return the use by recipients, of all processes."""
+        answers = await self._answers(AskUses(tuple(recipients)), UsesAnswer)
+        found = {
+            name: [answer.uses[name] for answer in answers if name in answer.uses] for name in recipients
+        }
+        return {name: add_uses(uses) for name, uses in found.items() if uses}
+
+    async def statuses(self) -> list[StatusAnswer]:
+        """Return the storages and the reloads of each process."""
+        return await self._answers(AskStatus(), StatusAnswer)
+
+    async def _answers(self, question: Question, kind: type[A], *, one: bool = False) -> list[A]:
+        answers = await self.ask(msgspec.to_builtins(question), one=one)
+        return [msgspec.convert(answer, kind) for answer in answers]
+
+
+SITE = web.AppKey("site", Site)
+SESSION = "console session"
+"""The key of a request's session."""
+
+
+def session_of(request: web.Request) -> Session:
+    """Return the session of a request for a page that needs one."""
+    session: Session = request[SESSION]
+    return session

@@ -1,0 +1,122 @@
+"""The recent requests of a process, its live streams, and the use by each recipient, in memory.
+
+In: each request at its end, and each stream at its start. Out: values for the console. Nothing is written to
+disk, so a restart begins again. Every part is bounded: the queries by their number, the recipients by the
+`MAX_RECIPIENTS` that were active last, the streams by the limits of the server.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_QUERIES = 200
+"""Of a process; a query takes less than 2 KiB, since names have at most 255 characters."""
+MAX_RECIPIENTS = 10_000
+FORBIDDEN, TOO_MANY = 403, 429
+
+
+class RecentQuery(Struct, frozen=True):
+    """A query of a table or of its changes, at its end."""
+
+    at_ms: int
+    recipient: str
+    table: str
+    kind: str
+    """The name of the route."""
+    status: int
+    seconds: float
+    considered: int | None = None
+    pruned_by_partition: int | None = None
+    pruned_by_stats: int | None = None
+    pruned_by_limit: int | None = None
+    returned: int | None = None
+    file_bytes: int | None = None
+    failure: str | None = None
+    """The error code of a refused request, or why the stream ended early."""
+
+
+class LiveStream(Struct, frozen=True):
+    """An answer that is being sent."""
+
+    start_ms: int
+    recipient: str
+    table: str
+    kind: str
+
+
+class RecipientUse(Struct):
+    """What a recipient has used since the start of the process."""
+
+    last_ms: int = 0
+    requests: int = 0
+    files: int = 0
+    """Signed files."""
+    refusals: int = 0
+    """Requests that were denied (403) or over a limit (429)."""
+
+
+class Activity:
+    """What a process has answered recently, and is answering. Only the event loop changes it."""
+
+    def __init__(self) -> None:
+        self._queries: deque[RecentQuery] = deque(maxlen=MAX_QUERIES)
+        self._streams: dict[str, Callable[[], LiveStream]] = {}
+        self._uses: OrderedDict[str, RecipientUse] = OrderedDict()
+
+    def stream_started(self, request_id: str, stream: Callable[[], LiveStream]) -> None:
+        """Add a stream; `stream` returns what is known of it."""
+        self._streams[request_id] = stream
+
+    def stream_ended(self, request_id: str) -> None:
+        """Remove a stream."""
+        self._streams.pop(request_id, None)
+
+    def request_ended(self, recipient: str, *, at_ms: int, status: int, files: int) -> None:
+        """Count a request of a recipient."""
+        use = self._uses.get(recipient)
+        if use is None:
+            use = self._uses[recipient] = RecipientUse()
+            if len(self._uses) > MAX_RECIPIENTS:
+                self._uses.popitem(last=False)
+        else:
+            self._uses.move_to_end(recipient)
+        use.last_ms = at_ms
+        use.requests += 1
+        use.files += files
+        use.refusals += status in {FORBIDDEN, TOO_MANY}
+
+    def query_ended(self, query: RecentQuery) -> None:
+        """Add a query; the oldest one is forgotten."""
+        self._queries.append(query)
+
+    def queries(self, *, table: str | None = None, recipient: str | None = None) -> list[RecentQuery]:
+        """Return the recent queries, of a table or a recipient or all, the last one first."""
+        return [
+            query
+            for query in reversed(self._queries)
+            if (table is None or query.table == table) and (recipient is None or query.recipient == recipient)
+        ]
+
+    def streams(self) -> list[LiveStream]:
+        """Return the live streams, the oldest first."""
+        return [stream() for stream in self._streams.values()]
+
+    def use(self, recipient: str) -> RecipientUse | None:
+        """Return what a recipient has used; None for one without requests."""
+        return self._uses.get(recipient)
+
+
+def add_uses(uses: list[RecipientUse]) -> RecipientUse:
+    """Return the use of one recipient in several processes."""
+    return RecipientUse(
+        max((use.last_ms for use in uses), default=0),
+        sum(use.requests for use in uses),
+        sum(use.files for use in uses),
+        sum(use.refusals for use in uses),
+    )

@@ -1,0 +1,235 @@
+"""The parts of the console that need no browser: sessions, lists, and what a process remembers."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.console.listing import PAGE_LENGTH, Wanted, listing
+from gateway.console.questions import SIZE_BOUNDS, TableFacts
+from gateway.console.rendering import ago, is_soon, left, moment
+from gateway.console.sessions import (
+    IDLE_SECONDS,
+    LIFETIME_SECONDS,
+    MAX_SENT_FORMS,
+    MAX_SESSIONS,
+    Role,
+    Sessions,
+)
+from gateway.console.share_pages import bars_of, readers_of
+from gateway.console.sign_in import _target
+from gateway.telemetry.activity import (
+    MAX_QUERIES,
+    MAX_RECIPIENTS,
+    Activity,
+    LiveStream,
+    RecentQuery,
+    RecipientUse,
+    add_uses,
+)
+
+DAY_MS = 86_400_000
+
+
+class Clock:
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_a_session_ends_when_it_is_idle(clock):
+    sessions = Sessions(clock)
+    cookie = sessions.begin("console:a", Role.VIEWER)
+    clock.seconds += IDLE_SECONDS
+    assert sessions.find(cookie).actor == "console:a"
+    clock.seconds += IDLE_SECONDS
+    assert sessions.find(cookie) is not None
+    clock.seconds += IDLE_SECONDS + 1
+    assert sessions.find(cookie) is None
+    clock.seconds = 1000.0
+    assert sessions.find(cookie) is None, "it has ended for good"
+
+
+def test_a_session_in_use_ends_after_its_lifetime(clock):
+    sessions = Sessions(clock)
+    cookie, began = sessions.begin("console:a", Role.OPERATOR), clock.seconds
+    while clock.seconds < began + LIFETIME_SECONDS:
+        assert sessions.find(cookie) is not None
+        clock.seconds += IDLE_SECONDS / 2
+    clock.seconds += 1
+    assert sessions.find(cookie) is None
+
+
+def test_the_number_of_sessions_is_bounded_and_the_one_unused_longest_ends(clock):
+    sessions = Sessions(clock)
+    first, second = (sessions.begin(str(number), Role.VIEWER) for number in range(2))
+    others = [sessions.begin("other", Role.VIEWER) for _ in range(MAX_SESSIONS - 2)]
+    assert sessions.find(first) is not None
+    sessions.begin("one more", Role.VIEWER)
+    assert sessions.find(second) is None
+    assert sessions.find(first) is not None
+    assert sessions.find(others[-1]) is not None
+
+
+def test_a_form_is_sent_once_and_few_forms_are_remembered(clock):
+    sessions = Sessions(clock)
+    session = sessions.find(sessions.begin("a", Role.OPERATOR))
+    assert session.send_once("form")
+    assert not session.send_once("form")
+    for number in range(10 * MAX_SENT_FORMS):
+        assert session.send_once(str(number))
+    assert len(session._sent) == MAX_SENT_FORMS
+
+
+def test_a_session_shows_no_secret(clock):
+    sessions = Sessions(clock)
+    cookie = sessions.begin("a", Role.OPERATOR)
+    session = sessions.find(cookie)
+    assert session.form_token not in repr(session)
+    assert cookie not in repr(vars(sessions))
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"), [(1, 1), (3, 3), (4, 3), (10**6, 3)], ids=["first", "last", "beyond", "far beyond"]
+)
+def test_a_page_of_a_list(page, shown):
+    names = [f"Table {number:03}" for number in range(2 * PAGE_LENGTH + 7)]
+    found = listing(Wanted("/console/shares", "", page), names, str)
+    start = (shown - 1) * PAGE_LENGTH
+    assert (found.page, found.pages, found.total) == (shown, 3, len(names))
+    assert found.items == names[start : start + PAGE_LENGTH]
+    assert (found.previous is None, found.following is None) == (shown == 1, shown == 3)
+
+
+def test_a_search_ignores_case_and_stays_in_the_addresses_of_its_pages():
+    names = ["Straße & co", *(f"straSSE {number}" for number in range(PAGE_LENGTH)), "other"]
+    found = listing(Wanted("/console/a", "STRASSE", 1), names, str)
+    assert (found.total, found.pages) == (PAGE_LENGTH + 1, 2)
+    assert found.following == "/console/a?q=STRASSE&page=2"
+    assert listing(Wanted("/console/a", "a&b=c#d", 2), [], str).wanted.address(2) == (
+        "/console/a?q=a%26b%3Dc%23d&page=2"
+    )
+
+
+def test_the_recent_queries_are_bounded_and_the_last_one_comes_first():
+    activity = Activity()
+    for number in range(3 * MAX_QUERIES):
+        activity.query_ended(RecentQuery(number, f"r{number % 2}", f"t{number % 3}", "query", 200, 0.1))
+    assert [query.at_ms for query in activity.queries()] == [
+        *range(3 * MAX_QUERIES - 1, 2 * MAX_QUERIES - 1, -1)
+    ]
+    assert {query.recipient for query in activity.queries(recipient="r1")} == {"r1"}
+    assert {query.table for query in activity.queries(table="t2")} == {"t2"}
+
+
+def test_recipients_are_counted_and_the_one_unused_longest_is_forgotten():
+    activity = Activity()
+    for status in (200, 403, 429, 404):
+        activity.request_ended("first", at_ms=status, status=status, files=2)
+    assert activity.use("first") == RecipientUse(404, 4, 8, 2)
+    for number in range(MAX_RECIPIENTS):
+        if number == 5:
+            activity.request_ended("first", at_ms=1000, status=200, files=0)
+        activity.request_ended(str(number), at_ms=0, status=200, files=0)
+    assert activity.use("first").requests == 5
+    assert activity.use("0") is None
+    assert add_uses([RecipientUse(5, 1, 2, 3), RecipientUse(7, 10, 20, 30)]) == RecipientUse(7, 11, 22, 33)
+
+
+def test_a_stream_is_live_until_it_ends():
+    activity, stream = Activity(), LiveStream(1, "r", "s.d.t", "query")
+    activity.stream_started("a", lambda: stream)
+    assert activity.streams() == [stream]
+    activity.stream_ended("a")
+    activity.stream_ended("a")
+    assert activity.streams() == []
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text", "soon"),
+    [
+        (None, "never", False),
+        (0, "ended", True),
+        (DAY_MS + 1, "in 1 s", True),
+        (15 * DAY_MS - 1000, "in 13 days", True),
+        (15 * DAY_MS + 1, "in 14 days", False),
+        (800 * DAY_MS, "in 2 years", False),
+    ],
+)
+def test_an_end_is_near_within_14_days(time_ms, text, soon):
+    now_ms = DAY_MS - 1000 if time_ms == DAY_MS + 1 else DAY_MS
+    assert left(time_ms, now_ms) == text
+    assert is_soon(time_ms, DAY_MS) is soon
+
+
+def test_times_in_words():
+    assert ago(0, 90_000) == "1 minute ago"
+    assert ago(0, 3 * DAY_MS) == "3 days ago"
+    assert ago(5, 0) == "0 s ago", "clocks of processes differ"
+    assert moment(10**20) == "beyond the calendar"
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("/console/shares?q=a", "/console/shares?q=a"),
+        ("", "/console/"),
+        ("https://evil.example/console/", "/console/"),
+        ("//evil.example/console/", "/console/"),
+        ("/console", "/console/"),
+        ("/console/sign-out", "/console/"),
+        ("/console/\\evil", "/console/"),
+        ("/console/\r\nSet-Cookie: a=b", "/console/"),
+        ("/recipients", "/console/"),
+    ],
+)
+def test_a_sign_in_leads_to_pages_of_the_console_only(text, target):
+    assert _target(text) == target
+
+
+def facts(**changed):
+    values = {
+        "version": 1,
+        "committed_ms": 1,
+        "files": 1,
+        "size_bytes": 1,
+        "columns": 1,
+        "partition_columns": (),
+        "reader_features": (),
+        "needs_delta_format": False,
+        "change_data_feed": False,
+        "checkpoint_version": None,
+        "checkpoint_ms": None,
+        "has_bad_hint": False,
+    }
+    return TableFacts(**values | changed)
+
+
+def test_the_clients_that_can_read_a_table():
+    (everyone,) = readers_of(facts())
+    assert everyone.able
+    typed = readers_of(facts(needs_delta_format=True, reader_features=("deletionVectors", "typeWidening")))
+    assert [(reader.client, reader.able, reader.reason) for reader in typed] == [
+        ("Python 1.4", False, "typewidening"),
+        ("Spark 4", True, ""),
+        ("Clients of the parquet format alone", False, "the delta format"),
+    ]
+
+
+def test_the_bars_of_a_histogram_have_the_width_of_their_share_of_the_largest():
+    counts = [0, 50, 100, 0, 0, 0, 1]
+    bars = bars_of(counts)
+    assert len(bars) == len(SIZE_BOUNDS) + 1
+    assert [bar.width for bar in bars] == [0.0, 50.0, 100.0, 0.0, 0.0, 0.0, 1.0]
+    assert (bars[0].name, bars[2].name, bars[-1].name) == (
+        "below 1 MiB",
+        "16 MiB to 64 MiB",
+        "1 GiB and more",
+    )
+    assert {bar.width for bar in bars_of([0] * 7)} == {0.0}
