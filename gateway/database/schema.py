@@ -197,6 +197,13 @@ HISTORY = Table(
     sqlite_autoincrement=True,
 )
 
+REPLICAS = Table(
+    "replicas",
+    METADATA,
+    Column("id", KEY, primary_key=True),
+    Column("beat_ms", BigInteger, nullable=False, comment="last sign of life, by the database's clock"),
+)
+
 CHANGES = Table(
     "changes",
     METADATA,

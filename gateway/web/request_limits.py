@@ -20,6 +20,7 @@ from gateway.limits.drain_rate import DrainRate
 from gateway.limits.memory import MemoryGate
 from gateway.limits.process_memory import cached, machine_bytes, private_bytes, resident_bytes
 from gateway.limits.recipient import RecipientGates
+from gateway.limits.replica_share import ALONE, ReplicaShare
 from gateway.limits.shared_memory import limits_of_one
 from gateway.tables.runtime import release_memory
 
@@ -49,20 +50,23 @@ class RequestLimits:
         *,
         workers: int = 1,
         shared: SharedLimits | None = None,
+        replica: ReplicaShare = ALONE,
         previous: RequestLimits | None = None,
     ) -> RequestLimits:
         """Return the limits of one of several workers: its part of the memory, and all else together.
 
-        `shared`: the limits that the workers share; without it those of this process. The gates of the
-        `previous` limits are changed in place: call it when the configuration takes effect.
+        `shared`: the limits that the workers share; without it those of this process. `replica`: the part of
+        the recipients' limits for this server. The gates of the `previous` limits are changed in place: call
+        it when the configuration takes effect.
         """
         limits = config.gateway.limits
         memory_bytes = limits.memory_bytes or int((machine_bytes() or UNKNOWN_MACHINE_BYTES) * MEMORY_SHARE)
-        named = {entry.name: entry.limits for entry in config.gateway.recipients if entry.limits is not None}
-        queue = _queue(limits)
+        own = [(entry.name, entry.limits) for entry in config.gateway.recipients]
+        named = {name: replica.of(limits) for name, limits in own if limits is not None}
+        default, queue = replica.of(limits.recipient), _queue(limits)
         if previous is None:
             shared = shared or limits_of_one()
-            recipients = RecipientGates(limits.recipient, named, time.monotonic, shared)
+            recipients = RecipientGates(default, named, time.monotonic, shared)
             attempts = FailedAttempts(time.monotonic, shared)
             # Mapped columns can be most of the resident memory, and the system takes their pages back.
             process_bytes = private_bytes if config.gateway.cache.directory else resident_bytes
@@ -74,7 +78,7 @@ class RequestLimits:
             )
         else:
             recipients, attempts, memory = previous.recipients, previous.attempts, previous.memory
-            recipients.configure(limits.recipient, named)
+            recipients.configure(default, named)
             memory.configure(memory_bytes // workers, **queue)
         return RequestLimits(
             recipients=recipients,

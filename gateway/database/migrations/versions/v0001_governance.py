@@ -199,6 +199,16 @@ def _create_records() -> None:
     )
     op.create_index("ix_history_subject", "history", ["kind", "subject"])
     op.create_table(
+        "replicas",
+        sa.Column("id", KEY, primary_key=True),
+        sa.Column(
+            "beat_ms",
+            sa.BigInteger,
+            nullable=False,
+            comment="last sign of life, by the database's clock",
+        ),
+    )
+    op.create_table(
         "changes",
         sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
         sa.Column(
