@@ -14,33 +14,44 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 
-from gateway.access.catalog import Recipient
+from gateway.access.catalog import Recipient, Share, SharedTable
 from gateway.config.sections import EVERY_SHARE
+from gateway.console.listing import cut
 from gateway.console.questions import (
     SIZE_BOUNDS,
     ActivityAnswer,
     AskActivity,
+    AskShare,
+    AskShares,
     AskStatus,
     AskTable,
     AskUses,
     Inventory,
     Question,
     ReloadRecord,
+    ShareAnswer,
+    ShareRow,
+    Shares,
+    SharesAnswer,
     StatusAnswer,
     StorageStatus,
     TableAnswer,
     TableFacts,
+    TableRow,
+    Tables,
     UsesAnswer,
     question_of,
 )
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, NotFound
 from gateway.tables.native import LogError, Snapshot, Stop
 from gateway.telemetry.activity import Activity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from gateway.access.catalog import Catalog
     from gateway.state import GatewayState
     from gateway.tables.open_table import OpenTable
 
@@ -50,6 +61,7 @@ TABLE_SECONDS = 20.0
 """Of the reading of a table; an inventory has its own, in which it stops."""
 INVENTORY_SECONDS = 15.0
 MAX_RELOADS = 20
+MAX_DESCRIPTION_LENGTH = 200
 _CHECKPOINT = re.compile(r"\d+@(\d+)")
 
 
@@ -75,7 +87,11 @@ class Inspector:
         """Return the answer to a question. Raises msgspec.ValidationError for one that is none."""
         return msgspec.to_builtins(await self._answer(question_of(value)))
 
-    async def _answer(self, question: Question) -> TableAnswer | ActivityAnswer | UsesAnswer | StatusAnswer:
+    async def _answer(self, question: Question) -> Struct:
+        if isinstance(question, AskShares):
+            return await asyncio.to_thread(shares_of, self._state().catalog, question)
+        if isinstance(question, AskShare):
+            return await asyncio.to_thread(tables_of, self._state().catalog, question)
         if isinstance(question, AskTable):
             return await self._table(question)
         if isinstance(question, AskActivity):
@@ -95,16 +111,20 @@ class Inspector:
         tables, catalog = self._state().tables, self._state().catalog
         try:
             shared = catalog.table(PROVIDER, question.share, question.schema, question.table)
+        except NotFound:
+            return TableAnswer(None, None)
+        row = row_of(shared)
+        try:
             async with asyncio.timeout(TABLE_SECONDS), self._reading:
-                return TableAnswer(await tables.read(shared, facts_of, question.most_files))
+                return TableAnswer(row, await tables.read(shared, facts_of, question.most_files))
         except TimeoutError:
-            return TableAnswer(None, f"the table was not read within {TABLE_SECONDS:g} s")
+            return TableAnswer(row, None, f"the table was not read within {TABLE_SECONDS:g} s")
         except (GatewayError, LogError) as error:
             # Their texts are those that recipients get.
-            return TableAnswer(None, str(error))
+            return TableAnswer(row, None, str(error))
 
     def _status(self, _question: AskStatus) -> StatusAnswer:
-        storages, now_ms = self._state().tables.storages, self._now_ms()
+        catalog, storages, now_ms = self._state().catalog, self._state().tables.storages, self._now_ms()
         expiries = [(name, round(expires.timestamp() * 1000)) for name, expires in storages.expiries()]
         statuses = []
         for calls in storages.used():
@@ -120,7 +140,60 @@ class Inspector:
                     None if failed is None else now_ms - age_ms,
                 )
             )
-        return StatusAnswer(os.getpid(), self._start_ms, tuple(statuses), tuple(self._reloads))
+        return StatusAnswer(
+            os.getpid(),
+            self._start_ms,
+            len(catalog.shares_of(PROVIDER)),
+            sum(1 for _ in catalog.tables()),
+            tuple(statuses),
+            tuple(self._reloads),
+        )
+
+
+def shares_of(catalog: Catalog, question: AskShares) -> SharesAnswer:
+    """Return a page of shares and of tables."""
+    found, total, page = cut(
+        catalog.shares_of(PROVIDER), lambda share: share.name, question.text, question.page
+    )
+    rows = tuple(map(share_row, found))
+    tables = None
+    if question.text:
+        tables = _page(catalog.tables(), lambda table: table.full_name, question.text, question.page)
+    return SharesAnswer(Shares(rows, total, page), tables)
+
+
+def tables_of(catalog: Catalog, question: AskShare) -> ShareAnswer:
+    """Return a share and a page of its tables."""
+    try:
+        share = catalog.share(PROVIDER, question.share)
+    except NotFound:
+        return ShareAnswer(None, Tables((), 0, 1))
+    tables = _page(share.tables(), lambda table: f"{table.schema}.{table.name}", question.text, question.page)
+    return ShareAnswer(share_row(share), tables)
+
+
+def share_row(share: Share) -> ShareRow:
+    """Return the row of a share."""
+    description = (share.display_name or share.comment or "")[:MAX_DESCRIPTION_LENGTH]
+    return ShareRow(share.name, description, len(share.schemas), len(share.tables()))
+
+
+def row_of(table: SharedTable) -> TableRow:
+    """Return the row of a table."""
+    return TableRow(
+        table.share,
+        table.schema,
+        table.name,
+        table.history_shared,
+        table.start_version,
+        table.offers_urls,
+        table.offers_directory,
+    )
+
+
+def _page(tables: Iterable[SharedTable], name: Callable[[SharedTable], str], text: str, page: int) -> Tables:
+    found, total, page = cut(tables, name, text, page)
+    return Tables(tuple(map(row_of, found)), total, page)
 
 
 def facts_of(opened: OpenTable, most_files: int) -> TableFacts:

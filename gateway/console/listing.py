@@ -65,8 +65,13 @@ class Listing(Generic[T]):
 
 def listing(wanted: Wanted, items: Iterable[T], name: Callable[[T], str]) -> Listing[T]:
     """Return a page of the items whose name has the wanted text; beyond the last page the last one."""
-    text = wanted.text.casefold()
+    return Listing(wanted, *cut(items, name, wanted.text, wanted.page))
+
+
+def cut(items: Iterable[T], name: Callable[[T], str], text: str, page: int) -> tuple[Sequence[T], int, int]:
+    """Return a page of the items whose name has a text, the number of all of them, and that of the page."""
+    text = text.casefold()
     found = [item for item in items if text in name(item).casefold()] if text else list(items)
     last = max(1, -(-len(found) // PAGE_LENGTH))
-    page = min(wanted.page, last)
-    return Listing(wanted, found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page)
+    page = min(page, last)
+    return found[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH], len(found), page

@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin import handlers
 from gateway.admin.call import Call
-from gateway.console.inspection import PROVIDER
 from gateway.console.questions import ReloadRecord, StorageStatus
 from gateway.console.recipient_pages import file_rows, stored_rows
 from gateway.console.rendering import MILLISECONDS, SOON_SECONDS, icon, respond, style_sheet
@@ -44,19 +43,11 @@ class Totals:
     limited: float
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The sizes of what is shared."""
-
-    shares: int
-    tables: int
-
-
 async def overview(request: web.Request) -> web.Response:
     """Show what needs attention, and the sums of the metrics."""
     site = request.app[SITE]
     rows = await stored_rows(request)
-    totals, counts = await asyncio.gather(asyncio.to_thread(_totals, site), asyncio.to_thread(_counts, site))
+    totals = await asyncio.to_thread(_totals, site)
     now_ms, statuses = site.now_ms(), await site.statuses()
     everyone = [*rows, *file_rows(site)]
     ending = [
@@ -71,7 +62,8 @@ async def overview(request: web.Request) -> web.Response:
         request,
         "overview.html",
         totals=totals,
-        counts=counts,
+        shares=max((status.shares for status in statuses), default=0),
+        tables=max((status.tables for status in statuses), default=0),
         recipients=len(everyone),
         ending=ending[:SHOWN_ENDING],
         ending_total=len(ending),
@@ -149,11 +141,6 @@ def _worse(one: StorageStatus, other: StorageStatus) -> StorageStatus:
     ends = [end for end in (one.credentials_expire_ms, other.credentials_expire_ms) if end is not None]
     failed = max((one, other), key=lambda storage: storage.last_error_ms or 0)
     return StorageStatus(one.name, breaker, min(ends, default=None), failed.last_error, failed.last_error_ms)
-
-
-def _counts(site: Site) -> Counts:
-    catalog = site.catalog()
-    return Counts(len(catalog.shares_of(PROVIDER)), sum(1 for _ in catalog.tables()))
 
 
 def _totals(site: Site) -> Totals:

@@ -29,6 +29,21 @@ class AskTable(Struct, frozen=True, tag=True):
     most_files: int
 
 
+class AskShares(Struct, frozen=True, tag=True):
+    """Asks for a page of the shares with a text in their names, and of the tables of all shares with it."""
+
+    text: str
+    page: int
+
+
+class AskShare(Struct, frozen=True, tag=True):
+    """Asks for a page of the tables of a share with a text in their names."""
+
+    share: str
+    text: str
+    page: int
+
+
 class AskActivity(Struct, frozen=True, tag=True):
     """Asks for recent queries and live streams, of a table or a recipient or all."""
 
@@ -46,7 +61,63 @@ class AskStatus(Struct, frozen=True, tag=True):
     """Asks for the storages and the reloads."""
 
 
-Question = AskTable | AskActivity | AskUses | AskStatus
+Question = AskShares | AskShare | AskTable | AskActivity | AskUses | AskStatus
+
+
+class ShareRow(Struct, frozen=True):
+    """A share."""
+
+    name: str
+    description: str
+    schemas: int
+    tables: int
+
+
+class TableRow(Struct, frozen=True):
+    """A table, and the part of its history that is shared."""
+
+    share: str
+    schema: str
+    name: str
+    history_shared: bool
+    start_version: int
+    offers_urls: bool
+    offers_directory: bool
+
+    @property
+    def full_name(self) -> str:
+        """`share.schema.table`."""
+        return f"{self.share}.{self.schema}.{self.name}"
+
+
+class Shares(Struct, frozen=True):
+    """A page of shares. `total`: the number of all that match."""
+
+    items: tuple[ShareRow, ...]
+    total: int
+    page: int
+
+
+class Tables(Struct, frozen=True):
+    """A page of tables. `total`: the number of all that match."""
+
+    items: tuple[TableRow, ...]
+    total: int
+    page: int
+
+
+class SharesAnswer(Struct, frozen=True):
+    """Pages of shares and of tables; without a text no tables."""
+
+    shares: Shares
+    tables: Tables | None
+
+
+class ShareAnswer(Struct, frozen=True):
+    """A share and a page of its tables; None for a share that does not exist."""
+
+    share: ShareRow | None
+    tables: Tables
 
 
 class Inventory(Struct, frozen=True):
@@ -79,8 +150,9 @@ class TableFacts(Struct, frozen=True):
 
 
 class TableAnswer(Struct, frozen=True):
-    """The facts of a table, or why there are none."""
+    """A table with its facts, or why there are none; without the table there is none of this name."""
 
+    table: TableRow | None
     facts: TableFacts | None
     refused: str | None = None
 
@@ -120,6 +192,8 @@ class StatusAnswer(Struct, frozen=True):
 
     process_id: int
     start_ms: int
+    shares: int
+    tables: int
     storages: tuple[StorageStatus, ...]
     reloads: tuple[ReloadRecord, ...]
 

@@ -15,9 +15,9 @@ from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_query
 from gateway.admin.messages import Addition, GrantOptions, Rotation
-from gateway.console.inspection import PROVIDER
 from gateway.console.listing import Listing, Wanted, listing
 from gateway.console.protection import PREFIX
+from gateway.console.questions import AskShares
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
 from gateway.errors import InvalidParameter, NotFound
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.console.site import Site
 
 DAY_SECONDS, HOUR_SECONDS = 86_400, 3600
-MAX_SUGGESTED_SHARES = 200
 SHOWN_QUERIES = 20
 SHOWN_CHANGES = 100
 
@@ -101,7 +100,9 @@ async def recipients(request: web.Request) -> web.Response:
 
     found = await asyncio.to_thread(find)
     uses = await site.uses([row.name for row in found.items])
-    return await respond(request, "recipients.html", found=found, uses=uses, suggested=suggested_shares(site))
+    return await respond(
+        request, "recipients.html", found=found, uses=uses, suggested=await share_names(site)
+    )
 
 
 async def recipient(request: web.Request) -> web.Response:
@@ -128,14 +129,14 @@ async def recipient(request: web.Request) -> web.Response:
         use=(await site.uses([row.name])).get(row.name),
         queries=queries[:SHOWN_QUERIES],
         streams=streams,
-        suggested=suggested_shares(site),
+        suggested=await share_names(site),
         workers=site.workers,
     )
 
 
-def suggested_shares(site: Site) -> list[str]:
+async def share_names(site: Site) -> list[str]:
     """Return names of shares that a form suggests."""
-    return [share.name for share in site.catalog().shares_of(PROVIDER)[:MAX_SUGGESTED_SHARES]]
+    return [share.name for share in (await site.shares(AskShares("", 1))).shares.items]
 
 
 async def add(request: web.Request) -> web.Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from gateway.access.catalog import Catalog
 from gateway.console.sessions import Sessions
 from gateway.console.site import Site
 from gateway.limits.attempts import FailedAttempts
@@ -31,7 +30,6 @@ def site_of(
     return Site(
         administration=administration,
         config=config,
-        catalog=_Catalogs(config).current,
         ask=ask,
         workers=workers,
         viewer_token_sha256=settings.viewer_token_sha256,
@@ -39,18 +37,3 @@ def site_of(
         attempts=FailedAttempts(time.monotonic),
         now_ms=now_ms,
     )
-
-
-class _Catalogs:
-    """Keeps the catalog of one configuration: that of thousands of tables takes a while to build."""
-
-    def __init__(self, config: Callable[[], Config]) -> None:
-        self._config = config
-        self._kept: tuple[Config, Catalog] | None = None
-
-    def current(self) -> Catalog:
-        """Return the catalog of the configuration in force."""
-        config, kept = self._config(), self._kept
-        if kept is None or kept[0] is not config:
-            kept = self._kept = (config, Catalog.of(config.shares))
-        return kept[1]

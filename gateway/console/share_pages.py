@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from gateway.access.catalog import Share, SharedTable
-from gateway.console.inspection import PROVIDER
-from gateway.console.listing import Listing, Wanted, listing
-from gateway.console.questions import SIZE_BOUNDS, AskTable, TableFacts
+from gateway.console.listing import Listing, Wanted
+from gateway.console.questions import SIZE_BOUNDS, AskShare, AskShares, AskTable, TableFacts
 from gateway.console.rendering import respond
 from gateway.console.site import SITE
+from gateway.errors import NotFound
 from gateway.protocol.client_features import CLIENTS, readers
 
 if TYPE_CHECKING:
@@ -24,17 +22,6 @@ EAGER_FILES = 100_000
 """The files of a larger table are read only by those who ask for it."""
 EVERY_FILE = 2**62
 SHOWN_QUERIES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRow:
-    """A share in the list."""
-
-    name: str
-    display_name: str | None
-    comment: str | None
-    schemas: int
-    tables: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +44,38 @@ class Bar:
 
 async def shares(request: web.Request) -> web.Response:
     """List the shares; with a search also the tables of all shares."""
-    wanted, site = Wanted.by(request), request.app[SITE]
-
-    def find() -> tuple[Listing[Share], Listing[SharedTable] | None]:
-        catalog = site.catalog()
-        tables = None
-        if wanted.text:
-            tables = listing(wanted, catalog.tables(), lambda table: table.full_name)
-        return listing(wanted, catalog.shares_of(PROVIDER), lambda share: share.name), tables
-
-    found, tables = await asyncio.to_thread(find)
-    rows = [
-        ShareRow(share.name, share.display_name, share.comment, len(share.schemas), len(share.tables()))
-        for share in found.items
-    ]
-    return await respond(request, "shares.html", found=found, rows=rows, tables=tables)
+    wanted = Wanted.by(request)
+    answer = await request.app[SITE].shares(AskShares(wanted.text, wanted.page))
+    found = Listing(wanted, answer.shares.items, answer.shares.total, answer.shares.page)
+    tables = None
+    if answer.tables is not None:
+        tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
+    return await respond(request, "shares.html", found=found, tables=tables)
 
 
 async def share(request: web.Request) -> web.Response:
     """List the tables of a share."""
-    wanted, site = Wanted.by(request), request.app[SITE]
-
-    def find() -> tuple[Share, Listing[SharedTable]]:
-        found = site.catalog().share(PROVIDER, request.match_info["share"])
-        return found, listing(wanted, found.tables(), lambda table: f"{table.schema}.{table.name}")
-
-    found, tables = await asyncio.to_thread(find)
-    return await respond(request, "share.html", share=found, tables=tables)
+    wanted = Wanted.by(request)
+    answer = await request.app[SITE].share(AskShare(request.match_info["share"], wanted.text, wanted.page))
+    if answer.share is None:
+        raise NotFound("There is no share of this name.")
+    tables = Listing(wanted, answer.tables.items, answer.tables.total, answer.tables.page)
+    return await respond(request, "share.html", share=answer.share, tables=tables)
 
 
 async def table(request: web.Request) -> web.Response:
     """Show the facts of a table."""
     site, names = request.app[SITE], request.match_info
-    shared = site.catalog().table(PROVIDER, names["share"], names["schema"], names["table"])
     most_files = EVERY_FILE if "files" in request.query else EAGER_FILES
-    answer = await site.table(AskTable(shared.share, shared.schema, shared.name, most_files))
+    answer = await site.table(AskTable(names["share"], names["schema"], names["table"], most_files))
+    if answer.table is None:
+        raise NotFound("There is no table of this name.")
     facts = answer.facts
-    queries, streams = await site.activity(table=shared.full_name)
+    queries, streams = await site.activity(table=answer.table.full_name)
     return await respond(
         request,
         "table.html",
-        table=shared,
+        table=answer.table,
         facts=facts,
         refused=answer.refused,
         readers=readers_of(facts) if facts is not None else [],

@@ -10,21 +10,25 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from gateway.access.catalog import Catalog
 from gateway.admin.administration import Administration
 from gateway.config import Config
 from gateway.console.questions import (
     ActivityAnswer,
     AskActivity,
+    AskShare,
+    AskShares,
     AskStatus,
     AskTable,
     AskUses,
     Question,
+    ShareAnswer,
+    SharesAnswer,
     StatusAnswer,
     TableAnswer,
     UsesAnswer,
 )
 from gateway.console.sessions import Session, Sessions
+from gateway.errors import Unavailable
 from gateway.limits.attempts import FailedAttempts
 from gateway.telemetry.activity import LiveStream, RecentQuery, RecipientUse, add_uses
 
@@ -44,8 +48,6 @@ class Site:
 
     administration: Administration
     config: Callable[[], Config]
-    catalog: Callable[[], Catalog]
-    """Returns all shares."""
     ask: Ask
     workers: int
     viewer_token_sha256: str | None
@@ -54,11 +56,18 @@ class Site:
     now_ms: Callable[[], int]
     _tables: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4), repr=False)
 
+    async def shares(self, question: AskShares) -> SharesAnswer:
+        """Return a page of shares. Raises Unavailable."""
+        return await self._one(question, SharesAnswer)
+
+    async def share(self, question: AskShare) -> ShareAnswer:
+        """Return a share and a page of its tables. Raises Unavailable."""
+        return await self._one(question, ShareAnswer)
+
     async def table(self, question: AskTable) -> TableAnswer:
-        """Return the facts of a table, by one process."""
+        """Return the facts of a table. Raises Unavailable."""
         async with self._tables:
-            answers = await self._answers(question, TableAnswer, one=True)
-        return answers[0] if answers else TableAnswer(None, "no process answers in time")
+            return await self._one(question, TableAnswer)
 
     async def activity(
         self, *, table: str | None = None, recipient: str | None = None
@@ -82,6 +91,12 @@ class Site:
     async def statuses(self) -> list[StatusAnswer]:
         """Return the storages and the reloads of each process."""
         return await self._answers(AskStatus(), StatusAnswer)
+
+    async def _one(self, question: Question, kind: type[A]) -> A:
+        answers = await self._answers(question, kind, one=True)
+        if not answers:
+            raise Unavailable("No process of the server answers in time.")
+        return answers[0]
 
     async def _answers(self, question: Question, kind: type[A], *, one: bool = False) -> list[A]:
         answers = await self.ask(msgspec.to_builtins(question), one=one)

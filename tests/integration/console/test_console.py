@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -123,7 +124,9 @@ def console(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         share("small", small),
         share("many", {f"table_{number:04}": small["whole"] for number in range(TABLES)}),
         *(share(name, {name: small["whole"]}) for name in HOSTILE),
+        {"name": "found", "tables": {"discover": f"{directory}/warehouse/{{schema}}/{{table}}/"}},
     ]
+    shutil.copytree(directory / "small/whole", directory / "warehouse/new/arrived")
     for one in started(directory, shares, 2):
         for number, name in enumerate(["acme", "globex", *HOSTILE[1:]]):
             body = {"name": name, "shares": ["demo"], "expiresInSeconds": 86_400 * (1 + 29 * number)}
@@ -216,6 +219,14 @@ def test_thousands_of_tables_are_shown_in_pages_and_found_by_name(browser: Brows
         visited.page.wait_for_url("**/table_1234")
         assert "Version" in text_of(visited)
         visited.check()
+
+
+def test_a_discovered_table_is_shown(browser: Browser, console: Console) -> None:
+    with visitor(browser, console.base) as visited:
+        visited.sign_in(VIEWER, "/console/shares/found")
+        visited.page.click("a:has-text('arrived')")
+        visited.page.wait_for_url("**/found/new/arrived")
+        assert "Last commit" in text_of(visited)
 
 
 def test_a_table_shows_its_facts_clients_sizes_and_recent_queries(browser: Browser, console: Console) -> None:
@@ -437,7 +448,7 @@ def test_storages_and_the_overview_say_what_was_used(browser: Browser, console: 
         assert "closed" in text_of(visited)
         visited.open("/console/")
         assert "acme: the token ends in 23 hours" in text_of(visited)
-        assert f"{TABLES + len(ROWS) + 3 + len(HOSTILE):,}" in text_of(visited)
+        assert f"{TABLES + len(ROWS) + 4 + len(HOSTILE):,}" in text_of(visited)
 
 
 def test_the_pictures_of_the_documentation(browser: Browser, console: Console, tmp_path: Path) -> None:
