@@ -36,7 +36,7 @@ from gateway.server.session_policies import check_session_policies
 from gateway.server.tls import listener_context, server_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
-from gateway.tables.native import AnswerOptions, LogError, RuleRefused, Snapshot
+from gateway.tables.native import AnswerOptions, LogError, RuleRefused, Snapshot, TableNotFound
 from gateway.tables.registry import Tables
 from gateway.tables.rules import InvalidRule
 from gateway.tables.runtime import read_whole
@@ -221,6 +221,10 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         for url in urls:
             fetch(state, table, url)
         reached = Stage.FETCHED
+    except TableNotFound as error:
+        if is_projection(state.config, table):
+            return failed("it is a projection without a published version; run `delta-gateway project`")
+        return failed(explain_error(kind, error))
     except LogError as error:
         return failed(explain_error(kind, error))
     except (GatewayError, NotReadable, OSError) as error:
@@ -234,6 +238,12 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         readers=readers(snapshot),
         stage=stage(),
     )
+
+
+def is_projection(config: Config, table: SharedTable) -> bool:
+    """Return whether a table is a projection that `delta-gateway project` keeps."""
+    entries = (entry for share in config.shares for schema in share.schemas for entry in schema.tables)
+    return any(entry.projection is not None and entry.location == table.location for entry in entries)
 
 
 def readers(snapshot: Snapshot) -> str:

@@ -13,6 +13,7 @@ from gateway.config.loader import CURRENT_VERSION, load, loads
 from gateway.config.locations import Location
 from gateway.config.oauth import OAuth
 from gateway.config.operation import Admin, Audit, Limits, RecipientLimits, Ssl, StorageFaults, Tracing
+from gateway.config.projections import ProjectedColumn, Projection
 from gateway.config.secret import Secret
 from gateway.config.sections import (
     Authorization,
@@ -51,6 +52,8 @@ __all__ = [
     "OAuth",
     "Oidc",
     "PolicyEntry",
+    "ProjectedColumn",
+    "Projection",
     "RecipientEntry",
     "RecipientLimits",
     "SchemaEntry",

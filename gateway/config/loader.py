@@ -14,6 +14,7 @@ import yaml
 
 from gateway.config.directory_access import directory_access_problem
 from gateway.config.errors import ConfigError
+from gateway.config.projection_directories import projection_problem
 from gateway.config.reader import Reader
 from gateway.config.roots import Roots, readable_directories
 from gateway.config.sections import CURRENT_VERSION, Config, SchemaEntry
@@ -86,7 +87,9 @@ def loads(
         )
     roots = Roots(config)
     # Of a volume in the directory of a table, the volume is named.
-    leak = volume_problem(config, roots) or directory_access_problem(config, roots)
+    leak = (
+        volume_problem(config, roots) or directory_access_problem(config, roots) or projection_problem(config)
+    )
     if leak is not None:
         raise ConfigError(file, "shares", leak)
     _warn(config, file)

@@ -151,7 +151,10 @@ class Reader:
         if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint not in _SCALARS:
             text_field = getattr(hint, "TEXT_FIELD", None)
             if text_field is not None and isinstance(node, yaml.ScalarNode):
-                return hint(**{text_field: self.value(str, node, key, limits)})
+                try:
+                    return hint(**{text_field: self.value(str, node, key, limits)})
+                except Invalid as invalid:
+                    raise self.error(node, key, str(invalid)) from None
             return self.section(hint, node, key)
         text = self._text(node, key)
         try:

@@ -149,7 +149,9 @@ def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     """Name the accepted values of a type within the limits of its field."""
     if (below := nested(hint)) is not None:
         return "list of texts or maps" if hasattr(below, "TEXT_FIELD") else "map"
-    if typing.get_origin(hint) is typing.Literal:
+    if not is_list(hint) and any(
+        typing.get_origin(one) is typing.Literal for one in (hint, *typing.get_args(hint))
+    ):
         return "text"
     if typing.get_origin(hint) is collections.abc.Mapping:
         return "map of texts"

@@ -33,6 +33,7 @@ from gateway.config.operation import (
     Tracing,
     setting,
 )
+from gateway.config.projections import Projection
 from gateway.config.secret import Secret
 from gateway.config.storages import StorageEntry, check_url
 
@@ -71,6 +72,7 @@ class TableEntry:
         auxiliary_locations: for `dir`, directories outside of `location` with files of the table, as of
             shallow clones. Recipients get temporary credentials for each. `gateway.allowedRoots` contains
             them.
+        projection: makes the table a projection of another one. `location` is the directory that contains it.
 
     """
 
@@ -81,9 +83,18 @@ class TableEntry:
     start_version: int = setting(0, minimum=0, protects=True)
     access_modes: tuple[Literal["url", "dir"], ...] = ("url",)
     auxiliary_locations: tuple[Location, ...] = ()
+    projection: Projection | None = setting(None, protects=True)
 
     def __post_init__(self) -> None:
         _check_name(self.name)
+        if self.projection is not None:
+            if "dir" in self.access_modes:
+                raise Invalid(
+                    "access_modes",
+                    "dir is not for a projection: its directory has rows before their proof",
+                )
+            # Everything that reads the table reads the directory of this rule, and none other.
+            object.__setattr__(self, "location", self.projection.root(self.location))
         if not self.access_modes:
             raise Invalid("access_modes", "is empty; accepted: url, dir")
         _check_unique("access_modes", list(self.access_modes))

@@ -1,4 +1,4 @@
-"""The commands `delta-gateway verify | generate | fleet | usage`, also for spark-submit of this file.
+"""The commands of `delta-gateway` that run on Spark, also for spark-submit of this file.
 
 In: a command line. Out: reports and an exit code: 0 for success, 1 for differences or a failure, 2 for a
 wrong command line. PySpark is imported when a command runs, so the gateway works without it.
@@ -192,6 +192,49 @@ class _Progress:
             _say(f"    {result.error}")
 
 
+def _project_arguments(parser: argparse.ArgumentParser) -> None:
+    _tables_arguments(parser)
+    parser.add_argument("--check", action="store_true", help="check the rules against their sources alone")
+    parser.add_argument("--whole", action="store_true", help="prove all rows, and not the changed ones alone")
+    parser.add_argument("--parallel", type=int, default=4, metavar="N", help="projections at a time")
+    parser.add_argument(
+        "--optimize-hours", type=int, default=24, metavar="N",
+        help="hours between two compactions of small files; 0 for none",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vacuum-hours", type=int, default=168, metavar="N",
+        help="hours between two removals of files that the shared history does not need; 0 for none",
+    )  # fmt: skip
+
+
+def _project(arguments: argparse.Namespace) -> int:
+    from fnmatch import fnmatchcase  # noqa: PLC0415
+
+    from gateway import config  # noqa: PLC0415
+    from gateway.spark.project.job import Options  # noqa: PLC0415
+    from gateway.spark.project.run import keep, projections  # noqa: PLC0415
+    from gateway.spark.session import delta_session  # noqa: PLC0415
+
+    if arguments.parallel < 1:
+        raise ValueError("--parallel is at least 1")
+    patterns = arguments.table
+    loaded = config.load(arguments.config, needs_readers=False)
+    targets = projections(loaded, lambda name: not patterns or any(fnmatchcase(name, p) for p in patterns))
+    if not targets:
+        raise ValueError("there is no such projection" if patterns else "the file has no projections")
+    options = Options(
+        check=arguments.check,
+        whole=arguments.whole,
+        optimize_hours=arguments.optimize_hours,
+        vacuum_hours=arguments.vacuum_hours,
+    )
+    spark = delta_session("delta-gateway project", jars=arguments.jars)
+    outcomes = keep(spark, targets, options, parallel=arguments.parallel, ended=lambda one: _say(str(one)))
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    _say(f"{len(outcomes) - failed} of {len(outcomes)} projections are up to date.")
+    return 1 if failed else 0
+
+
 def _generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", metavar="LOCATION", help="where the tables go")
     parser.add_argument("--rows", type=int, default=1000, metavar="N", help="rows per insert")
@@ -279,6 +322,12 @@ COMMANDS: dict[str, Command] = {
         "-c share.yaml --profile alice.share --html verify.html",
         _verify_arguments,
         _verify,
+    ),
+    "project": (
+        "keep the projections: write, prove and publish them",
+        "-c share.yaml --parallel 8",
+        _project_arguments,
+        _project,
     ),
     "generate": (
         "write Delta tables of each feature that readers must know",

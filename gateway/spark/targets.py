@@ -72,7 +72,7 @@ def _named(loaded: config.Config) -> Iterator[tuple[tuple[str, str, str], Target
         for schema in share.schemas:
             for table in schema.tables:
                 names = share.name, schema.name, table.name
-                yield names, Target(".".join(names), _for_spark(table.location.url), table.start_version)
+                yield names, Target(".".join(names), for_spark(table.location.url), table.start_version)
 
 
 def _granted(path: Path, recipient: str) -> list[Target]:
@@ -94,11 +94,14 @@ def _granted(path: Path, recipient: str) -> list[Target]:
 def _listed(entry: object) -> Target:
     if not isinstance(entry, dict) or not {"table", "location"} <= entry.keys():
         raise ValueError("each of `tables` has a table (share.schema.name) and a location")
-    return Target(str(entry["table"]), _for_spark(str(entry["location"])))
+    return Target(str(entry["table"]), for_spark(str(entry["location"])))
 
 
-def _for_spark(location: str) -> str:
-    """Hadoop's S3 client is named s3a; Delta takes bare paths for local files."""
+def for_spark(location: str) -> str:
+    """Return a location as Spark writes it.
+
+    Hadoop's S3 client is named s3a; Delta takes bare paths for local files.
+    """
     if location.startswith("s3://"):
         return "s3a://" + location.removeprefix("s3://")
     return location.removeprefix("file://")

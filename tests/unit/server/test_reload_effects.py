@@ -105,6 +105,12 @@ def volume_field(name: str) -> Seen:
     return seen
 
 
+async def directory_of_the_rule(live: Live) -> Any:
+    """Whether the table is in the directory that it had when this was first called."""
+    (table,) = live.state.catalog.tables()
+    return live.kept.setdefault("directory", table.location.key) == table.location.key
+
+
 async def credential_seconds(live: Live) -> Any:
     return live.state.vendor._seconds
 
@@ -277,6 +283,8 @@ VOLUME = {
     "shares[].schemas[].volumes": [{"name": "v", "location": "s3://bucket/v"}],
     "gateway.storages": IN_A_BUCKET["gateway.storages"],
 }
+PROJECTION = "shares[].schemas[].tables[].projection"
+PROJECTED = {f"{PROJECTION}.source": "/lake/one", f"{PROJECTION}.columns": ["a", "b"]}
 IN_PARTS = {
     "shares[].schemas": [
         {"name": "d", "tables": [{"name": name, "location": "/nothing"} for name in ("t", "u")]},
@@ -311,6 +319,21 @@ AT_ONCE: Mapping[str, Row] = {
         (["s3://bucket/one"], ["s3://bucket/two"]),
         IN_A_BUCKET | {"shares[].schemas[].tables[].accessModes": ["dir"]},
     ),
+    **{
+        f"{PROJECTION}.{key}": Row(before, after, directory_of_the_rule, (True, False), PROJECTED | beside)
+        for key, before, after, beside in (
+            ("source", "/lake/one", "/lake/two", {}),
+            ("columns", ["a", "b"], ["a"], {}),
+            ("where", "a > 1", "a > 2", {}),
+            ("partitionBy", ["a"], ["b"], {}),
+            ("salt", "a" * 16, "b" * 16, {f"{PROJECTION}.columns": [{"name": "a", "function": "sha256"}]}),
+            ("columns[].name", "a", "b", {f"{PROJECTION}.columns": [{}]}),
+            ("columns[].column", "a", "b", {f"{PROJECTION}.columns": [{"name": "c"}]}),
+            ("columns[].function", "month", "year", {f"{PROJECTION}.columns": [{"name": "c"}]}),
+            ("columns[].length", 2, 3, {f"{PROJECTION}.columns": [{"name": "c", "function": "prefix"}]}),
+            ("columns[].step", 2, 3, {f"{PROJECTION}.columns": [{"name": "c", "function": "floor"}]}),
+        )
+    },
     "shares[].schemas[].volumes[].name": Row("v", "w", volume_field("name"), ("v", "w"), VOLUME),
     "shares[].schemas[].volumes[].id": Row("one", "two", volume_field("id"), ("one", "two"), VOLUME),
     "shares[].schemas[].volumes[].comment": Row(

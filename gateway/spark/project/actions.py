@@ -1,0 +1,102 @@
+"""The actions of the work table's commits, put together into one commit of the published table.
+
+In: commits as lists of actions. Out: what changed between the first and the last, with paths as the published
+table sees them: its root is the directory that contains the work table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gateway.config.projections import WORK_DIRECTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+Action = dict[str, Any]
+FileKey = tuple[str, str | None]
+"""The path of a file and the identity of its deletion vector."""
+
+_RELATIVE_VECTOR = "u"
+
+
+@dataclass
+class Changes:
+    """What a range of commits changes.
+
+    Attributes:
+        removed: files of the version before the range that are not in its last version.
+        added: files of the last version that were not in the version before.
+        others: the last `protocol` and `metaData`, and the last action of each metadata domain.
+
+    """
+
+    removed: dict[FileKey, Action] = field(default_factory=dict)
+    added: dict[FileKey, Action] = field(default_factory=dict)
+    others: dict[str, Action] = field(default_factory=dict)
+
+    @property
+    def are_empty(self) -> bool:
+        """Return whether the last version has the files of the version before the range."""
+        return not self.removed and not self.added
+
+    def lines(self) -> Iterator[Action]:
+        """Iterate over the actions of the published commit."""
+        for name, action in self.others.items():
+            yield {name.partition(":")[0]: action}
+        # A file that gets another deletion vector is removed and added: in this order for careless readers.
+        for action in self.removed.values():
+            yield {"remove": moved(action)}
+        for action in self.added.values():
+            yield {"add": moved(action)}
+
+
+def fold(commits: Iterable[Iterable[Action]]) -> Changes:
+    """Put the commits of a range together, in order.
+
+    Change data files are left out: every commit of the job removes whole files, or rows by deletion vectors,
+    and adds files. Readers derive the changed rows from these.
+    """
+    changes = Changes()
+    for commit in commits:
+        # Actions of one commit have no order: a remove is always of an earlier version.
+        actions = list(commit)
+        for action in (one["remove"] for one in actions if "remove" in one):
+            key = file_key(action)
+            if changes.added.pop(key, None) is None:
+                changes.removed[key] = action
+        for action in (one["add"] for one in actions if "add" in one):
+            key = file_key(action)
+            if changes.removed.pop(key, None) is None:
+                changes.added[key] = action
+        for one in actions:
+            for name in ("protocol", "metaData"):
+                if name in one:
+                    changes.others[name] = one[name]
+            if "domainMetadata" in one:
+                changes.others[f"domainMetadata:{one['domainMetadata']['domain']}"] = one["domainMetadata"]
+    return changes
+
+
+def file_key(action: Mapping[str, Any]) -> FileKey:
+    """Return what identifies a file of a version."""
+    vector = action.get("deletionVector")
+    if not vector:
+        return action["path"], None
+    return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
+
+
+def moved(action: Action) -> Action:
+    """Return a file action with paths relative to the directory that contains the work table."""
+    path = action["path"]
+    if ":" in path.partition("/")[0] or path.startswith("/"):
+        raise ValueError("the work table has a file outside of its directory")
+    found = action | {"path": f"{WORK_DIRECTORY}/{path}"}
+    vector = action.get("deletionVector")
+    if vector and vector["storageType"] == _RELATIVE_VECTOR:
+        # The text is a directory, if any, and 20 characters that encode the name of the file.
+        name = vector["pathOrInlineDv"]
+        inner = f"{WORK_DIRECTORY}/{name[:-20]}".rstrip("/")
+        found["deletionVector"] = vector | {"pathOrInlineDv": inner + name[-20:]}
+    return found

@@ -1,0 +1,55 @@
+"""Spark's and Delta's Java classes, which Python reaches by names that PySpark calls private.
+
+They are those of the driver: a session of Spark Connect has none.
+"""
+
+# ruff: noqa: SLF001 - what this module is for
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+
+def classes(spark: SparkSession) -> Any:
+    """Return the root of all Java packages."""
+    return spark._jvm
+
+
+def session(spark: SparkSession) -> Any:
+    """Return a session as Java sees it."""
+    return spark._jsparkSession
+
+
+def condition_of(filtered: DataFrame) -> Any:
+    """Return the resolved condition of a DataFrame that `where` has made."""
+    return filtered._jdf.queryExecution().analyzed().condition()
+
+
+def frame(found: Any, spark: SparkSession) -> DataFrame:
+    """Return a DataFrame of Java as one of Python."""
+    return DataFrame(found, spark)
+
+
+def none(spark: SparkSession) -> Any:
+    """Return Scala's empty option."""
+    return classes(spark).scala.Option.empty()
+
+
+def sequence(spark: SparkSession, items: Iterable[Any]) -> Any:
+    """Return items as an immutable sequence of Scala."""
+    found = classes(spark).java.util.ArrayList()
+    for item in items:
+        found.add(item)
+    return classes(spark).scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+
+
+def as_list(spark: SparkSession, items: Any) -> list[Any]:
+    """Return a sequence of Scala as a list."""
+    return list(classes(spark).scala.jdk.javaapi.CollectionConverters.asJava(items))

@@ -1,0 +1,373 @@
+"""Keeps one projection: writes it, proves it and publishes it.
+
+In: the rule, the source and the projection's directory. Out: a version that equals rule(source), or an error
+and the version that was published before.
+
+The directory is a Delta table with a second one inside: the work table `data`, which Spark writes. A version
+of the work table is published by one commit in the outer log, put there as a whole after the proof. So no
+reader of the directory, whatever it asks for, finds a version without a proof. What a job that was killed has
+left in the work table is undone by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from gateway.config.projections import WORK_DIRECTORY
+from gateway.spark.project.actions import Changes, fold
+from gateway.spark.project.changes import Disagreement, apply_changes, net_changes, signed_digest
+from gateway.spark.project.lock import locked
+from gateway.spark.project.record import RECORD_FIELD, Record, difference
+from gateway.spark.project.rule import check_rule, clean_schema, projected
+from gateway.spark.project.table_log import CHANGE_TYPE, TableLog
+from gateway.spark.verify.digest import EMPTY, Digest, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gateway.config.projections import Projection
+    from gateway.spark.project.table_log import Version
+
+APP_ID = "delta-gateway.projection."
+_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "true"}
+_HOUR_MS = 3_600_000
+_MIN_RETAINED_HOURS = 168
+"""Hours for which removed files are kept at least: longer than signed URLs and tokens are valid."""
+
+_UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
+
+
+class NotProved(Exception):
+    """Raised when the projection is not what the rule makes of its source."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A projection to keep.
+
+    Attributes:
+        names: full names of the shared tables.
+        source, root: locations as Spark writes them.
+        first_version: the first version that is shared; None without history.
+
+    """
+
+    names: tuple[str, ...]
+    projection: Projection
+    source: str
+    root: str
+    first_version: int | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run does beside its updates.
+
+    Attributes:
+        check: checks the rule against the source, and writes nothing.
+        whole: proves all rows, and not the changed ones alone.
+        optimize_hours, vacuum_hours: after which small files are put together and unneeded ones removed; 0
+            for never.
+
+    """
+
+    check: bool = False
+    whole: bool = False
+    optimize_hours: int = 24
+    vacuum_hours: int = 168
+
+
+@dataclass
+class Outcome:
+    """What a run has done.
+
+    Attributes:
+        how: what was written: `nothing`, `changes` or `whole`; `checked` for a check alone.
+        version, source_version: the published version and that of the source; -1 without any.
+        rows: number of rows of the published version.
+        changed_rows: rows that were added and removed.
+        seconds: time of the work.
+        remark: why all was written where changes were expected.
+        error: why the projection is not up to date; its published version is the one before.
+
+    """
+
+    names: tuple[str, ...]
+    how: str = "nothing"
+    version: int = -1
+    source_version: int = -1
+    rows: int = 0
+    changed_rows: int = 0
+    seconds: float = 0.0
+    remark: str = ""
+    error: str | None = None
+
+    def __str__(self) -> str:
+        """Describe the outcome in one line, without values of the rows."""
+        names = ", ".join(self.names)
+        if self.error is not None:
+            return f"{names}: not up to date: {self.error}"
+        if self.how == "checked":
+            return f"{names}: the rule fits the source"
+        remark = f" ({self.remark})" if self.remark else ""
+        written = {
+            "nothing": "nothing to do",
+            "changes": f"{self.changed_rows} changed rows",
+            "whole": f"written whole{remark}",
+        }
+        return (
+            f"{names}: {written[self.how]}; version {self.version} is version {self.source_version} of the "
+            f"source, {self.rows} rows, {self.seconds:.1f} s"
+        )
+
+
+def _no_step(_name: str) -> None:
+    pass
+
+
+@dataclass
+class Job:
+    """The work on one projection, in a session of its own. `step` is called between any two writes."""
+
+    spark: SparkSession
+    target: Target
+    options: Options = Options()
+    step: Callable[[str], None] = _no_step
+    now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
+
+    def run(self) -> Outcome:
+        """Bring the projection up to date. Raises Locked, InvalidRule, NotProved and Spark's errors."""
+        self._source = TableLog(self.spark, self.target.source)
+        source = self._source.latest()
+        if not source.exists:
+            raise ValueError("the source is not a Delta table")
+        check_rule(self._rows_of_source(source), self.target.projection)
+        if self.options.check:
+            return Outcome(self.target.names, how="checked", source_version=source.number)
+        with locked(self.spark, self.target.root):
+            self.step("locked")
+            return self._run(source)
+
+    def _run(self, source: Version) -> Outcome:
+        outcome = Outcome(self.target.names)
+        self._work = TableLog(self.spark, f"{self.target.root}/{WORK_DIRECTORY}")
+        self._published = TableLog(self.spark, self.target.root)
+        published = self._published.latest()
+        record = Record.of(self._published.commit(published.number)) if published.exists else None
+        if published.exists and record is None:
+            raise ValueError(f"version {published.number} of the table was not written by this command")
+        outcome.version = published.number
+        base = self._recovered(record)
+        if record is None or (source.table_id, source.number) != (record.source_id, record.source_version):
+            record = self._update(outcome, base, source, record)
+        elif self.options.whole:
+            record = self._prove_again(outcome, source, record)
+        outcome.source_version, outcome.rows = record.source_version, record.digest.rows
+        self._maintain(outcome, record)
+        return outcome
+
+    def _recovered(self, record: Record | None) -> int:
+        """Undo what was not published; return the version of the work table that equals the published one."""
+        work = self._work.latest()
+        if record is None:
+            return -1
+        if work.number > record.work_version:
+            self._restore(record.work_version)
+        return self._work.latest().number
+
+    def _restore(self, version: int) -> None:
+        before = self._work.latest().number
+        if before == version:
+            return
+        DeltaTable.forPath(self.spark, self._work.root).restoreToVersion(version)
+        if not fold(self._work.commits(version + 1, self._work.latest().number)).are_empty:
+            raise NotProved("the work table cannot be restored")
+        self.step("restored")
+
+    def _update(self, outcome: Outcome, base: int, source: Version, record: Record | None) -> Record:
+        """Write and publish the projection of a version of the source."""
+        if record is not None:
+            reason = self._why_whole(source, record)
+            if reason is None:
+                try:
+                    found = self._by_changes(outcome, base, source, record)
+                    return self._publish(outcome, base, source, found, record)
+                except (Disagreement, NotProved):
+                    reason = "the changes did not lead to what the rule makes of the source"
+                except _UNREADABLE as error:
+                    reason = f"the source's changes cannot be read ({kind_of(error)})"
+                self._restore(base)
+                base = self._work.latest().number
+            outcome.remark = f"written anew: {reason}"
+        found = self._whole(outcome, source)
+        return self._publish(outcome, base, source, found, record)
+
+    def _why_whole(self, source: Version, record: Record) -> str | None:
+        """Return why changes are not enough; None if they are."""
+        if source.table_id != record.source_id:
+            return "the source is another table"
+        if source.number < record.source_version:
+            return "the source was put back to an earlier version"
+        try:
+            before = self._source.at(record.source_version)
+        except _UNREADABLE:
+            return "the source's log does not go back far enough"
+        known = {one.name: one for one in source.schema.fields}
+        if any(known.get(one.name) != one for one in before.schema.fields):
+            return "the source's columns have changed"
+        return None
+
+    def _by_changes(self, outcome: Outcome, base: int, source: Version, record: Record) -> Digest:
+        """Apply the source's changes to the work table and prove them; return the digest of all rows."""
+        changed = self._source.changes(record.source_version + 1, source.number)
+        rows = projected(changed, self.target.projection, beside=(CHANGE_TYPE,)).persist()
+        net = net_changes(rows).persist()
+        try:
+            inserted, deleted = signed_digest(rows)
+            expected = difference(inserted, deleted)
+            apply_changes(self.spark, self._work, net, self.step)
+        finally:
+            net.unpersist()
+            rows.unpersist()
+        now = self._work.latest().number
+        added = removed = EMPTY
+        if now > base:
+            added, removed = signed_digest(self._work.changes(base + 1, now))
+        if difference(added, removed) != expected:
+            raise NotProved("the changed rows differ from those of the source")
+        outcome.how, outcome.changed_rows = "changes", added.rows + removed.rows
+        found = record.digest + difference(added, removed)
+        if self.options.whole and not self._digest_of_source(source) == found == self._digest_of_work():
+            raise NotProved("the rows differ from those of the source")
+        return found
+
+    def _whole(self, outcome: Outcome, source: Version) -> Digest:
+        """Write all rows and prove them; return their digest."""
+        rows = projected(self._rows_of_source(source), self.target.projection)
+        schema, work = clean_schema(rows.schema), self._work.latest()
+        partitions = self.target.projection.partition_by
+        if not work.exists:
+            builder = DeltaTable.create(self.spark).location(self._work.root).addColumns(schema)
+            for name, value in _PROPERTIES.items():
+                builder = builder.property(name, value)
+            builder.partitionedBy(*partitions).execute()
+            self.step("created")
+        elif work.schema != schema:
+            # The schema of the rows has what the source says about its columns.
+            empty = self.spark.createDataFrame([], schema).write.format("delta").mode("overwrite")
+            empty.option("overwriteSchema", "true").partitionBy(*partitions).save(self._work.root)
+            self.step("created")
+        rows.write.format("delta").mode("overwrite").save(self._work.root)
+        self.step("written")
+        found, expected = self._digest_of_work(), self._digest_of_source(source)
+        if found != expected:
+            raise NotProved(f"{found.rows} rows were written, the rule makes {expected.rows} of the source")
+        outcome.how, outcome.changed_rows = "whole", found.rows
+        return found
+
+    def _prove_again(self, outcome: Outcome, source: Version, record: Record) -> Record:
+        """Prove all rows of the published version; write it anew where it differs."""
+        if self._digest_of_source(source) == record.digest == self._digest_of_work():
+            return record
+        outcome.remark = "written anew: it differed from its source"
+        found = self._whole(outcome, source)
+        return self._publish(outcome, record.work_version, source, found, record)
+
+    def _publish(
+        self, outcome: Outcome, base: int, source: Version, found: Digest, before: Record | None
+    ) -> Record:
+        """Publish the work table's latest version, which is proved."""
+        now, work = self.now_ms(), self._work.latest().number
+        optimized, vacuumed = (before.optimized_ms, before.vacuumed_ms) if before else (now, now)
+        record = Record(source.table_id, source.number, work, found, optimized, vacuumed)
+        self._commit(outcome, fold(self._work.commits(base + 1, work)), record)
+        return record
+
+    def _commit(self, outcome: Outcome, changes: Changes, record: Record) -> None:
+        number, now = outcome.version + 1, self.now_ms()
+        information: dict[str, Any] = {
+            "timestamp": now,
+            "operation": "PROJECT",
+            "operationParameters": {},
+            "engineInfo": "delta-gateway",
+            RECORD_FIELD: record.as_json(),
+        }
+        transaction = {
+            "appId": APP_ID + self.target.projection.name,
+            "version": record.source_version,
+            "lastUpdated": now,
+        }
+        self.step("proved")
+        self._published.publish(number, [{"commitInfo": information}, {"txn": transaction}, *changes.lines()])
+        self.step("published")
+        outcome.version = number
+        self._published.checkpoint(number)
+
+    def _maintain(self, outcome: Outcome, record: Record) -> None:
+        """Put small files together and remove unneeded ones, where it is time for that."""
+        now = self.now_ms()
+        if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
+            record = self._optimize(outcome, replace(record, optimized_ms=now))
+        if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
+            self._vacuum(now)
+            work = self._work.latest().number
+            # Its commits have no files. The published one only says when it was.
+            self._commit(outcome, Changes(), replace(record, vacuumed_ms=now, work_version=work))
+
+    @staticmethod
+    def _is_due(last_ms: int, hours: int, now: int) -> bool:
+        return hours > 0 and now - last_ms >= hours * _HOUR_MS
+
+    def _optimize(self, outcome: Outcome, record: Record) -> Record:
+        """Put small files together; publish them once they have the rows of those they replace."""
+        base = record.work_version
+        DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
+        self.step("optimized")
+        work = self._work.latest().number
+        changes = fold(self._work.commits(base + 1, work))
+        before = digest(self._work.rows(base, changes.removed.values()))
+        after = digest(self._work.rows(work, changes.added.values()))
+        if before != after:
+            self._restore(base)
+            raise NotProved("OPTIMIZE has changed rows")
+        record = replace(record, work_version=work)
+        self._commit(outcome, changes, record)
+        return record
+
+    def _vacuum(self, now: int) -> None:
+        """Remove files that no version of the shared history needs."""
+        hours = _MIN_RETAINED_HOURS
+        if self.target.first_version is not None:
+            oldest = max(self._published.oldest(), self.target.first_version)
+            oldest = min(oldest, self._published.latest().number)
+            hours = max(hours, (now - self._published.committed_ms(oldest)) // _HOUR_MS + 1)
+        DeltaTable.forPath(self.spark, self._work.root).vacuum(hours)
+        self.step("vacuumed")
+
+    def _rows_of_source(self, source: Version) -> DataFrame:
+        reading = self.spark.read.format("delta").option("versionAsOf", str(source.number))
+        return reading.load(self.target.source)
+
+    def _digest_of_source(self, source: Version) -> Digest:
+        return digest(projected(self._rows_of_source(source), self.target.projection))
+
+    def _digest_of_work(self) -> Digest:
+        version = str(self._work.latest().number)
+        return digest(self.spark.read.format("delta").option("versionAsOf", version).load(self._work.root))
+
+
+def kind_of(error: BaseException) -> str:
+    """Name an error without its text, which may quote values of the source."""
+    if isinstance(error, PySparkException):
+        return error.getCondition() or type(error).__name__
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getSimpleName())
+    return type(error).__name__

@@ -1,0 +1,62 @@
+"""What a published version says about its proof, in its own commit: both are there, or neither is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gateway.spark.verify.digest import Digest
+
+RECORD_FIELD = "projection"
+_WORD = 1 << 64
+
+
+@dataclass(frozen=True)
+class Record:
+    """The proof of a published version.
+
+    Attributes:
+        source_id: table id of the source.
+        source_version: version of the source that the projection equals.
+        work_version: version of the work table.
+        digest: of all rows.
+        optimized_ms, vacuumed_ms: when the files were put together, and unneeded ones removed, the last time.
+
+    """
+
+    source_id: str
+    source_version: int
+    work_version: int
+    digest: Digest
+    optimized_ms: int
+    vacuumed_ms: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record for a commit. Words are texts: some readers round numbers of 64 bits."""
+        words = {
+            "rows": self.digest.rows,
+            "xors": [f"{word:016x}" for word in self.digest.xors],
+            "sums": [f"{word:016x}" for word in self.digest.sums],
+        }
+        return asdict(self) | {"digest": words}
+
+    @classmethod
+    def of(cls, commit: list[dict[str, Any]]) -> Record | None:
+        """Return the record of a commit; None for one that the job has not written."""
+        for action in commit:
+            found = action.get("commitInfo", {}).get(RECORD_FIELD)
+            if found is not None:
+                xors, sums = (
+                    tuple(int(word, 16) for word in found["digest"][one]) for one in ("xors", "sums")
+                )
+                return cls(**(found | {"digest": Digest(found["digest"]["rows"], xors, sums)}))
+        return None
+
+
+def difference(plus: Digest, minus: Digest) -> Digest:
+    """Return the digest that `minus` has to be put together with for `plus`."""
+    return Digest(
+        plus.rows - minus.rows,
+        tuple(a ^ b for a, b in zip(plus.xors, minus.xors, strict=True)),
+        tuple((a - b) % _WORD for a, b in zip(plus.sums, minus.sums, strict=True)),
+    )

@@ -1,0 +1,166 @@
+"""The rule of a projection as Spark evaluates it.
+
+In: rows of the source. Out: the projection's columns of the rows for which the condition is true. A rule is
+a pure function of one row: what depends on the time, the user, other tables or chance is refused, because a
+version could not be proved later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from gateway.spark.project import java
+from gateway.spark.verify.compare import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from gateway.config.projections import ProjectedColumn, Projection
+
+SALT_PREFIX = "delta-gateway-salt-"
+"""The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""
+
+REDACTION = {"spark.sql.redaction.string.regex": f"{SALT_PREFIX}[0-9a-f]+"}
+
+SETTINGS = {
+    # Texts of times and errors of casts depend on these, so they are part of every rule.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    **REDACTION,
+}
+
+_HASHABLE = (
+    t.StringType,
+    t.BinaryType,
+    t.BooleanType,
+    t.IntegralType,
+    t.DecimalType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+)
+_IMPURE = (
+    "Current",
+    "LocalTimestamp",
+    "Now",
+    "SessionUser",
+    "Subquery",
+    "ListQuery",
+    "Exists",
+    "UDF",
+    "JavaMethod",
+    "CallMethod",
+    "InputFile",
+    "Uuid",
+    "Rand",
+)
+
+
+class InvalidRule(ValueError):
+    """Raised for a rule that the source's columns do not fit, or that is no pure function of a row."""
+
+
+def projected(frame: DataFrame, projection: Projection, *, beside: tuple[str, ...] = ()) -> DataFrame:
+    """Return the projection of rows of the source, with columns `beside` it. Raises InvalidRule.
+
+    The condition is evaluated on all rows: no statistics of the source decide.
+    """
+    columns = [_column(frame, one, projection).alias(one.name) for one in projection.columns]
+    if projection.where is not None:
+        frame = _filtered(frame, f.expr(projection.where))
+    return frame.select(*(f.col(quoted(name)) for name in beside), *columns)
+
+
+def clean_schema(schema: t.StructType) -> t.StructType:
+    """Return a schema without what the source says about its columns: comments, defaults, constraints."""
+
+    def clean(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {
+                name: {} if name == "metadata" else True if name == "nullable" else clean(value)
+                for name, value in node.items()
+            }
+        return [clean(one) for one in node] if isinstance(node, list) else node
+
+    return t.StructType.fromJson(clean(schema.jsonValue()))
+
+
+def check_rule(frame: DataFrame, projection: Projection) -> None:
+    """Raise InvalidRule for a rule that the columns of a source do not fit, or that is not pure."""
+    try:
+        projected(frame, projection).schema  # noqa: B018 - resolves all names
+    except AnalysisException as error:
+        # The text of an analysis has the rule and names of columns, and no rows.
+        raise InvalidRule(f"where: {str(error).strip().splitlines()[0]}") from None
+    if projection.where is None:
+        return
+    condition = java.condition_of(frame.where(f.expr(projection.where)))
+    try:
+        classes = [node["class"].rpartition(".")[2] for node in json.loads(condition.toJSON())]
+    except Py4JError:
+        raise InvalidRule("where: Spark cannot describe the condition") from None
+    impure = [name for name in classes if any(word in name for word in _IMPURE)]
+    if impure or not condition.deterministic():
+        named = f" ({', '.join(sorted(set(impure)))})" if impure else ""
+        raise InvalidRule(f"where: a condition depends on the columns of one row alone{named}")
+
+
+def _filtered(frame: DataFrame, condition: Column) -> DataFrame:
+    """Return the rows for which a condition is true.
+
+    Spark moves no filter below a column that is not deterministic, so Delta does not skip files by it.
+    """
+    place = "_place_of_row"
+    numbered = frame.withColumn(place, f.monotonically_increasing_id())
+    return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)
+
+
+def _column(frame: DataFrame, one: ProjectedColumn, projection: Projection) -> Column:
+    found = {field.name.casefold(): field for field in frame.schema.fields}
+    field = found.get(one.source.casefold())
+    if field is None:
+        raise InvalidRule(f"columns: the source has no column '{one.source}'")
+    value, kind = f.col(quoted(field.name)), field.dataType
+
+    def require(*kinds: type[t.DataType]) -> None:
+        if not isinstance(kind, kinds):
+            raise InvalidRule(f"columns: {one.function} is not for '{one.source}', a {kind.simpleString()}")
+
+    match one.function:
+        case None:
+            return value
+        case "sha256":
+            require(*_HASHABLE)
+            return _hashed(value, kind, _salt(projection))
+        case "prefix":
+            require(t.StringType)
+            return f.substring(value, 1, one.length or 0)
+        case "floor":
+            require(t.IntegralType, t.DecimalType)
+            # Below the smallest number of its type there is no multiple: null, where an error would show it.
+            return f.try_subtract(value, f.pmod(value, f.lit(one.step))).cast(kind)
+        case "month" | "year":
+            require(t.DateType, t.TimestampType, t.TimestampNTZType)
+            return f.trunc(value.cast("date"), one.function)
+
+
+def _hashed(value: Column, kind: t.DataType, salt: str) -> Column:
+    """Return the SHA-256 of a value's text after the salt, hashed twice: no hash is part of another one."""
+    text = value if isinstance(kind, t.BinaryType) else value.cast("string").cast("binary")
+    inner = f.sha2(f.concat(f.lit(salt).cast("binary"), text), 256)
+    return f.sha2(f.concat(f.lit(salt), inner), 256)
+
+
+def _salt(projection: Projection) -> str:
+    """Return the salt as a text that `REDACTION` matches, whatever its characters are."""
+    if projection.salt is None:
+        raise InvalidRule("salt must be given for the function sha256")
+    return SALT_PREFIX + hashlib.sha256(projection.salt.reveal().encode()).hexdigest()

@@ -1,0 +1,95 @@
+"""Keeps all projections of a configuration, several at a time.
+
+In: a session and targets. Out: an outcome for each. An error of one is part of its outcome and ends no other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target, kind_of
+from gateway.spark.project.lock import Locked
+from gateway.spark.project.rule import SETTINGS
+from gateway.spark.session import session_like
+from gateway.spark.targets import for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from gateway.config import Config, TableEntry
+
+Ended = Callable[[Outcome], None]
+
+
+def projections(config: Config, is_chosen: Callable[[str], bool] = lambda _name: True) -> list[Target]:
+    """Return the projections of a configuration; one that is shared several times once."""
+    found: dict[str, Target] = {}
+    for name, table in _tables(config):
+        if table.projection is None or not is_chosen(name):
+            continue
+        root = for_spark(table.location.url)
+        first = table.start_version if table.history_shared else None
+        target = Target((name,), table.projection, for_spark(table.projection.source.url), root, first)
+        known = found.get(root)
+        if known is not None:
+            firsts = [one for one in (known.first_version, first) if one is not None]
+            target = replace(target, names=(*known.names, name), first_version=min(firsts, default=None))
+        found[root] = target
+    return list(found.values())
+
+
+def keep(
+    spark: SparkSession,
+    targets: Sequence[Target],
+    options: Options,
+    *,
+    parallel: int,
+    ended: Ended = lambda _outcome: None,
+) -> list[Outcome]:
+    """Bring projections up to date, `parallel` at a time. Each end is reported at once."""
+    sessions: SimpleQueue[SparkSession] = SimpleQueue()
+    for _ in range(parallel):
+        # The settings are part of the rules, and those of the given session stay as they are.
+        sessions.put(session_like(spark, SETTINGS))
+
+    def one(target: Target) -> Outcome:
+        session = sessions.get()
+        try:
+            outcome = _outcome(session, target, options)
+        finally:
+            sessions.put(session)
+        ended(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(parallel, thread_name_prefix="projections") as threads:
+        return list(threads.map(one, targets))
+
+
+def _outcome(spark: SparkSession, target: Target, options: Options) -> Outcome:
+    started = time.monotonic()
+    try:
+        outcome = Job(spark, target, options).run()
+    except (Locked, NotProved, ValueError) as error:
+        outcome = Outcome(target.names, error=str(error))
+    except (PySparkException, Py4JError, OSError) as error:
+        # Spark's messages quote values of the rows.
+        outcome = Outcome(target.names, error=kind_of(error))
+    outcome.seconds = time.monotonic() - started
+    return outcome
+
+
+def _tables(config: Config) -> Iterator[tuple[str, TableEntry]]:
+    for share in config.shares:
+        for schema in share.schemas:
+            for table in schema.tables:
+                yield f"{share.name}.{schema.name}.{table.name}", table

@@ -1,0 +1,158 @@
+"""The log of a Delta table through delta-spark: its versions, their actions, and the rows they change.
+
+In: a session and a table's root. Out: versions, actions and DataFrames. Python's interface of delta-spark has
+no access to actions, so these calls go to its Java classes, whose version is pinned.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import types as t
+
+from gateway.spark.project import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from gateway.spark.project.actions import Action
+
+CHANGE_TYPE = "_change_type"
+_CHECKPOINT_INTERVAL = 10
+_NO_VERSION = -1
+
+
+class CommitExists(Exception):
+    """Raised for a version that is there already."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table; `number` is -1 without any."""
+
+    number: int
+    table_id: str
+    schema: t.StructType
+
+    @property
+    def exists(self) -> bool:
+        """Return whether the table is there."""
+        return self.number != _NO_VERSION
+
+
+class TableLog:
+    """The log of one table."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self.root = root
+        self._spark = spark
+        self._delta = java.classes(spark).org.apache.spark.sql.delta
+        self._log = self._delta.DeltaLog.forTable(java.session(spark), root)
+        self._none = java.none(spark)
+
+    def latest(self) -> Version:
+        """Return the latest version."""
+        return _version(self._log.update(False, self._none, self._none))
+
+    def at(self, number: int) -> Version:
+        """Return an earlier version."""
+        return _version(self._snapshot(number))
+
+    def commit(self, number: int) -> list[Action]:
+        """Return the actions of a version. Raises FileNotFoundError for one that was cleaned up."""
+        try:
+            lines = self._log.store().read(self._file(number), self._hadoop())
+        except Py4JJavaError as error:
+            raise FileNotFoundError(f"version {number} is not in the log") from error
+        return [json.loads(line) for line in java.as_list(self._spark, lines) if line.strip()]
+
+    def commits(self, first: int, last: int) -> list[list[Action]]:
+        """Return the actions of a range of versions. Raises FileNotFoundError."""
+        return [self.commit(number) for number in range(first, last + 1)]
+
+    def changes(self, first: int, last: int) -> DataFrame:
+        """Return the rows that a range of versions inserts and deletes, with `_change_type`. Lazy.
+
+        They are found by the files and deletion vectors that the versions add and remove, and not by the
+        change data that a writer stated.
+        """
+        reader, none = self._delta.commands.cdc.CDCReader, self._none
+        session = java.session(self._spark)
+        found = reader.changesToBatchDF(self._log, first, last, session, none, none, True, none)
+        return java.frame(found, self._spark).drop("_commit_version", "_commit_timestamp")
+
+    def rows(self, number: int, files: Iterable[Action]) -> DataFrame:
+        """Return the rows of some files of a version, without those of their deletion vectors. Lazy."""
+        actions = java.sequence(
+            self._spark, (self._delta.actions.Action.fromJson(_as_added(file)) for file in files)
+        )
+        found = self._log.createDataFrame(self._snapshot(number), actions, False, self._none)
+        return java.frame(found, self._spark)
+
+    def publish(self, number: int, actions: Iterable[Action]) -> None:
+        """Write a version, as a whole or not at all. Raises CommitExists."""
+        text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions)
+        lines, file = java.sequence(self._spark, [text]).iterator(), self._file(number)
+        if number == 0:
+            file.getFileSystem(self._hadoop()).mkdirs(file.getParent())
+        try:
+            self._log.store().write(file, lines, False, self._hadoop())
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName().endswith("FileAlreadyExistsException"):
+                raise CommitExists(str(number)) from None
+            raise
+
+    def checkpoint(self, number: int) -> None:
+        """Write a checkpoint where one is due, and remove commits that the table's retention no longer keeps.
+
+        Readers do without a checkpoint, so one that fails is left to the next version.
+        """
+        if number and number % _CHECKPOINT_INTERVAL == 0:
+            with suppress(Py4JError):
+                self.latest()
+                self._log.checkpoint()
+
+    def oldest(self) -> int:
+        """Return the oldest version whose commit is in the log."""
+        listed = self._log.store().listFrom(self._file(0), self._hadoop())
+        while listed.hasNext():
+            stem, _, kind = listed.next().getPath().getName().partition(".")
+            if kind == "json" and stem.isdigit():
+                return int(stem)
+        return 0
+
+    def committed_ms(self, number: int) -> int:
+        """Return when the commit of a version was written."""
+        file = self._file(number)
+        return int(file.getFileSystem(self._hadoop()).getFileStatus(file).getModificationTime())
+
+    def _snapshot(self, number: int) -> Any:
+        return self._log.getSnapshotAt(number, self._none, self._none, False)
+
+    def _file(self, number: int) -> Any:
+        return java.classes(self._spark).org.apache.hadoop.fs.Path(self._log.logPath(), f"{number:020}.json")
+
+    def _hadoop(self) -> Any:
+        return self._log.newDeltaHadoopConf()
+
+
+def _version(snapshot: Any) -> Version:
+    number = int(snapshot.version())
+    if number == _NO_VERSION:
+        return Version(number, "", t.StructType([]))
+    schema = t.StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
+    return Version(number, str(snapshot.metadata().id()), schema)
+
+
+def _as_added(file: Action) -> str:
+    """Return an `add` or `remove` as the text of an `add`, with what is needed to read the file."""
+    needed = ("path", "partitionValues", "size", "deletionVector")
+    add: Action = {"partitionValues": {}, "size": 0, "modificationTime": 0, "dataChange": False}
+    add |= {name: file[name] for name in needed if file.get(name) is not None}
+    return json.dumps({"add": add})

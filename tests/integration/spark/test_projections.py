@@ -1,0 +1,336 @@
+"""Projections: equal to the rule of their source, published after the proof alone, whatever is killed.
+
+`DELTA_GATEWAY_LONG_PROJECTIONS=1` runs the long form: more changes, and a kill at each step.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.gateway_process import running_gateway
+
+from gateway import config
+from gateway.config import Projection
+from gateway.spark.project import changes as changing
+from gateway.spark.project.job import Job, NotProved, Options, Outcome, Target
+from gateway.spark.project.lock import Locked, locked
+from gateway.spark.project.rule import SETTINGS, InvalidRule, projected
+from gateway.spark.project.run import keep, projections
+from gateway.spark.session import session_like
+from gateway.spark.targets import load_targets
+from gateway.spark.verify.digest import digest
+from gateway.spark.verify.tables import VerifyOptions, verify
+
+pytestmark = pytest.mark.usefixtures("few_rows")
+
+SALT = "a salt of the tests"
+RULE: dict[str, Any] = {
+    "columns": [
+        "id",
+        "amount",
+        {"name": "person", "column": "email", "function": "sha256"},
+        {"name": "area", "column": "zip", "function": "prefix", "length": 2},
+        {"name": "decade", "column": "age", "function": "floor", "step": 10},
+        {"name": "month", "column": "at", "function": "month"},
+    ],
+    "where": "country = 'de' AND NOT hidden",
+    "salt": SALT,
+}
+ROWS = (
+    "id BIGINT, amount DOUBLE, email STRING, zip STRING, age INT, at TIMESTAMP, country STRING, "
+    "hidden BOOLEAN"
+)
+NO_MAINTENANCE = Options(optimize_hours=0, vacuum_hours=0)
+HOUR_MS = 3_600_000
+IS_LONG = bool(os.environ.get("DELTA_GATEWAY_LONG_PROJECTIONS"))
+
+
+class Killed(BaseException):
+    """Stands for a signal between two writes: nothing after it runs."""
+
+
+@dataclass
+class Kept:
+    """A source, the configuration of its projection, and runs of the job."""
+
+    spark: Any
+    source: str
+    file: Path
+    rule: dict[str, Any]
+    steps: list[str] = field(default_factory=list)
+
+    @property
+    def shares(self) -> list[Any]:
+        table = {
+            "name": "t",
+            "location": str(self.file.parent / "projections"),
+            "historyShared": True,
+            "projection": {"source": self.source, **self.rule},
+        }
+        return [{"name": "s", "schemas": [{"name": "default", "tables": [table]}]}]
+
+    @property
+    def target(self) -> Target:
+        self.file.write_text(yaml.safe_dump({"version": 1, "shares": self.shares}))
+        (target,) = projections(config.load(self.file, needs_readers=False))
+        return target
+
+    @property
+    def projection(self) -> Projection:
+        return self.target.projection
+
+    def run(
+        self,
+        options: Options = NO_MAINTENANCE,
+        *,
+        die_at: str | None = None,
+        later_hours: int = 0,
+    ) -> Outcome:
+        def step(name: str) -> None:
+            self.steps.append(name)
+            if name == die_at:
+                raise Killed
+
+        self.steps.clear()
+        now_ms = lambda: int(time.time() * 1000) + later_hours * HOUR_MS  # noqa: E731
+        return Job(self.spark, self.target, options, step, now_ms).run()
+
+    def die(self, at: str, options: Options = NO_MAINTENANCE, *, later_hours: int = 0) -> None:
+        with pytest.raises(Killed):
+            self.run(options, die_at=at, later_hours=later_hours)
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement.replace("{t}", f"delta.`{self.source}`"))
+
+    def served(self) -> Any:
+        return self.spark.read.format("delta").load(self.target.root)
+
+    def expected(self, version: int | None = None) -> Any:
+        reading = self.spark.read.format("delta")
+        reading = reading if version is None else reading.option("versionAsOf", version)
+        return projected(reading.load(self.source), self.projection)
+
+    def assert_equal(self) -> None:
+        served, expected = self.served(), self.expected()
+        assert served.columns == expected.columns
+        assert served.exceptAll(expected).count() == 0
+        assert expected.exceptAll(served).count() == 0
+
+
+def values(first: int, count: int) -> str:
+    return (
+        f"SELECT id, CAST(id / 4 AS DOUBLE), concat('user', id % 50, '@example.com'), "
+        f"CAST(10000 + id * 37 % 80000 AS STRING), CAST(id % 90 AS INT), "
+        f"TIMESTAMP '2024-01-01 00:00:00Z' + make_dt_interval(CAST(id AS INT)), "
+        f"CASE WHEN id % 3 = 0 THEN 'fr' WHEN id % 7 = 0 THEN NULL ELSE 'de' END, id % 11 = 0 "
+        f"FROM range({first}, {first + count})"
+    )
+
+
+@pytest.fixture
+def kept(spark: Any, tmp_path: Path) -> Kept:
+    return made(spark, tmp_path)
+
+
+def made(spark: Any, directory: Path, **rule: Any) -> Kept:
+    session = session_like(spark, SETTINGS)
+    kept = Kept(session, str(directory / "source"), directory / "share.yaml", RULE | rule)
+    kept.sql(f"CREATE TABLE {{t}} ({ROWS}) USING delta TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    kept.sql(f"INSERT INTO {{t}} {values(0, 200)}")
+    return kept
+
+
+def test_recipients_read_each_version_and_its_changes(kept: Kept, tmp_path: Path) -> None:
+    assert kept.run().how == "whole"
+    kept.assert_equal()
+    served = kept.served()
+    assert {len(row["person"]) for row in served.select("person").collect()} == {64}
+    assert {len(row["area"]) for row in served.select("area").collect()} == {2}
+    assert all(row["decade"] % 10 == 0 for row in served.select("decade").collect())
+    kept.sql("DELETE FROM {t} WHERE id BETWEEN 10 AND 29")
+    kept.sql("UPDATE {t} SET amount = -1, hidden = false WHERE id BETWEEN 40 AND 49")
+    outcome = kept.run()
+    assert (outcome.how, outcome.remark, outcome.version) == ("changes", "", 1)
+    kept.assert_equal()
+    # The same rows as those of the gateway, in versions, changes, filters and files.
+    with running_gateway(tmp_path, kept.shares) as gateway:
+        targets = load_targets(tmp_path / "gateway.yaml")
+        options = VerifyOptions(predicates=0, shown_rows=3)
+        (result,) = verify(kept.spark, str(gateway.profile), targets, options)
+    assert result.error is None
+    assert result.equal, [check.differences for check in result.checks]
+    assert "changes 0 to 1" in {check.name for check in result.checks if not check.skipped}
+    nothing = kept.run()
+    assert (nothing.how, nothing.version) == ("nothing", 1)
+
+
+def test_a_job_that_is_killed_leaves_the_published_version(kept: Kept) -> None:
+    """At one step after another, without a run in between that ends well."""
+    for step in ("locked", "created", "written", "proved") if IS_LONG else ("written",):
+        kept.die(step)
+        assert not list(Path(kept.target.root, "_delta_log").glob("*.json"))
+    kept.die("published")
+    kept.assert_equal()
+    first = digest(kept.served())
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    kept.sql(f"INSERT INTO {{t}} {values(190, 30)}")
+    kept.die("removed")
+    for step in ("restored", "added", "proved") if IS_LONG else ("proved",):
+        kept.die(step)
+        assert digest(kept.served()) == first
+    kept.die("published")
+    kept.assert_equal()
+    second = digest(kept.served())
+    assert kept.run().how == "nothing"
+    maintained = replace(NO_MAINTENANCE, optimize_hours=1, vacuum_hours=1)
+    for step in ("optimized", "restored", "proved", "published", "vacuumed") if IS_LONG else ("optimized",):
+        kept.die(step, maintained, later_hours=2)
+        assert digest(kept.served()) == second
+    kept.run(maintained, later_hours=2)
+    kept.assert_equal()
+
+
+CHANGES: list[Callable[[random.Random], str]] = [
+    lambda chance: f"DELETE FROM {{t}} WHERE id % {chance.randint(3, 9)} = 1",
+    lambda chance: f"UPDATE {{t}} SET age = age + 10 WHERE id % {chance.randint(2, 9)} = 0",
+    lambda chance: f"UPDATE {{t}} SET hidden = NOT hidden WHERE id % {chance.randint(2, 9)} = 0",
+    lambda chance: f"UPDATE {{t}} SET country = NULL, amount = 'NaN' WHERE id = {chance.randint(0, 200)}",
+    lambda chance: f"INSERT INTO {{t}} {values(chance.randint(0, 100), chance.randint(1, 100))}",
+    lambda chance: f"INSERT INTO {{t}} SELECT * FROM {{t}} WHERE id % {chance.randint(2, 9)} = 0",
+    lambda _chance: "OPTIMIZE {t}",
+    lambda _chance: "INSERT INTO {t} SELECT id, -0.0D, NULL, NULL, NULL, NULL, 'de', false FROM range(3)",
+    lambda chance: (
+        "MERGE INTO {t} t USING (SELECT DISTINCT id FROM {t}) s ON t.id = s.id "
+        f"WHEN MATCHED AND s.id % {chance.randint(2, 9)} = 0 THEN UPDATE SET amount = amount + 1"
+    ),
+]
+
+
+@pytest.mark.parametrize("deletion_vectors", [True, False] if IS_LONG else [True])
+def test_any_changes_of_the_source_lead_to_what_the_rule_makes_of_it(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion_vectors: bool
+) -> None:
+    # Few enough that some changes list the rows in a condition, and others join with them.
+    monkeypatch.setattr(changing, "MAX_LISTED_HASHES", 12)
+    # Without `id` many rows are equal.
+    kept = made(spark, tmp_path, columns=RULE["columns"][2:], partitionBy=["area"])
+    if not deletion_vectors:
+        kept.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableDeletionVectors = false)")
+    chance = random.Random(7)
+    kept.run()
+    for _ in range(20 if IS_LONG else 1):
+        for change in chance.sample(CHANGES, 2 if IS_LONG else 4):
+            kept.sql(change(chance))
+        outcome = kept.run()
+        assert (outcome.how, outcome.remark) == ("changes", "")
+        kept.assert_equal()
+    assert kept.run(replace(NO_MAINTENANCE, whole=True)).remark == ""
+
+
+def test_a_source_with_other_columns_or_another_past_is_written_anew(kept: Kept) -> None:
+    kept.run()
+    if IS_LONG:
+        kept.sql("ALTER TABLE {t} ADD COLUMN more INT")
+        kept.sql("INSERT INTO {t} VALUES (7, 1, 'a', 'b', 3, NULL, 'de', false, 4)")
+        assert kept.run().how == "changes"
+        kept.assert_equal()
+    kept.sql(f"CREATE OR REPLACE TABLE {{t}} USING delta AS SELECT * EXCEPT (age), 5L AS age FROM ({ages()})")
+    outcome = kept.run()
+    assert outcome.how == "whole"
+    assert outcome.remark.startswith("written anew: ")
+    kept.assert_equal()
+    assert dict(kept.served().dtypes)["decade"] == "bigint"
+
+
+def ages() -> str:
+    names = [name.split()[0] for name in ROWS.split(", ")]
+    return f"SELECT * FROM ({values(0, 20)}) AS t({', '.join(names)})"
+
+
+def test_the_proof_decides_what_is_published(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept.run()
+    before = digest(kept.served())
+    kept.sql("DELETE FROM {t} WHERE id < 50")
+    monkeypatch.setattr(changing, "_remove", lambda *_: None)
+    with monkeypatch.context() as dishonest:
+        dishonest.setattr(Job, "_digest_of_work", lambda *_: before)
+        with pytest.raises(NotProved):
+            kept.run()
+        assert digest(kept.served()) == before
+    outcome = kept.run()
+    assert (outcome.how, "the changes did not lead to" in outcome.remark) == ("whole", True)
+    kept.assert_equal()
+    monkeypatch.undo()
+    # A published version that differs is found by the proof of all rows.
+    honest, answers = Job._digest_of_work, [before]
+    monkeypatch.setattr(Job, "_digest_of_work", lambda job: answers.pop() if answers else honest(job))
+    whole = replace(NO_MAINTENANCE, whole=True)
+    assert kept.run(whole).remark == "written anew: it differed from its source"
+    kept.assert_equal()
+
+
+class TestPrivacy:
+    def test_no_error_quotes_a_value(self, spark: Any, tmp_path: Path) -> None:
+        kept = made(spark, tmp_path, where="CAST(email AS INT) > 3")
+        (outcome,) = keep(spark, [kept.target], NO_MAINTENANCE, parallel=1)
+        assert outcome.error == "CAST_INVALID_INPUT"
+        assert "user" not in str(outcome)
+
+    def test_salts_and_what_the_source_says_of_its_columns_stay_there(self, kept: Kept) -> None:
+        kept.sql("ALTER TABLE {t} ALTER COLUMN amount COMMENT 'a comment of the source'")
+        rows = projected(kept.spark.read.format("delta").load(kept.source), kept.projection)
+        plan = rows._jdf.queryExecution().toString()
+        assert "delta-gateway-salt-" not in plan
+        assert "(redacted)" in plan
+        kept.run()
+        everything = "".join(
+            path.read_text() for path in Path(kept.target.root).rglob("*.json") if path.is_file()
+        )
+        for secret in (SALT, "comment", "country", "hidden", "email", kept.source):
+            assert secret not in everything.replace("_delta_log", "")
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            "at < current_timestamp()",
+            "current_user() = country",
+            "rand() < 0.5",
+            "id IN (SELECT id FROM range(3))",
+            "no_such_column = 1",
+            "country =",
+            "id + 1",
+        ],
+    )
+    def test_a_condition_that_is_no_pure_function_of_a_row_is_refused(self, kept: Kept, where: str) -> None:
+        kept.rule["where"] = where
+        with pytest.raises(InvalidRule, match="where"):
+            kept.run(replace(NO_MAINTENANCE, check=True))
+
+
+def test_a_second_job_is_refused_at_once(kept: Kept) -> None:
+    with locked(kept.spark, kept.target.root):
+        with pytest.raises(Locked):
+            kept.run()
+        (outcome,) = keep(kept.spark, [kept.target], NO_MAINTENANCE, parallel=1)
+    assert outcome.error == "another job is at work on it"
+
+
+def test_many_projections_of_one_source_are_kept_in_parallel(kept: Kept) -> None:
+    projection = kept.projection
+    targets = []
+    for number in range(2):
+        rule = replace(projection, where=f"id % 2 = {number}")
+        targets.append(Target((f"s.d.{number}",), rule, kept.source, str(kept.file.parent / rule.name)))
+    broken = replace(targets[0], source=str(kept.file.parent / "nothing"), root=str(kept.file.parent / "b"))
+    outcomes = keep(kept.spark, [*targets, broken], NO_MAINTENANCE, parallel=3)
+    assert [outcome.how for outcome in outcomes[:2]] == ["whole"] * 2
+    assert sum(outcome.rows for outcome in outcomes) == 200
+    assert outcomes[2].error == "the source is not a Delta table"

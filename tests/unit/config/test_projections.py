@@ -1,0 +1,144 @@
+"""Projections in the configuration: where their tables are, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from support.documentation import page
+
+from gateway.access.catalog import Catalog
+from gateway.config import ConfigError, Secret, TableEntry, loads
+
+RULE: dict[str, Any] = {"source": "/lake/customers", "columns": ["id", "name"], "where": "id > 3"}
+HASHED = {"name": "mail", "function": "sha256"}
+
+
+def read(rule: dict[str, Any], *others: dict[str, Any], **table: Any) -> Any:
+    """Load a configuration with one projection and other tables."""
+    entry = {"name": "t", "location": "/shared/t", "projection": rule} | table
+    shares = [{"name": "s", "schemas": [{"name": "d", "tables": [entry, *others]}]}]
+    return loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+
+
+def root(rule: dict[str, Any]) -> str:
+    """The directory that the server reads."""
+    (table,) = Catalog.of(read(rule).shares).tables()
+    return table.location.key
+
+
+def test_the_table_is_in_a_directory_of_its_rule() -> None:
+    base, _, name = root(RULE).rpartition("/")
+    assert base == "/shared/t"
+    assert len(name) == 32
+    assert root(dict(RULE)) == root(RULE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"source": "/lake/others"},
+        {"columns": ["name", "id"]},
+        {"columns": ["id", {"name": "name", "function": "prefix", "length": 3}]},
+        {"columns": ["id", {"name": "name", "column": "title"}]},
+        {"where": "id > 4"},
+        {"where": None},
+        {"partitionBy": ["id"]},
+    ],
+)
+def test_another_rule_is_in_another_directory(change: dict[str, Any]) -> None:
+    changed = {key: value for key, value in (RULE | change).items() if value is not None}
+    assert root(changed) != root(RULE)
+
+
+def test_another_salt_is_another_directory_and_no_name_shows_it() -> None:
+    rules = [RULE | {"columns": [HASHED], "salt": letter * 16} for letter in "ab"]
+    first, second = map(root, rules)
+    assert first != second
+    assert "aaaa" not in first
+    (table,) = (t for s in read(rules[0]).shares for c in s.schemas for t in c.tables)
+    assert "a" * 16 not in repr(table)
+    assert table.projection.salt == Secret("a" * 16)
+
+
+def test_an_entry_that_is_made_again_stays_in_its_directory() -> None:
+    (entry,) = (t for s in read(RULE).shares for c in s.schemas for t in c.tables)
+    again = TableEntry("other", entry.location, projection=entry.projection)
+    assert again.location == entry.location
+
+
+@pytest.mark.parametrize(
+    ("rule", "key"),
+    [
+        ({"columns": []}, "columns"),
+        ({"columns": ["id", "ID"]}, "columns"),
+        ({"columns": ["a b"]}, "columns[0]"),
+        ({"columns": ["_change_type"]}, "columns[0]"),
+        ({"columns": [{"name": "a b"}]}, "columns[0].name"),
+        ({"columns": [{"name": "id", "function": "md5"}]}, "columns[0].function"),
+        ({"columns": [{"name": "id", "function": None}]}, "columns[0].function"),
+        ({"columns": [{"name": "id", "function": "prefix"}]}, "columns[0].length"),
+        ({"columns": [{"name": "id", "function": "floor", "length": 3}]}, "columns[0].length"),
+        ({"columns": [{"name": "id", "funtion": "sha256"}]}, "columns[0].funtion"),
+        ({"columns": [HASHED]}, "salt"),
+        ({"columns": [HASHED], "salt": "short"}, "salt"),
+        ({"salt": "s" * 16}, "salt"),
+        ({"where": " "}, "where"),
+        ({"where": None}, "where"),
+        ({"wher": "id > 3"}, "wher"),
+        ({"partitionBy": ["other"]}, "partitionBy"),
+        ({"partitionBy": ["id", "name"]}, "partitionBy"),
+        ({"partitionBy": ["id", "id"]}, "partitionBy"),
+    ],
+)
+def test_a_wrong_rule_is_refused_at_its_key(rule: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(RULE | rule)
+    assert refused.value.key == f"shares[0].schemas[0].tables[0].projection.{key}"
+
+
+@pytest.mark.parametrize("modes", [["dir"], ["url", "dir"]])
+def test_a_projection_has_no_directory_access(modes: list[str]) -> None:
+    with pytest.raises(ConfigError, match="rows before their proof"):
+        read(RULE, accessModes=modes, historyShared=True)
+
+
+@pytest.mark.parametrize("inner", ["data", "data/_change_data"])
+def test_no_table_lies_within_a_projection(inner: str) -> None:
+    other = {"name": "u", "location": f"{root(RULE)}/{inner}"}
+    with pytest.raises(ConfigError, match="lies within the projection"):
+        read(RULE, other)
+
+
+@pytest.mark.parametrize("source", ["/shared/t", "/shared", "/shared/t/source"])
+def test_a_source_and_its_projection_lie_apart(source: str) -> None:
+    with pytest.raises(ConfigError, match="within each other"):
+        read(RULE | {"source": source})
+
+
+def test_tables_are_not_discovered_around_a_projection() -> None:
+    entry = {"name": "t", "location": "/shared/t", "projection": RULE}
+    discovering = {"name": "e", "tables": {"discover": "/shared/{table}"}}
+    shares = [{"name": "s", "schemas": [{"name": "d", "tables": [entry]}, discovering]}]
+    with pytest.raises(ConfigError, match="found before their proof"):
+        loads(yaml.safe_dump({"version": 1, "shares": shares, "gateway": {"anonymous": True}}))
+
+
+def test_no_directory_with_a_projection_is_readable() -> None:
+    rule = RULE | {"source": "s3://lake/customers"}
+    table = {"location": "s3://shared/t"}
+    (projection,) = Catalog.of(read(rule, **table).shares).tables()
+    for location in ("s3://shared", "s3://shared/t", projection.location.url):
+        other = {"name": "u", "location": location, "historyShared": True, "accessModes": ["dir"]}
+        with pytest.raises(ConfigError):
+            read(rule, other, **table)
+
+
+def test_the_example_of_the_page_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = page("projections").partition("```yaml\n")[2].partition("```")[0]
+    text = text.replace("saltFile: /run/secrets/projection-salt", "salt: 0123456789abcdef")
+    config = loads(text, environment={"TOKEN": "x"})
+    (table,) = (t for s in config.shares for c in s.schemas for t in c.tables)
+    assert table.projection is not None
+    assert table.location.key.startswith("projections/customers/")
