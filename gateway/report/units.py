@@ -85,6 +85,11 @@ class DayUnit(Unit):
         return [self.text(tick) for tick in ticks]
 
 
+def days(at: dt.datetime) -> float:
+    """A time as the number of its day, with the part of the day that has passed, for axes in `DAYS`."""
+    return at.toordinal() + (at.hour * 3600 + at.minute * 60 + at.second) / 86_400
+
+
 def rounded(value: float, figures: int = FIGURES) -> float:
     """A number rounded to significant figures; 0, NaN and infinity are unchanged."""
     return float(f"{value:.{figures - 1}e}")

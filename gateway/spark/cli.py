@@ -7,6 +7,7 @@ wrong command line. PySpark is imported when a command runs, so the gateway work
 import argparse
 import datetime as dt
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,7 @@ def _with_spark(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.
             sys.stderr.write(f"delta-gateway: {error}\n")
             return 1 if isinstance(error, ReportUnavailable) else 2
         try:
-            for file in (getattr(arguments, name, None) for name in ("junit", "html")):
+            for file in (getattr(arguments, name, None) for name in ("junit", "html", "prometheus")):
                 if file is not None:
                     _check_writable(file)
             return run(arguments)
@@ -135,7 +136,22 @@ def _verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--directory", action="store_true", help="compare files by directory access, too, where it is offered"
     )
     parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the results to")
+    parser.add_argument(
+        "--incremental", action="store_true",
+        help="with --results: only tables with versions since their last proof",
+    )  # fmt: skip
+    parser.add_argument(
+        "--prove-again-days", type=float, default=7, metavar="N",
+        help="with --incremental: age of a proof after which an unchanged table is compared again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget-minutes", type=float, metavar="N",
+        help="begin no table after this time; with --results the least recently proved tables come first",
+    )  # fmt: skip
     parser.add_argument("--junit", type=Path, metavar="FILE", help="JUnit XML")
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="metrics for the node exporter's textfile collector"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
 
 
@@ -143,11 +159,15 @@ def _verify(arguments: argparse.Namespace) -> int:
     from gateway.spark.read.profile import Profile  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
-    from gateway.spark.verify import page, report  # noqa: PLC0415
+    from gateway.spark.verify import page, report, textfile  # noqa: PLC0415
+    from gateway.spark.verify.history import History  # noqa: PLC0415
     from gateway.spark.verify.tables import VerifyOptions, verify  # noqa: PLC0415
 
+    if arguments.incremental and not arguments.results:
+        raise ValueError("--incremental needs --results, which has the proofs of earlier runs")
     targets = load_targets(arguments.config, arguments.table, arguments.recipient)
     Profile.load(arguments.profile)
+    minutes = arguments.budget_minutes
     options = VerifyOptions(
         predicates=arguments.predicates,
         change_versions=arguments.change_versions,
@@ -156,19 +176,34 @@ def _verify(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         connector=arguments.connector is not None,
         directory=arguments.directory,
+        incremental=arguments.incremental,
+        prove_again_after=dt.timedelta(days=arguments.prove_again_days),
+        budget=None if minutes is None else dt.timedelta(minutes=minutes),
+        reader=arguments.recipient or _profile_file(arguments.profile),
     )
     run_at = dt.datetime.now(dt.UTC)
     spark = delta_session("delta-gateway verify", jars=arguments.jars, connector=_connector_jar(arguments))
-    results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)))
+    proofs = History(spark, arguments.results).proofs() if arguments.results else {}
+    results = verify(spark, arguments.profile, targets, options, _Progress(len(targets)), proofs=proofs)
+    seconds = (dt.datetime.now(dt.UTC) - run_at).total_seconds()
     if arguments.junit:
         arguments.junit.write_text(report.junit(results), encoding="utf-8")
-    if arguments.html:
-        arguments.html.write_text(page.html(results, run_at), encoding="utf-8")
+    if arguments.prometheus:
+        textfile.write(arguments.prometheus, results, run_at, seconds, proofs)
     if arguments.results:
         report.append_results(spark, results, arguments.results, run_at)
-    wrong = [result.table for result in results if not result.equal]
-    _say(f"{len(results) - len(wrong)} of {len(results)} tables are equal")
-    return 1 if wrong else 0
+    if arguments.html:
+        runs = History(spark, arguments.results).runs() if arguments.results else []
+        arguments.html.write_text(page.html(results, run_at, runs), encoding="utf-8")
+    counts = Counter(result.outcome for result in results)
+    others = "".join(f", {counts[name]} {name}" for name in ("unchanged", "postponed") if counts[name])
+    _say(f"{counts['equal']} of {len(results)} tables are equal{others}")
+    return 1 if any(result.is_wrong for result in results) else 0
+
+
+def _profile_file(profile: str) -> str:
+    """Return the path of a profile; empty for the text of one, which has a token."""
+    return "" if profile.lstrip().startswith("{") else str(Path(profile).absolute())
 
 
 class _Progress:
@@ -180,7 +215,7 @@ class _Progress:
 
     def __call__(self, result: "TableResult") -> None:
         self._done += 1
-        outcome = "equal" if result.equal else "FAILED" if result.error else "DIFFERENT"
+        outcome = result.outcome.upper() if result.is_wrong else result.outcome
         _say(
             f"[{self._done}/{self._tables}] {result.table} version {result.version}: {outcome}, "
             f"{result.rows} rows in {result.seconds:.1f} s"
@@ -262,19 +297,24 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 def _fleet_arguments(parser: argparse.ArgumentParser) -> None:
     _tables_arguments(parser)
+    parser.add_argument("--results", metavar="LOCATION", help="a Delta table to append the survey to")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
 
 
 def _fleet(arguments: argparse.Namespace) -> int:
-    from gateway.spark.operations import fleet, fleet_page  # noqa: PLC0415
+    from gateway.spark.operations import fleet, fleet_history, fleet_page  # noqa: PLC0415
     from gateway.spark.session import delta_session  # noqa: PLC0415
     from gateway.spark.targets import load_targets  # noqa: PLC0415
 
     targets = load_targets(arguments.config, arguments.table)
     spark = delta_session("delta-gateway fleet", jars=arguments.jars)
     tables = fleet.survey(spark, targets)
+    run_at = dt.datetime.now(dt.UTC)
+    if arguments.results:
+        fleet_history.append_results(spark, tables, arguments.results, run_at)
     if arguments.html:
-        page = fleet_page.html(tables, dt.datetime.now(dt.UTC))
+        surveys = fleet_history.surveys(spark, arguments.results) if arguments.results else []
+        page = fleet_page.html(tables, run_at, surveys)
         arguments.html.write_text(page, encoding="utf-8")
     for table in tables:
         if table.error is not None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 from gateway.report.page import Page
 from gateway.report.parts import Cell, Column, Finding, Findings, Plots, Quantity, Section, Table, Verdict
-from gateway.report.plots import BarPlot
-from gateway.report.units import BYTES, COUNT, SECONDS
+from gateway.report.plots import BarPlot, LinePlot
+from gateway.report.units import BYTES, COUNT, DAYS, SECONDS, days
 from gateway.spark.operations.fleet import Advice, TableHealth, advise
+from gateway.spark.operations.fleet_history import Survey
 
 _DAY_SECONDS = 86_400
 _UNREADABLE = "check the table's location in the configuration and this process's access to its storage."
@@ -32,8 +33,8 @@ _COLUMNS = [
 ]
 
 
-def html(tables: Sequence[TableHealth], run_at: dt.datetime) -> str:
-    """Render the page."""
+def html(tables: Sequence[TableHealth], run_at: dt.datetime, surveys: Sequence[Survey] = ()) -> str:
+    """Render the page. `surveys`: this survey and earlier ones, the oldest first."""
     broken = [one for one in tables if one.error is not None]
     sound = [one for one in tables if one.error is None]
     advice = advise(tables)
@@ -47,6 +48,7 @@ def html(tables: Sequence[TableHealth], run_at: dt.datetime) -> str:
         *([Section("Tables that cannot be read", [Findings(unreadable)])] if broken else []),
         Section("Advice, the most useful first", [_advice(advice)]),
         Section("Tables", [Table(_COLUMNS, [_line(one) for one in tables])]),
+        *([Section("Nights", [Plots(_nights(surveys))])] if len(surveys) > 1 else []),
         Section("Sizes", [Plots(_plots(sound))]),
     ]
     return Page("The fleet of shared tables", summary, not broken, sections, run_at).html()
@@ -64,6 +66,19 @@ def _plots(sound: Sequence[TableHealth]) -> list[BarPlot]:
         BarPlot("Small files", small, COUNT),
         BarPlot("Time to list", [(one.table, one.listing_seconds) for one in sound], SECONDS),
         BarPlot("Memory of a client's plan", [(one.table, one.client_memory_bytes) for one in sound], BYTES),
+    ]
+
+
+def _nights(surveys: Sequence[Survey]) -> list[LinePlot]:
+    def points(name: str) -> list[tuple[float, float]]:
+        return [(days(one.run_at), getattr(one, name)) for one in surveys]
+
+    files = {"files": points("files"), "small files": points("small_files")}
+    return [
+        LinePlot("Files of all tables", files, COUNT, DAYS),
+        LinePlot("Bytes of all tables", {"bytes": points("bytes")}, BYTES, DAYS),
+        LinePlot("Tombstones of all tables", {"tombstones": points("tombstones")}, COUNT, DAYS),
+        LinePlot("Longest listing", {"listing": points("longest_listing_seconds")}, SECONDS, DAYS),
     ]
 
 

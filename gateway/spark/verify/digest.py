@@ -70,6 +70,16 @@ def digest(df: DataFrame) -> Digest:
     return Digest.of(row)
 
 
+def digests(frames: Sequence[DataFrame]) -> list[Digest]:
+    """Digest all rows of each DataFrame. One job for all, which costs a small DataFrame less than its own."""
+    numbered = [
+        with_row_hashes(frame, ()).agg(*digest_columns()).withColumn("_number", f.lit(number))
+        for number, frame in enumerate(frames)
+    ]
+    rows = reduce(DataFrame.unionByName, numbered).collect()
+    return [Digest.of(row) for row in sorted(rows, key=lambda row: row["_number"])]
+
+
 def digest_by(df: DataFrame, keys: Sequence[Column]) -> DataFrame:
     """Return a digest per group: the keys, then the columns of `DIGEST_SCHEMA`. Lazy.
 

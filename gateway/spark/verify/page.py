@@ -4,12 +4,15 @@ In: the `TableResult` of each table. Out: HTML text.
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gateway.report.page import Page
 from gateway.report.parts import Cell, Column, Finding, Findings, Plots, Section, Table, Verdict
-from gateway.report.plots import BarPlot
-from gateway.report.units import BYTES, COUNT, SECONDS
+from gateway.report.plots import BarPlot, LinePlot
+from gateway.report.units import BYTES, COUNT, DAYS, SECONDS, days
+from gateway.spark.verify.history import NOT_COMPARED, Run
+from gateway.spark.verify.report import not_compared
 from gateway.spark.verify.tables import TableResult
 
 _FAILED = (
@@ -36,19 +39,15 @@ _COLUMNS = [
 ]
 
 
-def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
-    """Render the page."""
-    wrong = [result for result in results if not result.equal]
-    rows = sum(result.rows for result in results)
-    summary = (
-        f"{len(results):,} tables, {rows:,} rows: all equal."
-        if not wrong
-        else f"{len(wrong):,} of {len(results):,} tables differ or could not be read."
-    )
+def html(results: Sequence[TableResult], run_at: dt.datetime, runs: Sequence[Run] = ()) -> str:
+    """Render the page. `runs`: this run and earlier ones, the oldest first."""
+    wrong = [result for result in results if result.is_wrong]
+    summary = _summary(results, len(wrong))
     sections = [
         *_section("Differences", [Findings([finding for result in wrong for finding in _findings(result)])]),
         Section("Tables", [Table(_COLUMNS, [_line(result) for result in results])]),
-        *_section("Not compared", [_said(results, "skipped", "reason")]),
+        *([Section("Nights", [Plots(_nights(runs))])] if len(runs) > 1 else []),
+        *_section("Not compared", [_not_compared(results)]),
         *_section("Remarks", [_said(results, "remark", "remark")]),
         Section(
             "Sizes and times",
@@ -70,6 +69,31 @@ def html(results: Sequence[TableResult], run_at: dt.datetime) -> str:
     return Page("Shares against their tables", summary, not wrong, sections, run_at).html()
 
 
+def _summary(results: Sequence[TableResult], wrong: int) -> str:
+    rows = sum(result.rows for result in results)
+    counts = Counter(result.outcome for result in results)
+    more = {"unchanged": "unchanged since their proof", "postponed": "left for the next run"}
+    others = "".join(f" {counts[name]:,} {text}." for name, text in more.items() if counts[name])
+    if wrong:
+        return f"{wrong:,} of {len(results):,} tables differ or could not be read.{others}"
+    compared = len(results) - sum(counts[name] for name in NOT_COMPARED)
+    return f"{compared:,} tables, {rows:,} rows: all equal.{others}"
+
+
+def _nights(runs: Sequence[Run]) -> list[LinePlot]:
+    def points(name: str) -> list[tuple[float, float]]:
+        return [(days(run.run_at), getattr(run, name)) for run in runs]
+
+    outcomes = {"equal": "equal", "wrong": "different or failed"}
+    outcomes |= {name: name for name in NOT_COMPARED}
+    shown = {text: points(name) for name, text in outcomes.items() if any(y for _, y in points(name))}
+    return [
+        LinePlot("Tables by outcome", shown, COUNT, DAYS),
+        LinePlot("Rows compared", {"rows": points("rows")}, COUNT, DAYS),
+        LinePlot("Time of all tables together", {"time": points("seconds")}, SECONDS, DAYS),
+    ]
+
+
 def _section(title: str, parts: Sequence[Findings | Table]) -> list[Section]:
     """Render a section, unless it is empty."""
     filled = [part for part in parts if (part.rows if isinstance(part, Table) else part.findings)]
@@ -77,16 +101,16 @@ def _section(title: str, parts: Sequence[Findings | Table]) -> list[Section]:
 
 
 def _line(result: TableResult) -> list[Cell]:
-    verdict = "failed" if result.error else "equal" if result.equal else "different"
+    is_known = result.version is not None
     passed = sum(check.passed for check in result.checks)
     return [
         result.table,
         None if result.version is None else str(result.version),
-        Verdict(verdict, result.equal),
+        result.outcome if result.outcome in NOT_COMPARED else Verdict(result.outcome, result.equal),
         result.rows if _has_rows(result) else None,
-        result.bytes,
-        result.files,
-        result.seconds,
+        result.bytes if is_known else None,
+        result.files if is_known else None,
+        None if result.postponed else result.seconds,
         f"{passed} of {len(result.checks)}" if result.checks else None,
     ]
 
@@ -107,6 +131,14 @@ def _findings(result: TableResult) -> Iterator[Finding]:
             else:
                 action, command = _DIFFERENT, f"{options} --shown-rows 100"
             yield Finding(result.table, f"{check.name}: different", action, check.differences, command)
+
+
+def _not_compared(results: Sequence[TableResult]) -> Table:
+    checks = _said(results, "skipped", "reason")
+    tables = [
+        [result.table, "table", not_compared(result)] for result in results if result.outcome in NOT_COMPARED
+    ]
+    return Table(checks.columns, [*tables, *checks.rows])
 
 
 def _said(results: Sequence[TableResult], field: str, column: str) -> Table:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
+from gateway.spark.verify.history import NOT_COMPARED
 from gateway.spark.verify.tables import Check, TableResult
 
 RESULT_SCHEMA = (
     "run_at TIMESTAMP, table STRING, version BIGINT, check STRING, outcome STRING, seconds DOUBLE, "
-    "rows BIGINT, bytes BIGINT, files BIGINT, differences ARRAY<STRING>"
+    "rows BIGINT, bytes BIGINT, files BIGINT, differences ARRAY<STRING>, subject STRING, table_id STRING"
 )
 
 
@@ -22,28 +23,42 @@ def outcome(check: Check) -> str:
     return "skipped" if check.skipped is not None else "different" if check.differences else "equal"
 
 
+def not_compared(result: TableResult) -> str:
+    """Return why a table was not compared."""
+    if result.unchanged_since is None:
+        return "the time of this run was used up before this table"
+    return f"unchanged since its proof of {result.unchanged_since:%Y-%m-%d %H:%M} UTC"
+
+
 def result_rows(results: Sequence[TableResult], run_at: dt.datetime) -> list[tuple[object, ...]]:
     """Return a row per table and check, in the columns of `RESULT_SCHEMA`."""
     rows: list[tuple[object, ...]] = []
     for result in results:
         size = (result.rows, result.bytes, result.files)
+        identity = (result.subject, result.table_id)
+        if result.outcome in NOT_COMPARED:
+            named = (run_at, result.table, result.version, "table", result.outcome, result.seconds)
+            rows.append((*named, 0, *size[1:], [], *identity))
         for check in result.checks:
             said = [check.skipped] if check.skipped else list(check.differences)
             said += [check.remark] if check.remark else []
             named = (run_at, result.table, result.version, check.name, outcome(check), check.seconds)
-            rows.append((*named, *size, said))
+            rows.append((*named, *size, said, *identity))
         if result.error is not None:
             failed = (run_at, result.table, result.version, "read", "failed", result.seconds)
-            rows.append((*failed, *size, [result.error]))
+            rows.append((*failed, *size, [result.error], *identity))
     return rows
 
 
 def append_results(
     spark: SparkSession, results: Sequence[TableResult], location: str, run_at: dt.datetime
 ) -> None:
-    """Append a run to a Delta table, which is created if it does not exist."""
+    """Append a run to a Delta table, which is created if it does not exist.
+
+    A table of an earlier release gets the columns that it lacks.
+    """
     frame = spark.createDataFrame(result_rows(results, run_at), RESULT_SCHEMA)
-    frame.write.format("delta").mode("append").save(location)
+    frame.write.format("delta").mode("append").option("mergeSchema", "true").save(location)
 
 
 def junit(results: Sequence[TableResult]) -> str:
@@ -66,6 +81,9 @@ def junit(results: Sequence[TableResult]) -> str:
                 ET.SubElement(case, "failure", message=message).text = _xml_text("\n".join(check.differences))
             if check.remark is not None:
                 ET.SubElement(case, "system-out").text = _xml_text(check.remark)
+        if result.outcome in NOT_COMPARED:
+            case = ET.SubElement(suite, "testcase", classname=result.table, name="table")
+            ET.SubElement(case, "skipped", message=not_compared(result))
         if result.error is not None:
             case = ET.SubElement(suite, "testcase", classname=result.table, name="read")
             ET.SubElement(case, "error", message=_xml_text(result.error))

@@ -5,22 +5,22 @@ rows per partition, digest, change data, several uses of one DataFrame and the s
 each compared with delta-spark's reading of the same version. Where the recipient's grants have conditions,
 Spark evaluates them on the rows that it read. A difference is traced to partitions, files
 and rows. delta-spark reads with data skipping off; if it skips wrongly itself, a second read with skipping
-on shows it.
+on shows it. With the proofs of earlier runs, the tables whose proof is the oldest come first, and those that
+have the version of their proof are left alone.
 """
 
-import random
+import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import cached_property, partial, reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
 from gateway.spark.read.actions import TableHead
 from gateway.spark.read.client import ShareClient
@@ -33,19 +33,29 @@ from gateway.spark.source import FORMAT, register
 from gateway.spark.targets import Target
 from gateway.spark.verify.compare import (
     Comparison,
+    GroupDifference,
     compare_groups,
     compare_schemas,
     differing_rows,
     in_groups,
-    quoted,
 )
-from gateway.spark.verify.digest import EMPTY, digest
+from gateway.spark.verify.digest import digest, digests
 from gateway.spark.verify.directory import DIRECTORY, NotComparable, compare_directory
+from gateway.spark.verify.history import Proof, subject_of
+from gateway.spark.verify.predicates import Predicate, draw_predicates
 
 CONNECTOR_FORMAT = "deltaSharing"
+_FEW_ROWS_BYTES = 8 << 20
+# Compiled, each plan and each schema costs more than its few rows save.
+_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
 _CHANGE_KEYS = ("_change_type", "_commit_version")
 _MOST_FILES = 50
-_SAMPLE_ROWS = 100
 _MOVED_ATTEMPTS = 3
 _BAD_REQUEST = 400
 RECIPIENT = "recipient"
@@ -62,6 +72,9 @@ class VerifyOptions:
     data are compared; 0 for none. `shown_rows`: how many differing rows are shown; 0 keeps every value of the
     tables out of the report. `connector`: shares are read through Spark's official connector, which does not
     name files. `directory`: files are compared by directory access, too, where a table offers it.
+    `incremental`: a table is left alone while it has the version of its last proof, unless that is older
+    than `prove_again_after`, and change data are compared since that version. `budget`: no table begins
+    after this time. `reader`: a name of the profile's recipient, whose proofs are not those of others.
     """
 
     predicates: int = 3
@@ -71,6 +84,18 @@ class VerifyOptions:
     seed: int = 1
     connector: bool = False
     directory: bool = False
+    incremental: bool = False
+    prove_again_after: dt.timedelta = dt.timedelta(days=7)
+    budget: dt.timedelta | None = None
+    reader: str = ""
+
+    def what(self) -> dict[str, object]:
+        """Return the options that decide what is compared."""
+        kept = ("predicates", "connector", "directory", "reader")
+        return {**{name: getattr(self, name) for name in kept}, "changes": self.change_versions > 0}
+
+
+OUTCOMES = ("equal", "different", "failed", "unchanged", "postponed")
 
 
 @dataclass(frozen=True)
@@ -104,11 +129,33 @@ class TableResult:
     seconds: float = 0.0
     checks: list[Check] = field(default_factory=list)
     error: str | None = None
+    table_id: str | None = None
+    subject: str = ""
+    unchanged_since: dt.datetime | None = None
+    """The time of the proof of this version, for which the table is left alone."""
+    postponed: bool = False
+    """Whether the time was used up before this table."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether something differs or failed."""
+        return self.error is not None or any(check.differences for check in self.checks)
 
     @property
     def equal(self) -> bool:
         """Return whether nothing differs and nothing failed."""
-        return self.error is None and not any(check.differences for check in self.checks)
+        return not self.is_wrong
+
+    @property
+    def outcome(self) -> str:
+        """Return one of `OUTCOMES`."""
+        if self.error is not None:
+            return "failed"
+        if self.is_wrong:
+            return "different"
+        if self.postponed:
+            return "postponed"
+        return "equal" if self.unchanged_since is None else "unchanged"
 
 
 def verify(
@@ -117,27 +164,66 @@ def verify(
     targets: Iterable[Target],
     options: VerifyOptions | None = None,
     progress: Callable[[TableResult], None] = lambda _: None,
+    *,
+    proofs: Mapping[str, Proof] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> list[TableResult]:
-    """Verify many tables, several at a time, in the order of `targets`. A failure affects only its table.
+    """Verify many tables, several at a time. A failure affects only its table.
 
-    Raises ProfileError.
+    The results have the order of `targets`. The tables that `proofs`, by subject, do not name begin, then
+    those with the oldest proof. `clock`: seconds, for the budget. Raises ProfileError.
     """
     chosen = options or VerifyOptions()
     share = _Share(profile, Profile.load(profile))
-    # A separate session, in the time zone in which values are sent as text.
-    session = session_like(spark, {"spark.sql.session.timeZone": "UTC"})
-    register(session)
-    ordered = list(targets)
+    sessions = _Sessions.of(spark)
+    given = list(targets)
+    subjects = [subject_of(target, share.profile.endpoint, chosen.what()) for target in given]
+    found = [(proofs or {}).get(subject) for subject in subjects]
+    ends = None if chosen.budget is None else clock() + chosen.budget.total_seconds()
+
+    def run(index: int) -> TableResult:
+        if ends is not None and clock() >= ends:
+            result = TableResult(given[index].table, postponed=True)
+        else:
+            result = verify_table(sessions, share, given[index], chosen, found[index])
+        result.subject = subjects[index]
+        return result
+
     results: dict[int, TableResult] = {}
     with ThreadPoolExecutor(max(chosen.parallel, 1)) as pool:
-        futures = {
-            pool.submit(verify_table, session, share, target, chosen): index
-            for index, target in enumerate(ordered)
-        }
+        futures = {pool.submit(run, index): index for index in _oldest_first(found)}
         for future in as_completed(futures):
             results[futures[future]] = future.result()
             progress(future.result())
-    return [results[index] for index in range(len(ordered))]
+    return [results[index] for index in range(len(given))]
+
+
+def _oldest_first(proofs: Sequence[Proof | None]) -> list[int]:
+    """Return the order of tables by their proofs."""
+    never = dt.datetime.min.replace(tzinfo=dt.UTC)
+    times = [never if proof is None else proof.proved_at for proof in proofs]
+    return sorted(range(len(proofs)), key=times.__getitem__)
+
+
+@dataclass(frozen=True)
+class _Sessions:
+    """Sessions in the time zone in which values are sent as text; one is for tables of few rows."""
+
+    usual: SparkSession
+    few_rows: SparkSession
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> "_Sessions":
+        """Make sessions of the same Spark, in which the source is registered."""
+        utc = {"spark.sql.session.timeZone": "UTC"}
+        sessions = session_like(spark, utc), session_like(spark, {**utc, **_FEW_ROWS})
+        for session in sessions:
+            register(session)
+        return cls(*sessions)
+
+    def for_size(self, size_bytes: int | None) -> SparkSession:
+        """Return the session for a table whose files have so many bytes; None if that is not known."""
+        return self.usual if size_bytes is None or size_bytes > _FEW_ROWS_BYTES else self.few_rows
 
 
 @dataclass(frozen=True)
@@ -148,7 +234,9 @@ class _Share:
     profile: Profile
 
 
-def verify_table(spark: SparkSession, share: _Share, target: Target, options: VerifyOptions) -> TableResult:
+def verify_table(
+    sessions: _Sessions, share: _Share, target: Target, options: VerifyOptions, proof: Proof | None
+) -> TableResult:
     """Verify one table. Never raises: a failure is the result's `error`."""
     started = time.monotonic()
     result = TableResult(target.table)
@@ -156,7 +244,7 @@ def verify_table(spark: SparkSession, share: _Share, target: Target, options: Ve
         for attempt in range(_MOVED_ATTEMPTS):
             result = TableResult(target.table)
             try:
-                verification = _Verification(spark, share, target, options, result)
+                verification = _Verification(sessions, share, target, options, result, proof=proof)
                 verification.run()
                 if result.equal or not verification.has_moved_on():
                     break
@@ -174,20 +262,31 @@ class _Verification:
     """Compares one table at one version."""
 
     def __init__(
-        self, spark: SparkSession, share: _Share, target: Target, options: VerifyOptions, result: TableResult
+        self,
+        sessions: _Sessions,
+        share: _Share,
+        target: Target,
+        options: VerifyOptions,
+        result: TableResult,
+        *,
+        proof: Proof | None = None,
     ) -> None:
-        self._spark = spark
         self._profile = share.source
         self._target = target
         self._options = options
         self._result = result
         self._client = ShareClient(share.profile, TableName.parse(target.table))
         self._head: TableHead = self._client.head()
-        self._history = self._shared_with_history()
+        self._spark = sessions.for_size(self._head.size_bytes)
+        self._proof = proof if options.incremental else None
 
     def run(self) -> None:
         result, head = self._result, self._head
         result.version, result.bytes, result.files = head.version, head.size_bytes or 0, head.num_files or 0
+        result.table_id = head.table_id
+        if self._proof is not None and self._is_proved(self._proof):
+            result.unchanged_since = self._proof.proved_at
+            return
         shared, direct = self._shared(), self._direct()
         self._check("schema", lambda: compare_schemas(shared.schema, direct.schema))
         if result.checks[-1].passed:
@@ -197,8 +296,7 @@ class _Verification:
             )
             for number, predicate in enumerate(drawn, 1):
                 name = predicate.text if self._options.shown_rows > 0 else f"{number} on {predicate.field}"
-                self._check(f"predicate {name}", partial(self._compare_filtered, predicate, direct))
-                self._look_again(predicate, direct)
+                self._check_filtered(f"predicate {name}", predicate, direct)
             if drawn:
                 self._check("uses", lambda: self._compare_uses(shared, direct, drawn))
         if self._options.directory:
@@ -207,6 +305,15 @@ class _Verification:
         feeds = {head.configuration.get(f"{prefix}enableChangeDataFeed") for prefix in ("delta.", "")}
         if "true" in feeds and self._options.change_versions > 0:
             self._check_changes()
+
+    def _is_proved(self, proof: Proof) -> bool:
+        """Return whether a proof holds: the same version of the same table, and not too long ago."""
+        same = (proof.version, proof.table_id) == (self._head.version, self._head.table_id)
+        return same and dt.datetime.now(dt.UTC) - proof.proved_at < self._options.prove_again_after
+
+    @cached_property
+    def _history(self) -> bool:
+        return self._shared_with_history()
 
     def has_moved_on(self) -> bool:
         """Return whether the shared rows may be of another version than the direct ones."""
@@ -217,17 +324,6 @@ class _Verification:
         started = time.monotonic()
         differences = tuple(compare())
         self._result.checks.append(Check(name, time.monotonic() - started, differences))
-
-    def _look_again(self, predicate: "Predicate", direct: DataFrame) -> None:
-        """Note that delta-spark reads other rows with data skipping on, which is no fault of the share."""
-        skipped = digest(direct.where(predicate.column))
-        if skipped == digest(_filtered_without_skipping(direct, predicate.column)):
-            return
-        remark = (
-            f"delta-spark itself reads {skipped.rows} rows here with data skipping on, and others with it "
-            "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
-        )
-        self._result.checks[-1] = replace(self._result.checks[-1], remark=remark)
 
     def _skip(self, name: str, reason: str) -> None:
         self._result.checks.append(Check(name, 0.0, skipped=reason))
@@ -303,34 +399,46 @@ class _Verification:
         )
         return lines + [f"row {row}" for row in rows]
 
-    def _compare_filtered(self, predicate: "Predicate", truth: DataFrame) -> list[str]:
+    def _check_filtered(self, name: str, predicate: Predicate, truth: DataFrame) -> None:
+        """Compare the rows of a filter; note when delta-spark itself reads others with data skipping on."""
+        started = time.monotonic()
         # The condition is a hint for the server as well: it may omit only files without such rows.
         hints = (
             {} if self._options.connector or predicate.hint is None else {"predicateHints": predicate.hint}
         )
         shared = self._shared(**hints).where(predicate.column)
         direct = _filtered_without_skipping(truth, predicate.column)
-        comparison = compare_groups(shared, direct, ())
-        if comparison.equal:
-            return []
-        rows = differing_rows(shared, direct, self._options.shown_rows)
-        return [str(comparison.differences[0]), *(f"row {row}" for row in rows)]
+        of_share, of_table, skipped = digests([shared, direct, truth.where(predicate.column)])
+        differences: list[str] = []
+        if of_share != of_table:
+            rows = differing_rows(shared, direct, self._options.shown_rows)
+            differences = [str(GroupDifference((), of_share, of_table)), *(f"row {row}" for row in rows)]
+        # This is no fault of the share.
+        remark = (
+            f"delta-spark itself reads {skipped.rows} rows here with data skipping on, and others with it "
+            "off: the statistics in the table's log do not hold for its rows, or are read wrongly"
+        )
+        seconds = time.monotonic() - started
+        self._result.checks.append(
+            Check(name, seconds, tuple(differences), remark=None if skipped == of_table else remark)
+        )
 
-    def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence["Predicate"]) -> list[str]:
+    def _compare_uses(self, shared: DataFrame, direct: DataFrame, drawn: Sequence[Predicate]) -> list[str]:
         """Use one DataFrame several times, in one plan and in sequence: each use must have all rows."""
         first, last = drawn[0].column, drawn[-1].column
-        whole = digest(direct)
         parts = [first, ~first, first.isNull()]
         united = reduce(DataFrame.unionByName, (shared.where(part) for part in parts))
-        found = {"three filters that make up the whole, united": (digest(united), whole)}
         both = shared.where(first).unionByName(shared.where(last))
-        expected = sum((digest(_filtered_without_skipping(direct, one)) for one in (first, last)), EMPTY)
-        found["two filters, united"] = (digest(both), expected)
-        found["one filter or another"] = (
-            digest(shared.where(first | last)),
-            digest(_filtered_without_skipping(direct, first | last)),
+        truth = [_filtered_without_skipping(direct, one) for one in (first, last, first | last)]
+        of_united, of_both, of_either, whole, *of_truth = digests(
+            [united, both, shared.where(first | last), direct, *truth]
         )
-        found["all rows, after filters"] = (digest(shared), whole)
+        found = {
+            "three filters that make up the whole, united": (of_united, whole),
+            "two filters, united": (of_both, of_truth[0] + of_truth[1]),
+            "one filter or another": (of_either, of_truth[2]),
+            "all rows, after filters": (digest(shared), whole),
+        }
         return [
             f"{name}: {of_share.rows} rows shared, {of_table.rows} in the table"
             + (", but not the same" if of_share.rows == of_table.rows else "")
@@ -372,12 +480,18 @@ class _Verification:
         return lines + [f"row {row}" for row in rows]
 
     def _first_change_version(self) -> int:
-        """Return the first of the latest versions that all have the change data feed."""
+        """Return the first of the latest versions that all have the change data feed.
+
+        After a proof these are the versions since it, however many.
+        """
+        most, version = self._options.change_versions, self._head.version or 0
+        if self._proof is not None and self._proof.version < version:
+            most = version - self._proof.version
         history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._target.location}`")
         rows = (
             history.where(f.col("version") <= f.lit(self._head.version))
             .orderBy(f.desc("version"))
-            .limit(self._options.change_versions)
+            .limit(most)
             .select("version", f.to_json("operationParameters").alias("parameters"))
             .collect()
         )
@@ -387,40 +501,6 @@ class _Verification:
                 oldest = int(row["version"])
                 break
         return max(oldest, self._target.start_version)
-
-
-@dataclass(frozen=True)
-class Predicate:
-    """A filter as text, as a Spark condition, and as a hint to the server if it can be expressed."""
-
-    text: str
-    field: str
-    column: Column
-    hint: str | None = None
-
-
-_PREDICATE_TYPES = (
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.FloatType,
-    t.DoubleType,
-    t.DecimalType,
-    t.StringType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
-_OPERATORS: dict[str, Callable[[Column, Column], Column]] = {
-    "=": lambda a, b: a == b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "<>": lambda a, b: a != b,
-}
 
 
 def _within_rule(frame: DataFrame, target: Target) -> DataFrame:
@@ -448,65 +528,6 @@ def _filtered_without_skipping(frame: DataFrame, condition: Column) -> DataFrame
     place = "_place_of_row"
     numbered = frame.withColumn(place, f.monotonically_increasing_id())
     return numbered.where(condition & (f.col(place) >= f.lit(0))).drop(place)
-
-
-def draw_predicates(
-    frame: DataFrame, count: int, seed: int, *, first_on: Sequence[str] = ()
-) -> list[Predicate]:
-    """Return filters on columns of `frame`, with values from its rows. The same seed gives the same filters.
-
-    The first one is on one of the columns `first_on`, by which files are left out most of all.
-    """
-    fields = [field for field in frame.schema.fields if isinstance(field.dataType, _PREDICATE_TYPES)]
-    if count <= 0 or not fields:
-        return []
-    # Values are handled as text: Python supports fewer dates and times than Spark.
-    texts = [f.col(quoted(field.name)).cast("string").alias(str(index)) for index, field in enumerate(fields)]
-    rows = frame.select(*texts).limit(_SAMPLE_ROWS).collect()
-    chance = random.Random(seed)  # noqa: S311 - a choice of samples, not a secret
-    places = list(range(len(fields)))
-    foremost = [place for place in places if fields[place].name in first_on] or places
-    return [_draw(chance, fields, rows, places if number else foremost) for number in range(count)]
-
-
-def _draw(
-    chance: random.Random, fields: Sequence[t.StructField], rows: Sequence[Any], places: Sequence[int]
-) -> Predicate:
-    index = chance.choice(places)
-    field = fields[index]
-    name = quoted(field.name)
-    column = f.col(name)
-    values = [row[index] for row in rows if row[index] is not None]
-    if not values or chance.random() < 1 / 8:
-        return Predicate(f"{field.name} IS NULL", field.name, column.isNull(), f"{name} IS NULL")
-    if chance.random() < 1 / 4:
-        chosen = chance.sample(values, min(len(values), 3))
-        literals = [f.lit(value).cast(field.dataType) for value in chosen]
-        text = f"{field.name} IN ({', '.join(map(repr, chosen))})"
-        return Predicate(text, field.name, column.isin(*literals), _hint(field, "IN", chosen))
-    operator, value = chance.choice(list(_OPERATORS)), chance.choice(values)
-    compared = _OPERATORS[operator](column, f.lit(value).cast(field.dataType))
-    return Predicate(
-        f"{field.name} {operator} {value!r}", field.name, compared, _hint(field, operator, [value])
-    )
-
-
-def _hint(field: t.StructField, operator: str, values: Sequence[str]) -> str | None:
-    """Return a comparison as SQL; None if a value's text is not exact."""
-    if isinstance(field.dataType, t.TimestampType) and not all(value[:1].isdigit() for value in values):
-        return None
-    literals = [_literal(field.dataType, value) for value in values]
-    right = f"({', '.join(literals)})" if operator == "IN" else literals[0]
-    return f"{quoted(field.name)} {operator} {right}"
-
-
-def _literal(data_type: t.DataType, value: str) -> str:
-    if isinstance(data_type, t.IntegralType):
-        return value
-    text = "'" + value.replace("'", "''") + ("Z'" if isinstance(data_type, t.TimestampType) else "'")
-    if isinstance(data_type, t.StringType):
-        return text
-    return f"CAST({text} AS {data_type.simpleString()})"
 
 
 def _partition_lines(comparison: Comparison, keys: Sequence[str], *, shown: bool) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tables.golden import made_tables
 
 from gateway.spark import cli
 from gateway.spark.operations.fleet import advise, look_at, survey
+from gateway.spark.operations.fleet_history import surveys
 from gateway.spark.operations.generate import RECIPES, generate
 from gateway.spark.source import register
 from gateway.spark.targets import Target, load_targets
@@ -64,6 +65,13 @@ def test_every_generated_and_demo_table_is_equal(served: Served, tmp_path: Path,
     assert "all equal" in page.read_text()
     outcomes = spark.read.format("delta").load(str(results)).groupBy("outcome").count().collect()
     assert {row["outcome"] for row in outcomes} == {"equal"}
+    # The next night, without a new version of any table.
+    metrics = tmp_path / "verify.prom"
+    nightly = ["--predicates", "1", "--incremental", "--prometheus", str(metrics)]
+    assert cli.main(["verify", *shares, *nightly, *reports]) == 0
+    assert f'tables{{outcome="unchanged"}} {len(suites):.1f}' in metrics.read_text()
+    assert {case.tag for suite in ET.parse(junit).getroot() for case in suite.iterfind("*/*")} == {"skipped"}
+    assert "Nights" in page.read_text()
 
 
 def test_the_exit_code_is_1_for_a_difference(served: Served, tmp_path: Path) -> None:
@@ -173,7 +181,17 @@ class TestFleet:
         assert health.earliest_version > 0
         assert "history" in {one.action for one in advise([health])}
 
-    def test_the_command_writes_a_page(self, served: Served, tmp_path: Path) -> None:
+    def test_the_command_writes_a_page_with_trends(self, served: Served, spark: Any, tmp_path: Path) -> None:
         page = tmp_path / "fleet.html"
-        assert cli.main(["fleet", "-c", str(served.configuration), "--html", str(page)]) == 0
-        assert "partition_types" in page.read_text()
+        command = ["fleet", "-c", str(served.configuration), "--html", str(page)]
+        for nights in (1, 2):
+            assert cli.main([*command, "--results", str(tmp_path / "results")]) == 0
+            assert "partition_types" in page.read_text()
+            assert ("Files of all tables" in page.read_text()) == (nights == 2)
+        first, second = surveys(spark, str(tmp_path / "results"))
+        assert (
+            replace(second, run_at=first.run_at, longest_listing_seconds=first.longest_listing_seconds)
+            == first
+        )
+        assert first.tables > 10
+        assert first.files > first.tables

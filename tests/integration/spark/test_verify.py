@@ -20,12 +20,12 @@ from gateway.spark.source import DeltaSharingSource
 from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify import tables as verifying
 from gateway.spark.verify.page import html
+from gateway.spark.verify.predicates import draw_predicates
 from gateway.spark.verify.report import junit, result_rows
 from gateway.spark.verify.tables import (
     CONNECTOR_FORMAT,
     TableResult,
     VerifyOptions,
-    draw_predicates,
     verify,
 )
 

@@ -158,3 +158,8 @@ def test_a_report_that_cannot_be_written_fails_before_the_work(
     assert cli.main(["verify", "-c", str(listed), "--profile", str(profile), "--junit", str(report)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert str(report) in line
+
+
+def test_incremental_needs_the_results_of_earlier_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", "-c", "none.yaml", "--profile", "none.share", "--incremental"]) == 1
+    assert "--incremental needs --results" in capsys.readouterr().err

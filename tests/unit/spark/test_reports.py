@@ -7,13 +7,17 @@ from pathlib import Path
 
 import html5lib
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.spark import cli
 from gateway.spark.operations.fleet import TableHealth, advise
+from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_html
+from gateway.spark.verify import textfile
+from gateway.spark.verify.history import Proof, Run
 from gateway.spark.verify.page import html
 from gateway.spark.verify.report import junit, result_rows
-from gateway.spark.verify.tables import Check, TableResult, VerifyOptions, _described
+from gateway.spark.verify.tables import OUTCOMES, Check, TableResult, VerifyOptions, _described
 
 MIB = 1 << 20
 RUN_AT = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
@@ -79,6 +83,77 @@ def test_result_rows_name_every_outcome() -> None:
         ("s.d.wrong", "changes", "skipped"),
         ("s.d.broken", "read", "failed"),
     ]
+
+
+UNCHANGED = TableResult("s.d.calm", 7, 0, 2000, 3, 0.1, table_id="i", unchanged_since=RUN_AT, subject="c")
+POSTPONED = TableResult("s.d.late", postponed=True, subject="l")
+
+
+def test_tables_that_were_not_compared_are_neither_equal_nor_wrong() -> None:
+    results = [EQUAL, UNCHANGED, POSTPONED]
+    assert [result.outcome for result in results] == ["equal", "unchanged", "postponed"]
+    assert [row[3:5] for row in result_rows([UNCHANGED, POSTPONED], RUN_AT)] == [
+        ("table", "unchanged"),
+        ("table", "postponed"),
+    ]
+    suites = ET.fromstring(junit(results))
+    assert [suite.get("skipped") for suite in suites] == ["0", "1", "1"]
+    text = read_page(html(results, RUN_AT))
+    assert "1 tables, 100 rows: all equal. 1 unchanged since their proof. 1 left for the next run." in text
+    assert "unchanged since its proof of 2026-01-02 03:04 UTC" in text
+    assert "the time of this run was used up before this table" in text
+    assert "1 of 4 tables differ or could not be read. 1 unchanged" in read_page(
+        html([*results, FAILED], RUN_AT)
+    )
+
+
+def test_pages_have_trends_once_there_are_two_nights() -> None:
+    night = dt.timedelta(days=1)
+    runs = [
+        Run(RUN_AT - night, equal=3, wrong=0, unchanged=0, postponed=0, rows=70, seconds=9.0),
+        Run(RUN_AT, equal=1, wrong=1, unchanged=1, postponed=0, rows=50, seconds=4.0),
+    ]
+    page = html(RESULTS, RUN_AT, runs)
+    assert "Nights" in read_page(page)
+    for title in ("Tables by outcome", "Rows compared", "Time of all tables together"):
+        assert title in page
+    assert "2026-01-01" in page
+    assert "Nights" not in read_page(html(RESULTS, RUN_AT, runs[1:]))
+    sums = {"tables": 2, "unreadable": 0, "bytes": 5, "small_files": 1, "tombstones": 0}
+    surveys = [
+        Survey(run.run_at, files=files, longest_listing_seconds=0.5, **sums)
+        for run, files in zip(runs, (7, 9), strict=True)
+    ]
+    fleet = fleet_html([TableHealth("s.d.t", files=9)], RUN_AT, surveys)
+    assert "Files of all tables" in fleet
+    assert "Nights" not in read_page(fleet_html([TableHealth("s.d.t", files=9)], RUN_AT, surveys[1:]))
+
+
+def test_metrics_tell_wrong_tables_and_the_age_of_proofs(tmp_path: Path) -> None:
+    file = tmp_path / "verify.prom"
+    named = replace(EQUAL, table='s.d."quoted\\"', subject="e")
+    earlier = {"c": Proof(7, "i", RUN_AT - dt.timedelta(days=3)), "l": Proof(1, "i", RUN_AT)}
+    textfile.write(file, [named, DIFFERENT, FAILED, UNCHANGED, POSTPONED], RUN_AT, 12.5, earlier)
+    samples = {
+        (sample.name.removeprefix("delta_gateway_verify_"), *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(file.read_text())
+        for sample in family.samples
+    }
+    at = RUN_AT.timestamp()
+    assert samples == {
+        ("run_timestamp_seconds",): at,
+        ("run_seconds",): 12.5,
+        **{("tables", outcome): 1 for outcome in OUTCOMES},
+        ("table_wrong", named.table): 0,
+        ("table_wrong", "s.d.wrong"): 1,
+        ("table_wrong", "s.d.broken"): 1,
+        ("table_wrong", "s.d.calm"): 0,
+        ("table_proof_timestamp_seconds", named.table): at,
+        ("table_proof_timestamp_seconds", "s.d.calm"): at - 3 * 86_400,
+        ("table_proof_timestamp_seconds", "s.d.late"): at,
+    }
+    # Nothing else is left beside the file, which a collector may read at any time.
+    assert list(tmp_path.iterdir()) == [file]
 
 
 HOSTILE = [

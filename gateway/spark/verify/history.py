@@ -1,0 +1,134 @@
+"""The nights of verify: what earlier runs have proved, and how they went, by their table of results.
+
+In: the Delta table that `--results` appends to. Out: the last proof of each subject, and a `Run` per run. A
+subject is a table together with all that decides what is compared; another recipient, another location or
+another release of the gateway is another subject, which has no proof yet.
+"""
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+
+import pyspark
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from gateway.spark.targets import Target
+
+_MOST_RUNS = 400
+# Outcomes of rows that say nothing about the table's content in that run.
+NOT_COMPARED = ("unchanged", "postponed")
+_WRONG = ("different", "failed")
+_ABSENT = ("DELTA_PATH_DOES_NOT_EXIST", "DELTA_TABLE_NOT_FOUND", "PATH_NOT_FOUND")
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The last comparison of a subject, if it found no difference."""
+
+    version: int
+    table_id: str | None
+    proved_at: dt.datetime
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its tables by outcome, the rows it compared, and the seconds that the tables took together."""
+
+    run_at: dt.datetime
+    equal: int
+    wrong: int
+    unchanged: int
+    postponed: int
+    rows: int
+    seconds: float
+
+
+def subject_of(target: Target, endpoint: str, what: Mapping[str, object]) -> str:
+    """Return the subject of a target. `what`: the options that decide what is compared."""
+    parts = [
+        metadata.version("delta-sharing-gateway"),
+        pyspark.__version__,
+        endpoint,
+        target.table,
+        target.location,
+        target.start_version,
+        target.condition,
+        sorted(target.properties.items()),
+        sorted(what.items()),
+    ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+class History:
+    """The table of results at a location, which may not exist yet."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._rows = _existing(spark, location)
+
+    def proofs(self) -> dict[str, Proof]:
+        """Return the proof of each subject whose last comparison found its rows equal and nothing wrong."""
+        rows = self._compared()
+        if rows is None:
+            return {}
+        runs = rows.groupBy("subject", "run_at").agg(
+            f.max("version").alias("version"),
+            f.max("table_id").alias("table_id"),
+            f.bool_and(f.col("outcome").isin("equal", "skipped")).alias("is_sound"),
+            f.bool_or((f.col("check") == "rows") & (f.col("outcome") == "equal")).alias("has_rows"),
+        )
+        whole = f.struct("version", "table_id", "is_sound", "has_rows", f.unix_micros("run_at").alias("at"))
+        last = (
+            runs.groupBy("subject").agg(f.max_by(whole, "run_at").alias("last")).select("subject", "last.*")
+        )
+        proved = last.where("is_sound AND has_rows AND version IS NOT NULL").collect()
+        return {row["subject"]: Proof(row["version"], row["table_id"], _instant(row["at"])) for row in proved}
+
+    def runs(self) -> list[Run]:
+        """Return the last runs, the oldest first."""
+        if self._rows is None:
+            return []
+        per_table = self._rows.groupBy("run_at", "table").agg(
+            f.bool_or(f.col("outcome").isin(*_WRONG)).alias("wrong"),
+            f.bool_or(f.col("outcome") == "unchanged").alias("unchanged"),
+            f.bool_or(f.col("outcome") == "postponed").alias("postponed"),
+            # A row of each check has the numbers of the table.
+            f.max("rows").alias("rows"),
+            f.sum("seconds").alias("seconds"),
+        )
+        equal = ~f.col("wrong") & ~f.col("unchanged") & ~f.col("postponed")
+        per_run = per_table.groupBy("run_at").agg(
+            f.count_if(equal).alias("equal"),
+            *(f.count_if(f.col(name)).alias(name) for name in ("wrong", "unchanged", "postponed")),
+            f.sum("rows").alias("rows"),
+            f.sum("seconds").alias("seconds"),
+        )
+        found = per_run.withColumn("at", f.unix_micros("run_at")).orderBy(f.desc("at")).limit(_MOST_RUNS)
+        names = ("equal", "wrong", "unchanged", "postponed", "rows", "seconds")
+        return [Run(_instant(row["at"]), *(row[name] or 0 for name in names)) for row in found.collect()][
+            ::-1
+        ]
+
+    def _compared(self) -> DataFrame | None:
+        """Return the rows of comparisons. Tables of earlier releases do not name their subjects."""
+        if self._rows is None or "subject" not in self._rows.columns:
+            return None
+        return self._rows.where(f.col("subject").isNotNull() & ~f.col("outcome").isin(*NOT_COMPARED))
+
+
+def _existing(spark: SparkSession, location: str) -> DataFrame | None:
+    """Return a Delta table; None if nothing is there."""
+    try:
+        return spark.read.format("delta").load(location)
+    except AnalysisException as error:
+        if error.getCondition() in _ABSENT:
+            return None
+        raise
+
+
+def _instant(micros: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=micros)

@@ -1,0 +1,152 @@
+"""Verify night after night: proofs, unchanged tables, a budget of time, and what alerts read."""
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.plain_server import PlainServer
+from support.rewriting_proxy import RewritingProxy
+
+from gateway.spark.targets import Target
+from gateway.spark.verify import textfile
+from gateway.spark.verify.history import History
+from gateway.spark.verify.report import append_results
+from gateway.spark.verify.tables import TableResult, VerifyOptions, verify
+
+pytestmark = pytest.mark.usefixtures("few_rows")
+
+NIGHTLY = VerifyOptions(predicates=0, incremental=True, shown_rows=3)
+# Inside of the age at which tables are proved again.
+RUN_AT = dt.datetime.now(dt.UTC).replace(microsecond=123456) - dt.timedelta(days=2)
+NIGHT = dt.timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("nights") / "t"
+    properties = "delta.enableChangeDataFeed = true, delta.enableDeletionVectors = false"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT) USING delta TBLPROPERTIES ({properties})")
+    spark.sql(f"INSERT INTO delta.`{path}` SELECT id FROM range(10)")
+    return path
+
+
+@pytest.fixture
+def tables(made: Path, tmp_path: Path) -> dict[str, Path]:
+    return {name: Path(shutil.copytree(made, tmp_path / name)) for name in ("one", "other")}
+
+
+@pytest.fixture
+def server(tables: dict[str, Path]) -> Iterator[PlainServer]:
+    serving = PlainServer(tables)
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def night(spark: Any, tables: dict[str, Path], server: PlainServer, tmp_path: Path) -> Callable[..., Any]:
+    """Run verify with the proofs of the nights before, and keep its results."""
+    results = str(tmp_path / "results")
+    targets = [Target(f"s.d.{name}", str(path)) for name, path in tables.items()]
+    nights = 0
+
+    def run(options: VerifyOptions = NIGHTLY, profile: str = "", **more: Any) -> dict[str, TableResult]:
+        nonlocal nights
+        proofs = History(spark, results).proofs()
+        found = verify(spark, profile or server.profile, targets, options, proofs=proofs, **more)
+        append_results(spark, found, results, RUN_AT + nights * NIGHT)
+        nights += 1
+        return {one.table.removeprefix("s.d."): one for one in found}
+
+    run.results = results  # type: ignore[attr-defined]
+    return run
+
+
+def outcomes(found: dict[str, TableResult]) -> dict[str, str]:
+    return {name: result.outcome for name, result in found.items()}
+
+
+def test_only_tables_with_new_versions_are_compared(
+    spark: Any, tables: dict[str, Path], server: PlainServer, night: Any
+) -> None:
+    assert outcomes(night()) == {"one": "equal", "other": "equal"}
+    spark.sql(f"INSERT INTO delta.`{tables['other']}` VALUES (10)")
+    spark.sql(f"INSERT INTO delta.`{tables['other']}` VALUES (11)")
+    server.requests.clear()
+    second = night()
+    assert outcomes(second) == {"one": "unchanged", "other": "equal"}
+    assert second["one"].unchanged_since == RUN_AT
+    assert second["other"].rows == 12
+    # The change data since the proof, and not those before.
+    assert [check.name for check in second["other"].checks if "changes" in check.name] == ["changes 2 to 3"]
+    assert not [path for _, path, _ in server.requests if "/tables/one/" in path and "metadata" not in path]
+    # An unchanged table keeps its proof.
+    assert outcomes(night()) == {"one": "unchanged", "other": "unchanged"}
+    runs = History(spark, night.results).runs()
+    assert [(run.equal, run.unchanged, run.wrong, run.rows) for run in runs] == [
+        (2, 0, 0, 20),
+        (1, 1, 0, 12),
+        (0, 2, 0, 0),
+    ]
+    assert [run.run_at for run in runs] == [RUN_AT + number * NIGHT for number in range(3)]
+
+
+def test_a_difference_ends_a_proof(server: PlainServer, night: Any) -> None:
+    def fewer(path: str, lines: list[Any]) -> list[Any]:
+        return lines[:-1] if path.endswith("/query") else lines
+
+    night()
+    faulty = RewritingProxy(server.profile, fewer)
+    try:
+        # Another endpoint is another subject: its tables have no proof.
+        assert outcomes(night(profile=faulty.profile)) == {"one": "different", "other": "different"}
+        assert outcomes(night(profile=faulty.profile)) == {"one": "different", "other": "different"}
+    finally:
+        faulty.close()
+    assert outcomes(night()) == {"one": "unchanged", "other": "unchanged"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"prove_again_after": dt.timedelta(hours=1)},
+        {"incremental": False},
+        {"change_versions": 0},
+        {"reader": "another"},
+    ],
+)
+def test_a_proof_holds_for_the_same_question_and_not_for_ever(night: Any, other: dict[str, Any]) -> None:
+    night()
+    assert outcomes(night(replace(NIGHTLY, **other))) == {"one": "equal", "other": "equal"}
+
+
+def test_a_table_that_was_made_again_is_compared(spark: Any, tables: dict[str, Path], night: Any) -> None:
+    night()
+    shutil.rmtree(tables["one"])
+    spark.sql(f"CREATE TABLE delta.`{tables['one']}` (id BIGINT) USING delta")
+    spark.sql(f"INSERT INTO delta.`{tables['one']}` SELECT id FROM range(7)")
+    assert outcomes(night()) == {"one": "equal", "other": "unchanged"}
+
+
+def test_what_the_time_does_not_suffice_for_comes_first_the_next_night(night: Any, tmp_path: Path) -> None:
+    one_at_a_time = replace(NIGHTLY, parallel=1, incremental=False, budget=dt.timedelta(seconds=60))
+    # The time of the start, then of each table.
+    first = night(one_at_a_time, clock=iter([0.0, 59.9, 60.0]).__next__)
+    assert outcomes(first) == {"one": "equal", "other": "postponed"}
+    second = night(one_at_a_time, clock=iter([0.0, 59.9, 60.0]).__next__)
+    assert outcomes(second) == {"one": "postponed", "other": "equal"}
+    file = tmp_path / "verify.prom"
+    textfile.write(file, list(second.values()), RUN_AT, 12.5, {})
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(file.read_text())
+        for sample in family.samples
+    }
+    assert samples["delta_gateway_verify_tables", "postponed"] == 1
+    assert samples["delta_gateway_verify_table_wrong", "s.d.other"] == 0
+    assert samples["delta_gateway_verify_table_proof_timestamp_seconds", "s.d.other"] == RUN_AT.timestamp()
+    assert ("delta_gateway_verify_table_wrong", "s.d.one") not in samples
