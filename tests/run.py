@@ -8,7 +8,7 @@
     python3 tests/run.py rust lint          some parts
     python3 tests/run.py python -- -k pages pytest's own arguments after a double dash
 
-Parts that measure no time run two at a time, and each prints its output whole when it ends. One part alone
+Parts that measure no time run three at a time, and each prints its output whole when it ends. One part alone
 prints as it goes. Python packages come from uv.lock, with their hashes.
 
 A run fails when a part fails, and when no part passes because all of them were skipped.
@@ -257,7 +257,7 @@ def clock(seconds: float) -> str:
 
 
 def run_stage(stage: Sequence[str], pytest_arguments: list[str], progress: Progress) -> None:
-    """Runs parts two at a time: each starts when one before it has ended. A single part prints as it goes."""
+    """Runs some parts at a time: each starts when one before has ended. A single part prints as it goes."""
     if len(stage) == 1:
         (part,) = stage
         progress.start(part)
@@ -592,7 +592,7 @@ def python(pytest_arguments: list[str]) -> None:
     if pytest_arguments:
         pytest(PLAIN, pytest_arguments, needs=needs)
         return
-    pytest(f"{PLAIN} and not alone", ["-n", "2"], needs=needs)
+    pytest(f"{PLAIN} and not alone", ["-n", "3"], needs=needs)
 
 
 def alone(pytest_arguments: list[str]) -> None:
@@ -693,9 +693,10 @@ PARTS: Mapping[str, Callable[[list[str]], None]] = {
     "coverage": coverage,
 }
 # No part of these measures time. They start in this order: first what compiles beside what does not, last the
-# part that runs two processes itself.
+# part that runs three processes itself.
 SIDE_BY_SIDE = ("rust", "docs", "fuzz", "spark", "clone", "writers", "lint", "stores", "deploy", "python")
-PARTS_AT_A_TIME = 2
+# One more than the processors of a small machine: parts wait for servers, stores and Spark.
+PARTS_AT_A_TIME = 3
 DEFAULT_PARTS = (*SIDE_BY_SIDE, "alone")
 
 

@@ -28,7 +28,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.alone
 def test_answers_with_a_hundred_thousand_files_are_complete_and_correct(tmp_path: Path) -> None:
     command = [sys.executable, "bench/run.py", "--short", "--logs", str(tmp_path)]
     program = CACHE / "bin" / f"versitygw-{VERSITYGW}"
