@@ -39,7 +39,7 @@ log = logging.getLogger("gateway.workers")
 
 SLOT_VARIABLE = "DELTA_GATEWAY_WORKER"
 LENGTH_BYTES = 4
-READ_BYTES = 4096
+READ_BYTES = 65_536
 RELOAD_SECONDS = 30.0
 ASK_SECONDS = 25.0
 START_SECONDS = 60.0
@@ -225,11 +225,14 @@ def _line(**message: Any) -> bytes:
 
 
 async def _lines(control_socket: socket.socket) -> AsyncIterator[dict[str, Any]]:
-    loop, rest = asyncio.get_running_loop(), b""
+    loop, received = asyncio.get_running_loop(), bytearray()
     while part := await loop.sock_recv(control_socket, READ_BYTES):
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        received += part
+        # A long line arrives in many parts, and is split once.
+        if b"\n" in part:
+            *lines, received = received.split(b"\n")
+            for line in lines:
+                yield json.loads(line)
 
 
 @dataclass(slots=True)

@@ -41,6 +41,13 @@ async def slow(request):
 async def reload():
     return {"0": None, "1": "not I"}[str(slot.index)]
 
+async def answer(question):
+    if "seconds" in question:
+        await asyncio.sleep(question["seconds"])
+    if "fail" in question:
+        raise ValueError("no answer")
+    return {"index": slot.index, "text": "x" * question.get("length", 0)}
+
 async def main():
     app = web.Application()
     app.add_routes([web.get("/who", who), web.get("/slow", slow)])
@@ -50,7 +57,7 @@ async def main():
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     slot.ready()
-    gone = asyncio.ensure_future(slot.follow(reload))
+    gone = asyncio.ensure_future(slot.follow(reload, answer))
     await asyncio.wait({gone, asyncio.ensure_future(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
     await runner.cleanup()
 
@@ -81,6 +88,35 @@ async def ask(url):
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session, session.get(f"{url}/who") as response:
         return await response.json()
+
+
+async def test_every_worker_answers_questions_of_any_length_while_others_wait():
+    async with running(2) as (supervisor, _, _):
+        slow = asyncio.ensure_future(supervisor.ask({"seconds": 4}))
+        # Longer than the buffer of a socket: a line arrives in many parts, beside those of other answers.
+        questions = [{"length": 1_000_000}, {"length": 3}, {"length": 500_000}]
+        answers = await asyncio.gather(*(supervisor.ask(question) for question in questions))
+        assert not slow.done()
+        for question, found in zip(questions, answers, strict=True):
+            assert [(one["index"], len(one["text"])) for one in found] == [
+                (0, question["length"]),
+                (1, question["length"]),
+            ]
+        assert [one["index"] for one in await supervisor.ask({}, one=True)] == [0]
+        assert [one["index"] for one in await slow] == [0, 1]
+
+
+async def test_a_worker_without_an_answer_in_time_is_left_out():
+    async with running(2) as (supervisor, _, restarted):
+        assert await supervisor.ask({"seconds": 30}, seconds=0.2) == []
+        assert await supervisor.ask({"fail": True}) == []
+        asked = asyncio.ensure_future(supervisor.ask({"seconds": 30}))
+        await asyncio.sleep(0.2)
+        os.kill(supervisor.process_ids[0], signal.SIGKILL)
+        os.kill(supervisor.process_ids[1], signal.SIGKILL)
+        assert await asyncio.wait_for(asked, 10) == [], "the questions end with their workers"
+        while len(restarted) < 2:
+            await asyncio.sleep(0.02)
 
 
 async def test_all_workers_answer_on_one_port():
