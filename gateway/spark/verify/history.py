@@ -51,7 +51,7 @@ class Run:
 def subject_of(target: Target, endpoint: str, what: Mapping[str, object]) -> str:
     """Return the subject of a target. `what`: the options that decide what is compared."""
     parts = [
-        metadata.version("delta-sharing-gateway"),
+        _release(),
         pyspark.__version__,
         endpoint,
         target.table,
@@ -62,6 +62,14 @@ def subject_of(target: Target, endpoint: str, what: Mapping[str, object]) -> str
         sorted(what.items()),
     ]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+
+
+def _release() -> str:
+    """Return the installed release; empty where only the package's files are, as beside spark-submit."""
+    try:
+        return metadata.version("delta-sharing-gateway")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 class History:

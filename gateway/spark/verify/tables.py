@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
+from threading import Lock
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -175,7 +176,7 @@ def verify(
     """
     chosen = options or VerifyOptions()
     share = _Share(profile, Profile.load(profile))
-    sessions = _Sessions.of(spark)
+    sessions = _Sessions(spark)
     given = list(targets)
     subjects = [subject_of(target, share.profile.endpoint, chosen.what()) for target in given]
     found = [(proofs or {}).get(subject) for subject in subjects]
@@ -205,25 +206,24 @@ def _oldest_first(proofs: Sequence[Proof | None]) -> list[int]:
     return sorted(range(len(proofs)), key=times.__getitem__)
 
 
-@dataclass(frozen=True)
 class _Sessions:
-    """Sessions in the time zone in which values are sent as text; one is for tables of few rows."""
+    """Sessions of one Spark in the time zone in which values are sent as text, made when they are needed."""
 
-    usual: SparkSession
-    few_rows: SparkSession
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> "_Sessions":
-        """Make sessions of the same Spark, in which the source is registered."""
-        utc = {"spark.sql.session.timeZone": "UTC"}
-        sessions = session_like(spark, utc), session_like(spark, {**utc, **_FEW_ROWS})
-        for session in sessions:
-            register(session)
-        return cls(*sessions)
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._making = Lock()
+        self._made: dict[bool, SparkSession] = {}
 
     def for_size(self, size_bytes: int | None) -> SparkSession:
         """Return the session for a table whose files have so many bytes; None if that is not known."""
-        return self.usual if size_bytes is None or size_bytes > _FEW_ROWS_BYTES else self.few_rows
+        has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
+        with self._making:
+            if has_few_rows not in self._made:
+                settings = {"spark.sql.session.timeZone": "UTC", **(_FEW_ROWS if has_few_rows else {})}
+                session = session_like(self._spark, settings)
+                register(session)
+                self._made[has_few_rows] = session
+            return self._made[has_few_rows]
 
 
 @dataclass(frozen=True)

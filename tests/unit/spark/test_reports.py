@@ -13,8 +13,9 @@ from gateway.spark import cli
 from gateway.spark.operations.fleet import TableHealth, advise
 from gateway.spark.operations.fleet_history import Survey
 from gateway.spark.operations.fleet_page import html as fleet_html
-from gateway.spark.verify import textfile
-from gateway.spark.verify.history import Proof, Run
+from gateway.spark.targets import Target
+from gateway.spark.verify import history, textfile
+from gateway.spark.verify.history import Proof, Run, subject_of
 from gateway.spark.verify.page import html
 from gateway.spark.verify.report import junit, result_rows
 from gateway.spark.verify.tables import OUTCOMES, Check, TableResult, VerifyOptions, _described
@@ -264,3 +265,32 @@ def test_a_command_with_a_page_fails_at_once_without_the_libraries(
     command = ["usage", str(tmp_path / "none.jsonl"), "--html", str(tmp_path / "usage.html")]
     assert cli.main(command) == 1
     assert "no_such_library: pip install 'delta-sharing-gateway[spark]'" in capsys.readouterr().err
+
+
+def test_a_subject_is_a_table_with_all_that_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, what = Target("s.d.t", "/t", 3, "p = recipient.area", {"area": "x"}), VerifyOptions().what()
+    others = [
+        subject_of(replace(target, **change), "http://h", what)
+        for change in (
+            {"table": "s.d.u"},
+            {"location": "/u"},
+            {"start_version": 4},
+            {"condition": None},
+            {"properties": {"area": "y"}},
+        )
+    ]
+    others += [
+        subject_of(target, "http://other", what),
+        subject_of(target, "http://h", {**what, "reader": "bob"}),
+    ]
+    first = subject_of(target, "http://h", what)
+    assert first == subject_of(target, "http://h", what)
+    assert len({first, *others}) == len(others) + 1
+    monkeypatch.setattr(history.metadata, "version", lambda _name: "another release")
+    assert subject_of(target, "http://h", what) != first
+    monkeypatch.setattr(history.metadata, "version", raise_not_found)
+    assert subject_of(target, "http://h", what) not in {first, *others}
+
+
+def raise_not_found(name: str) -> str:
+    raise history.metadata.PackageNotFoundError(name)
