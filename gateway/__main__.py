@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -42,12 +41,13 @@ def _expected_error(error: Exception) -> str | None:
     """Return the text for an error that is not a defect."""
     from gateway.access.recipient_records import RecipientError  # noqa: PLC0415 - imported only after a failure
     from gateway.config.errors import ConfigError  # noqa: PLC0415 - as above
+    from gateway.database.errors import DatabaseError  # noqa: PLC0415 - as above
     from gateway.tables.native import LogError  # noqa: PLC0415 - as above
 
+    if isinstance(error, DatabaseError | RecipientError):
+        return f"the recipients' database cannot be opened: {error}"
     if isinstance(error, ConfigError | StartFailed | GatewayError | LogError | OSError):
         return str(error)
-    if isinstance(error, sqlite3.Error | RecipientError):
-        return f"the recipients' database cannot be opened: {error}"
     return None
 
 

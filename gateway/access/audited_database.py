@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from gateway.access.credential_store import configured_names
 from gateway.access.recipient_records import Change
-from gateway.access.recipient_store import RecipientDatabase
 from gateway.errors import Unavailable
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import AuditRecord
@@ -15,6 +14,7 @@ from gateway.telemetry.audit_record import AuditRecord
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gateway.access.recipient_store import RecipientDatabase
     from gateway.config import Config
 
 log = logging.getLogger("gateway.serving")
@@ -32,11 +32,14 @@ def open_database(
     create: bool = True,
     read_only: bool = False,
 ) -> RecipientDatabase:
-    """Open the recipients' database. Raises sqlite3.Error, OSError, RecipientError.
+    """Open the database. Raises DatabaseError, OSError.
 
-    `create`: create the file where there is none. `read_only`: do not change the file. With `failClosed` a
+    `create`: create the database where there is none. `read_only`: do not change it. With `failClosed` a
     change is in the audit log before it is committed; it raises Unavailable when it cannot be recorded.
     """
+    # Commands that open no database start sooner.
+    from gateway.access.recipient_store import RecipientDatabase  # noqa: PLC0415
+
     settings = config.gateway.audit
     first = audit if settings is not None and settings.fail_closed else None
 
@@ -50,7 +53,8 @@ def open_database(
             audit.put(change_record(change).line())
 
     return RecipientDatabase(
-        config.recipients_database,
+        config.database_place,
+        source=config.database_source,
         now_ms=now_ms,
         actor=actor,
         create=create,
@@ -69,7 +73,7 @@ def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     Call it once for a server, before its workers start: a worker that restarts while the file is missing
     would create an empty one and reject every recipient. Raises as `open_database`.
     """
-    if config.has_recipients_database:
+    if config.has_database:
         open_database(config, "server", now_ms=now_ms).close()
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.config import Config, RecipientEntry
 
 ANONYMOUS = Recipient("anonymous", frozenset({EVERY_SHARE}))
+UNREADABLE_RECIPIENTS = "the server cannot read its recipients"
 UNIVERSAL_NAME = "authorization.bearerToken"
 
 # A token of the reference server is any text of its configuration, so any header text may be one.
@@ -84,6 +85,10 @@ class Credentials(Protocol):
         """The OAuth clients."""
 
     @property
+    def is_incomplete(self) -> bool:
+        """Whether recipients are missing, because the database cannot be read."""
+
+    @property
     def recipients(self) -> Mapping[str, Recipient]:
         """The recipients that can have a token, by name."""
 
@@ -104,8 +109,10 @@ class CredentialTable:
         anonymous: Recipient | None = None,
         policies: Iterable[tuple[FederationPolicy, Recipient]] = (),
         clients: Iterable[OAuthClient] = (),
+        is_incomplete: bool = False,
     ) -> None:
         self.anonymous = anonymous
+        self.is_incomplete = is_incomplete
         policies, clients = tuple(policies), tuple(clients)
         self.policies = PolicyTable(policies)
         self.clients = ClientTable(clients)

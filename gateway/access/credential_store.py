@@ -1,14 +1,16 @@
-"""The credentials of a running server: those of the configuration and those of the recipients' database.
+"""The credentials of a running server: those of the configuration and those of the database.
 
 In: the configuration and the database. Out: a new CredentialTable within a second of a change of the
-database. SQLite runs on its own thread, never on the event loop. While the database cannot be read or does
-not answer, the last table stays in force, the log says why, and the metric `recipients_readable` is 0.
+database, which is read by its own thread, never on the event loop. While the database cannot be read or does
+not answer, the last table stays in force, the log says why, and the metric `recipients_readable` is 0. After
+`maxOutageSeconds` a table without the recipients of the database takes its place.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
@@ -21,18 +23,22 @@ from gateway.access.authentication import (
     configured_credentials,
     configured_policies,
 )
-from gateway.access.stored_recipients import RecipientReader, StoredRecipients
+from gateway.database.errors import DatabaseMissing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
-    from pathlib import Path
 
+    from gateway.access.stored_recipients import RecipientReader, StoredRecipients
     from gateway.config import Config
+    from gateway.config.database import DatabasePlace
     from gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger("gateway.recipients")
 
 POLL_SECONDS = 0.4
+"""Between two looks at the database. PostgreSQL notifies of changes before."""
+PAUSE_SECONDS = 0.1
+"""Minimum time between two looks."""
 PATIENCE_SECONDS = 10.0
 """A database that does not answer within this time counts as unreadable."""
 THREAD = "recipients"
@@ -50,7 +56,7 @@ class CredentialStore:
 
     def __init__(
         self,
-        path: Path,
+        config: Config,
         changed: Callable[[CredentialTable], None],
         metrics: Metrics,
         now_ms: Callable[[], int],
@@ -59,16 +65,18 @@ class CredentialStore:
     ) -> None:
         """`changed` is called on the event loop with each new table.
 
-        Unless `must_exist`, the database at `path` may be created later, with the first recipient. Raises
-        sqlite3.Error, OSError or ValueError for a database that cannot be read.
+        Unless `must_exist`, the database may be created later, with the first recipient. Raises
+        DatabaseError, OSError or ValueError for a database that cannot be read.
         """
-        self._path = path
+        self._config = config
         self._changed = changed
         self._metrics = metrics
         self._now_ms = now_ms
-        self._reader = RecipientReader(path)
+        self._reader: RecipientReader | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
-        self._stored = StoredRecipients()
+        self._stored: StoredRecipients | None = None
+        self._read_at_seconds = time.monotonic()
+        self._has_ended = False
         self._has_existed = must_exist
         self._readable = True
         self._expiries: dict[str, float] = {}
@@ -82,15 +90,19 @@ class CredentialStore:
 
     def table(self, config: Config) -> CredentialTable:
         """Return the table of a configuration and the known database. Slow for many recipients."""
-        return self._table(config, self._stored)
+        return self._table(config, self._in_force)
 
     async def latest_table(self, config: Config) -> CredentialTable:
         """Return the same table, made on a thread; it is current until the event loop is yielded to."""
         while True:
-            stored = self._stored
+            stored = self._in_force
             table = await asyncio.to_thread(self._table, config, stored)
-            if stored is self._stored:
+            if stored is self._in_force:
                 return table
+
+    @property
+    def _in_force(self) -> StoredRecipients | None:
+        return None if self._has_ended else self._stored
 
     @asynccontextmanager
     async def watching(self, config: Callable[[], Config]) -> AsyncIterator[None]:
@@ -102,31 +114,46 @@ class CredentialStore:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            self._thread.submit(self._reader.close)
+            self._thread.submit(self._close)
             self._thread.shutdown(wait=False)
 
     async def _recorder(self, config: Callable[[], Config]) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
             try:
-                stored = await self._read_patiently()
-                if stored is not self._stored:
-                    self._stored = stored
+                self._config = config()
+                stored = await self._read_patiently(config)
+                self._read_at_seconds = time.monotonic()
+                if stored is not self._stored or self._has_ended:
+                    self._stored, self._has_ended = stored, False
                     await self._change(config)
                 self._report(None)
             except Exception as error:  # noqa: BLE001 - without this loop no revocation would take effect
                 self._report(error)
+                await self._end_state(config)
+                await asyncio.sleep(POLL_SECONDS)
 
-    async def _read_patiently(self) -> StoredRecipients:
-        """Read the database on its thread, however long that takes."""
-        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._read)
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                return await asyncio.shield(reading)
-        except TimeoutError:
-            if not reading.done():
+    async def _read_patiently(self, config: Callable[[], Config]) -> StoredRecipients | None:
+        """Wait for a change and read the database on its thread, however long that takes."""
+        reading = asyncio.get_running_loop().run_in_executor(self._thread, self._wait_and_read)
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    return await asyncio.shield(reading)
+            except TimeoutError:
+                if reading.done():
+                    return await reading
                 self._report(TimeoutError(f"no answer within {PATIENCE_SECONDS:g} s"))
-            return await reading
+                await self._end_state(config)
+
+    async def _end_state(self, config: Callable[[], Config]) -> None:
+        """Take the last state out of force when the database could not be read for too long."""
+        kept_seconds = config().max_outage_seconds
+        if self._has_ended or time.monotonic() - self._read_at_seconds < kept_seconds:
+            return
+        self._has_ended = True
+        await self._change(config)
+        log.error("the recipients' database cannot be read for %g s: its recipients get 503", kept_seconds)
 
     async def _change(self, config: Callable[[], Config]) -> None:
         while True:
@@ -136,18 +163,45 @@ class CredentialStore:
             if current is config():
                 break
         self._changed(table)
-        log.info("the recipients' database has changed")
+        if not self._has_ended:
+            log.info("the recipients' database has changed")
 
-    def _read(self) -> StoredRecipients:
-        """Return the recipients of the database; none as long as there is no database. On the thread."""
+    def _wait_and_read(self) -> StoredRecipients | None:
+        if self._reader is None:
+            time.sleep(POLL_SECONDS)
+        else:
+            self._reader.wait(POLL_SECONDS)
+        return self._read()
+
+    def _read(self) -> StoredRecipients | None:
+        """Return the recipients of the database; None as long as there is no database. On the thread."""
         try:
-            stored = self._reader.read()
-        except FileNotFoundError:
+            stored = self._opened_reader().read()
+        except DatabaseMissing:
             if self._has_existed:
                 raise
-            return self._stored
+            return None
         self._has_existed = True
         return stored
+
+    def _opened_reader(self) -> RecipientReader:
+        """Return the reader. Raises DatabaseMissing as long as there is no file."""
+        if self._reader is None:
+            path = self._place().path
+            if path is not None and not path.exists():
+                raise DatabaseMissing
+            # A server without a database starts sooner.
+            from gateway.access.stored_recipients import RecipientReader  # noqa: PLC0415
+
+            self._reader = RecipientReader(self._place)
+        return self._reader
+
+    def _place(self) -> DatabasePlace:
+        return self._config.database_place
+
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
 
     def _report(self, error: Exception | None) -> None:
         """Log when the database becomes unreadable or readable again, and set the metric."""
@@ -161,12 +215,12 @@ class CredentialStore:
         self._readable = error is None
         self._metrics.recipients_readable.set(1 if self._readable else 0)
 
-    def _table(self, config: Config, stored: StoredRecipients) -> CredentialTable:
+    def _table(self, config: Config, stored: StoredRecipients | None) -> CredentialTable:
         taken = configured_names(config)
         credentials = [*configured_credentials(config)]
         policies = [*configured_policies(config)]
         clients = [*configured_clients(config)]
-        for own in stored:
+        for own in stored or ():
             if own.recipient.name.lower() not in taken:
                 credentials += own.credentials
                 policies += ((policy, own.recipient) for policy in own.policies)
@@ -178,7 +232,13 @@ class CredentialStore:
             )
         )
         anonymous = ANONYMOUS if config.gateway.anonymous else None
-        return CredentialTable(credentials, anonymous=anonymous, policies=policies, clients=clients)
+        return CredentialTable(
+            credentials,
+            anonymous=anonymous,
+            policies=policies,
+            clients=clients,
+            is_incomplete=self._has_ended,
+        )
 
     def _report_expiries(self, ends_ms: Iterable[tuple[str, int | None]]) -> None:
         """Report the last end of each recipient's tokens and client secrets."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from gateway.access.federation import FederationPolicy
+from gateway.access.grants import Grant
 from gateway.protocol.profile import TOKEN_ENDPOINT, Profile, oauth_profile, profile
 
 if TYPE_CHECKING:
@@ -14,12 +15,11 @@ if TYPE_CHECKING:
 
 
 class RecipientError(ValueError):
-    """Base of errors of the recipients' database, whose text may be shown to the operator.
+    """Base of errors of operations on recipients, whose text may be shown to the operator.
 
     RecipientError
     ├── RecipientNotFound    also: no such policy or client
-    ├── RecipientExists
-    └── DatabaseMissing
+    └── RecipientExists
     """
 
 
@@ -31,11 +31,8 @@ class RecipientExists(RecipientError):
     """Raised when the name is taken in the database or in the configuration file."""
 
 
-class DatabaseMissing(RecipientError):
-    """Raised when the database does not exist yet."""
-
-    def __init__(self) -> None:
-        super().__init__("there is no database of recipients yet; adding a recipient makes it")
+MAX_LIFE_SECONDS = 10 * 365 * 86_400
+"""Of a token or secret."""
 
 
 class NewRecipient(TypedDict, total=False):
@@ -87,9 +84,15 @@ class ClientRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecipientRecord:
-    """A stored recipient. `shares` are case-folded and may be `*`; no `networks` allow any address.
+    """A stored recipient.
 
-    With `forbids_bearer_tokens` its `tokens` are refused.
+    Attributes:
+        shares: names of shares that are granted as a whole, case-folded; `*` is every share.
+        networks: without any, every address is allowed.
+        forbids_bearer_tokens: its `tokens` are refused.
+        grants: for parts of shares, or with a condition.
+        properties: texts by name, for conditions.
+
     """
 
     name: str
@@ -101,6 +104,8 @@ class RecipientRecord:
     policies: tuple[PolicyRecord, ...] = ()
     clients: tuple[ClientRecord, ...] = ()
     forbids_bearer_tokens: bool = False
+    grants: tuple[Grant, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

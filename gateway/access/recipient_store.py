@@ -1,9 +1,9 @@
-"""Operations on the recipients' database: recipients, their tokens, clients, grants and networks.
+"""Operations on recipients in the database: their tokens, clients, grants, networks and policies.
 
 In: the operations of `delta-gateway recipient` and of the admin API, one method each. Out: frozen records,
-and the plain text of a new token once (only its SHA-256 is stored). Every change writes a history entry in
-the same transaction and is passed to `on_change` for the audit log. A recipient has at most two valid tokens,
-and no operation extends the life of an old one.
+and the plain text of a new token once (only its SHA-256 is stored). A recipient has at most two valid tokens,
+and no operation extends the life of an old one: operations read and write in one transaction, beside which no
+other change is made.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from gateway.access import client_rows
+from sqlalchemy import Column, Connection, Table, delete, insert
+
+from gateway.access import client_rows, grant_rows, recipient_rows, token_rows
 from gateway.access.authentication import token_hash
-from gateway.access.federation import FederationPolicy, stored_policy
+from gateway.access.federation import FederationPolicy
 from gateway.access.recipient_names import (
     check_comment,
     check_name,
@@ -26,11 +28,11 @@ from gateway.access.recipient_names import (
     check_share,
 )
 from gateway.access.recipient_records import (
+    MAX_LIFE_SECONDS,
     Change,
     IssuedSecret,
     IssuedToken,
     NewRecipient,
-    PolicyRecord,
     Purged,
     RecipientError,
     RecipientExists,
@@ -38,23 +40,30 @@ from gateway.access.recipient_records import (
     RecipientRecord,
     TokenRecord,
 )
-from gateway.access.recipient_schema import has_clients, has_policies, open_file, transaction
+from gateway.access.recorded_database import RecordedDatabase, Subject, nothing
 from gateway.config.sections import EVERY_SHARE
+from gateway.database.schema import (
+    CLIENT_SECRETS,
+    HISTORY,
+    NETWORKS,
+    POLICIES,
+    RECIPIENTS,
+    TOKENS,
+    name_key,
+    recipient_key,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from gateway.config.database import DatabasePlace
 
 TOKEN_BYTES = 32
-MAX_LIFE_SECONDS = 10 * 365 * 86_400
-OWNED_TABLES = (
-    "tokens", "client_secrets", "clients", "bearer_tokens_forbidden", "grants", "networks", "policies",
-)  # fmt: skip
+KIND = "recipient"
+"""Of subjects in the history."""
 NOBODY = ""
 """The recipient in the record of a change without a single recipient."""
 
-_FORBIDDEN = "SELECT recipient FROM bearer_tokens_forbidden WHERE ?1 IS NULL OR recipient = ?1"
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NOT_STORABLE = re.compile(r"[\x00\ud800-\udfff]")
+"""What the databases accept in no text."""
 
 
 def _undelivered(_issued: IssuedToken) -> None:
@@ -65,70 +74,43 @@ def _undelivered_secret(_issued: IssuedSecret) -> None:
     """Do nothing with a new secret, which the caller gets."""
 
 
-def _nothing() -> None:
-    """Do nothing after the commit."""
-
-
-class RecipientDatabase:
-    """One connection to the database.
-
-    Not thread-safe; open one for each thread. SQLite's locks make changes from several processes safe.
-    """
+class RecipientDatabase(RecordedDatabase):
+    """One connection to the database, for operations on recipients."""
 
     def __init__(
         self,
-        path: Path,
+        place: DatabasePlace,
         *,
-        now_ms: Callable[[], int],
-        actor: str = "server",
-        create: bool = True,
-        read_only: bool = False,
         taken_names: Callable[[], frozenset[str]] = frozenset,
         known_shares: Callable[[], Iterable[str]] | None = None,
         known_issuers: Callable[[], Iterable[str]] | None = None,
-        before_change: Callable[[Change], None] = lambda _change: None,
-        on_change: Callable[[Change], None] = lambda _change: None,
+        **options: Any,
     ) -> None:
-        """Open the file. Raises as `recipient_schema.open_file`.
+        """Open the database; `options` are those of `RecordedDatabase`.
 
-        `taken_names`: lower-case names of recipients in the configuration file. `known_shares`: the shares
-        that can be granted; `known_issuers`: the issuers that policies can name; None: any. `before_change`
-        is called with each change before it is committed, and may raise to refuse it; `on_change` is called
-        afterwards.
+        `taken_names`: keys of recipients in the configuration file. `known_shares`: the shares that can be
+        granted; `known_issuers`: the issuers that policies can name; None: any.
         """
-        self._now_ms = now_ms
-        self._actor = actor
+        super().__init__(place, **options)
         self._taken_names = taken_names
         self._known_shares = known_shares
         self._known_issuers = known_issuers
-        self._before_change = before_change
-        self._on_change = on_change
-        self._connection = open_file(path, create=create, read_only=read_only)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
     def list(self) -> tuple[RecipientRecord, ...]:
         """Return all recipients by name, from one consistent read."""
-        with transaction(self._connection, "BEGIN"):
-            return self._read(None)
+        with self.database.reading() as connection:
+            return recipient_rows.read(connection, None)
 
     def show(self, name: str) -> RecipientRecord:
         """Return a recipient. Raises RecipientNotFound."""
-        with transaction(self._connection, "BEGIN"):
-            return self._one(name)
+        with self.database.reading() as connection:
+            return _one(connection, name)
 
     def history(self, name: str | None) -> tuple[Change, ...]:
         """Return the changes of a recipient, also of a deleted one, oldest first; None: all changes."""
-        rows = self._connection.execute(
-            "SELECT at_ms, actor, action, recipient, detail FROM history"
-            " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY rowid",
-            (name,),
-        )
-        return tuple(
-            Change(at, actor, action, who, _unpack(detail)) for at, actor, action, who, detail in rows
-        )
+        if name is not None and _NOT_STORABLE.search(name):
+            return ()
+        return self.changes(KIND, None if name is None else recipient_key(name))
 
     def add(
         self,
@@ -136,7 +118,7 @@ class RecipientDatabase:
         *,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedToken], None] = _undelivered,
-        committed: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = nothing,
         **described: Unpack[NewRecipient],
     ) -> IssuedToken:
         """Add a recipient, and return its first token.
@@ -145,9 +127,12 @@ class RecipientDatabase:
         `committed` is called right after the commit, before anything else that may fail.
         """
         self._check_new(name, described.get("comment", ""))
-        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
-            self._insert(name, detail, **described)
-            issued = self._issue(name, expires_in_seconds, detail)
+        with self._change("createRecipient", name, lambda: deliver(issued), committed) as (
+            connection,
+            detail,
+        ):
+            self._insert(connection, name, detail, **described)
+            issued = self._issue(connection, name, expires_in_seconds, detail)
             return issued
 
     def add_federated(
@@ -155,8 +140,8 @@ class RecipientDatabase:
         name: str,
         policies: Mapping[str, FederationPolicy],
         *,
-        deliver: Callable[[], None] = _nothing,
-        committed: Callable[[], None] = _nothing,
+        deliver: Callable[[], None] = nothing,
+        committed: Callable[[], None] = nothing,
         **described: Unpack[NewRecipient],
     ) -> RecipientRecord:
         """Add a recipient that uses tokens of an identity provider, and none of this server.
@@ -164,13 +149,13 @@ class RecipientDatabase:
         `deliver` and `committed` as for `add`.
         """
         self._check_new(name, described.get("comment", ""))
-        with self._change("createRecipient", name, deliver, committed) as detail:
-            self._insert(name, detail, **described)
+        with self._change("createRecipient", name, deliver, committed) as (connection, detail):
+            self._insert(connection, name, detail, **described)
             allow_absent = described.get("allow_absent", False)
             for policy_name, policy in policies.items():
-                self._insert_policy(name, policy_name, policy, allow_absent=allow_absent)
+                self._insert_policy(connection, name, policy_name, policy, allow_absent=allow_absent)
             detail["policies"] = " ".join(policies)
-            return self._one(name)
+            return _one(connection, name)
 
     def add_with_client(
         self,
@@ -178,7 +163,7 @@ class RecipientDatabase:
         *,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
-        committed: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = nothing,
         **described: Unpack[NewRecipient],
     ) -> IssuedSecret:
         """Add a recipient with an OAuth client and without a bearer token, which is forbidden to it.
@@ -186,12 +171,15 @@ class RecipientDatabase:
         The arguments are those of `add`, for the client's secret.
         """
         self._check_new(name, described.get("comment", ""))
-        with self._change("createRecipient", name, lambda: deliver(issued), committed) as detail:
-            self._insert(name, detail, **described)
-            client_rows.forbid_bearer_tokens(self._connection, name, forbidden=True)
+        with self._change("createRecipient", name, lambda: deliver(issued), committed) as (
+            connection,
+            detail,
+        ):
+            self._insert(connection, name, detail, **described)
+            client_rows.forbid_bearer_tokens(connection, name, forbidden=True)
             detail["bearerTokensForbidden"] = "true"
-            client_id = client_rows.insert_client(self._connection, self._one(name), self._now_ms())
-            issued = self._issue_secret(name, client_id, expires_in_seconds, detail)
+            client_id = client_rows.insert_client(connection, _one(connection, name), self.now_ms())
+            issued = self._issue_secret(connection, name, client_id, expires_in_seconds, detail)
             return issued
 
     def add_client(
@@ -200,16 +188,16 @@ class RecipientDatabase:
         *,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
-        committed: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = nothing,
     ) -> IssuedSecret:
         """Add an OAuth client to a recipient, and return its first secret. Raises RecipientNotFound.
 
         `deliver` and `committed` as for `add`.
         """
-        with self._change("createClient", name, lambda: deliver(issued), committed) as detail:
-            record = self._one(name)
-            client_id = client_rows.insert_client(self._connection, record, self._now_ms())
-            issued = self._issue_secret(record.name, client_id, expires_in_seconds, detail)
+        with self._change("createClient", name, lambda: deliver(issued), committed) as (connection, detail):
+            record = _one(connection, name)
+            client_id = client_rows.insert_client(connection, record, self.now_ms())
+            issued = self._issue_secret(connection, record.name, client_id, expires_in_seconds, detail)
             return issued
 
     def rotate_client(
@@ -220,45 +208,59 @@ class RecipientDatabase:
         old_expires_in_seconds: int = 0,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedSecret], None] = _undelivered_secret,
-        committed: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = nothing,
     ) -> IssuedSecret:
         """Issue a new secret. Only the youngest old secret stays valid, as a token does for `rotate`.
 
         Without `client_id` the recipient must have one client. Raises RecipientNotFound.
         """
         _check_old_life(old_expires_in_seconds, "secret")
-        with self._change("rotateClientSecret", name, lambda: deliver(issued), committed) as detail:
-            record = self._one(name)
+        with self._change("rotateClientSecret", name, lambda: deliver(issued), committed) as (
+            connection,
+            detail,
+        ):
+            record = _one(connection, name)
             client = client_rows.find(record, client_id)
-            self._end_old("client_secrets", client.secrets, old_expires_in_seconds)
+            token_rows.end_old(
+                connection,
+                CLIENT_SECRETS,
+                client.secrets,
+                now_ms=self.now_ms(),
+                expires_in_seconds=old_expires_in_seconds,
+            )
             detail["oldSecretExpiresInSeconds"] = str(old_expires_in_seconds)
-            issued = self._issue_secret(record.name, client.id, expires_in_seconds, detail)
+            issued = self._issue_secret(connection, record.name, client.id, expires_in_seconds, detail)
             return issued
 
     def remove_client(self, name: str, client_id: str | None = None) -> RecipientRecord:
         """Remove an OAuth client, whose access tokens end with it. Raises RecipientNotFound."""
-        with self._change("deleteClient", name) as detail:
-            client = client_rows.find(self._one(name), client_id)
-            client_rows.delete(self._connection, client.id)
+        with self._change("deleteClient", name) as (connection, detail):
+            client = client_rows.find(_one(connection, name), client_id)
+            client_rows.remove(connection, client.id)
             detail["client"] = client.id
-            return self._one(name)
+            return _one(connection, name)
 
     def forbid_bearer_tokens(self, name: str, *, forbidden: bool) -> RecipientRecord:
         """Refuse the bearer tokens of a recipient, or accept those that have not ended again."""
-        with self._change("updateRecipient", name) as detail:
-            record = self._one(name)
-            client_rows.forbid_bearer_tokens(self._connection, record.name, forbidden=forbidden)
+        with self._change("updateRecipient", name) as (connection, detail):
+            record = _one(connection, name)
+            client_rows.forbid_bearer_tokens(connection, record.name, forbidden=forbidden)
             detail["bearerTokensForbidden"] = "true" if forbidden else "false"
-            return self._one(name)
+            return _one(connection, name)
 
     def _issue_secret(
-        self, name: str, client_id: str, expires_in_seconds: int | None, detail: dict[str, str]
+        self,
+        connection: Connection,
+        name: str,
+        client_id: str,
+        expires_in_seconds: int | None,
+        detail: dict[str, str],
     ) -> IssuedSecret:
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         expires_ms = _end(now_ms, expires_in_seconds, "secret")
         secret = secrets.token_urlsafe(TOKEN_BYTES)
         stored = TokenRecord(token_hash(secret).hex(), now_ms, expires_ms)
-        client_rows.insert_secret(self._connection, name, client_id, stored)
+        client_rows.insert_secret(connection, name, client_id, stored)
         detail |= {"client": client_id, "secretExpiresMs": _end_text(expires_ms)}
         return IssuedSecret(name, client_id, secret, expires_ms)
 
@@ -266,23 +268,25 @@ class RecipientDatabase:
         self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool = False
     ) -> RecipientRecord:
         """Add a federation policy to a recipient. Raises RecipientNotFound, RecipientExists."""
-        with self._change("createFederationPolicy", name) as detail:
-            record = self._one(name)
-            self._insert_policy(record.name, policy_name, policy, allow_absent=allow_absent)
+        with self._change("createFederationPolicy", name) as (connection, detail):
+            record = _one(connection, name)
+            self._insert_policy(connection, record.name, policy_name, policy, allow_absent=allow_absent)
             detail |= {"policy": policy_name, "issuer": policy.issuer}
-            return self._one(name)
+            return _one(connection, name)
 
     def remove_policy(self, name: str, policy_name: str) -> RecipientRecord:
         """Remove a federation policy of a recipient. Raises RecipientNotFound."""
-        with self._change("deleteFederationPolicy", name) as detail:
-            record = self._one(name)
+        with self._change("deleteFederationPolicy", name) as (connection, detail):
+            record = _one(connection, name)
             if all(policy.name != policy_name for policy in record.policies):
                 raise RecipientNotFound(f"recipient {record.name!r} has no policy {policy_name!r}")
-            self._connection.execute(
-                "DELETE FROM policies WHERE recipient = ? AND name = ?", (record.name, policy_name)
+            connection.execute(
+                delete(POLICIES).where(
+                    POLICIES.c.recipient == recipient_key(name), POLICIES.c.name == policy_name
+                )
             )
             detail["policy"] = policy_name
-            return self._one(name)
+            return _one(connection, name)
 
     def _check_new(self, name: str, comment: str) -> None:
         check_name(name)
@@ -292,6 +296,7 @@ class RecipientDatabase:
 
     def _insert(
         self,
+        connection: Connection,
         name: str,
         detail: dict[str, str],
         *,
@@ -301,15 +306,31 @@ class RecipientDatabase:
         allow_absent: bool = False,
     ) -> None:
         """Insert a recipient without tokens, and describe it in the `detail` of the change."""
-        if self._read(name):
+        if recipient_rows.read(connection, [recipient_key(name)]):
             raise RecipientExists(f"recipient {name!r} exists already; rotate gives it a new token")
-        self._connection.execute("INSERT INTO recipients VALUES (?, ?, ?)", (name, comment, self._now_ms()))
-        self._insert_grants(name, shares, allow_absent=allow_absent)
-        self._insert_networks(name, networks)
+        connection.execute(
+            insert(RECIPIENTS).values(
+                key=recipient_key(name),
+                name=name,
+                comment=comment,
+                created_ms=self.now_ms(),
+                properties="{}",
+                forbids_bearer_tokens=False,
+            )
+        )
+        self._check_shares(shares, allow_absent=allow_absent)
+        grant_rows.insert_shares(connection, _one(connection, name), shares)
+        _insert_networks(connection, name, networks)
         detail |= {"shares": _listed(shares), "networks": " ".join(networks)}
 
     def _insert_policy(
-        self, name: str, policy_name: str, policy: FederationPolicy, *, allow_absent: bool
+        self,
+        connection: Connection,
+        name: str,
+        policy_name: str,
+        policy: FederationPolicy,
+        *,
+        allow_absent: bool,
     ) -> None:
         check_policy(policy_name, policy)
         known = None if self._known_issuers is None or allow_absent else {*self._known_issuers()}
@@ -319,20 +340,19 @@ class RecipientDatabase:
                 f"issuer {policy.issuer!r} is not in gateway.oidc.issuers, which are: {there} (compared byte "
                 "for byte); for an issuer that is configured later: --allow-absent (API: allowAbsent)"
             )
-        if any(known_policy.name == policy_name for known_policy in self._one(name).policies):
+        if any(known_policy.name == policy_name for known_policy in _one(connection, name).policies):
             raise RecipientExists(f"recipient {name!r} has a policy {policy_name!r} already")
-        self._connection.execute(
-            "INSERT INTO policies VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                name,
-                policy_name,
-                policy.issuer,
-                policy.subject_claim,
-                policy.subject,
-                json.dumps(sorted(policy.audiences)),
-                json.dumps(dict(policy.claims)),
-                self._now_ms(),
-            ),
+        connection.execute(
+            insert(POLICIES).values(
+                recipient=recipient_key(name),
+                name=policy_name,
+                issuer=policy.issuer,
+                subject_claim=policy.subject_claim,
+                subject=policy.subject,
+                audiences=json.dumps(sorted(policy.audiences)),
+                claims=json.dumps(dict(policy.claims)),
+                created_ms=self.now_ms(),
+            )
         )
 
     def rotate(
@@ -342,47 +362,48 @@ class RecipientDatabase:
         old_expires_in_seconds: int = 0,
         expires_in_seconds: int | None = None,
         deliver: Callable[[IssuedToken], None] = _undelivered,
-        committed: Callable[[], None] = _nothing,
+        committed: Callable[[], None] = nothing,
     ) -> IssuedToken:
         """Issue a new token. Only the youngest old token stays valid, for at most `old_expires_in_seconds`.
 
         `deliver` and `committed` as for `add`: if the delivery fails, the old tokens stay.
         """
         _check_old_life(old_expires_in_seconds, "token")
-        with self._change("rotateRecipientToken", name, lambda: deliver(issued), committed) as detail:
-            record = self._one(name)
+        with self._change("rotateRecipientToken", name, lambda: deliver(issued), committed) as (
+            connection,
+            detail,
+        ):
+            record = _one(connection, name)
             if record.forbids_bearer_tokens:
                 raise RecipientError(
                     f"bearer tokens are forbidden to {record.name!r}: rotate the secret of its client instead"
                 )
-            self._end_old("tokens", record.tokens, old_expires_in_seconds)
+            token_rows.end_old(
+                connection,
+                TOKENS,
+                record.tokens,
+                now_ms=self.now_ms(),
+                expires_in_seconds=old_expires_in_seconds,
+            )
             detail["oldTokenExpiresInSeconds"] = str(old_expires_in_seconds)
-            issued = self._issue(record.name, expires_in_seconds, detail)
+            issued = self._issue(connection, record.name, expires_in_seconds, detail)
             return issued
-
-    def _end_old(self, table: str, old: Sequence[TokenRecord], expires_in_seconds: int) -> None:
-        """End the live ones at once, but the youngest in that time."""
-        now_ms = self._now_ms()
-        youngest_first = sorted(old, key=lambda token: token.created_ms, reverse=True)
-        live = [token for token in youngest_first if token.live(now_ms)]
-        for rank, token in enumerate(live):
-            self._shorten(table, token.sha256, now_ms + (expires_in_seconds * 1000 if rank == 0 else 0))
 
     def revoke(self, name: str, *, shares: Sequence[str] = ()) -> RecipientRecord:
         """End all tokens and client secrets of a recipient or, with `shares`, revoke only these grants."""
         action = "updateSharePermissions" if shares else "revokeRecipientTokens"
-        with self._change(action, name) as detail:
-            record = self._one(name)
+        with self._change(action, name) as (connection, detail):
+            record = _one(connection, name)
             if shares:
-                self._delete_grants(record, shares)
+                grant_rows.delete_shares(connection, record, shares)
                 detail["revoked"] = _listed(shares)
             else:
                 for token in record.tokens:
-                    self._shorten("tokens", token.sha256, self._now_ms())
+                    token_rows.end(connection, TOKENS, token.sha256, self.now_ms())
                 for client in record.clients:
                     for secret in client.secrets:
-                        self._shorten("client_secrets", secret.sha256, self._now_ms())
-            return self._one(name)
+                        token_rows.end(connection, CLIENT_SECRETS, secret.sha256, self.now_ms())
+            return _one(connection, name)
 
     def grant(
         self,
@@ -396,24 +417,24 @@ class RecipientDatabase:
 
         `networks` replace those of the recipient in the same change, as by `allow`; None: they stay.
         """
-        with self._change("updateSharePermissions", name) as detail:
-            record = self._one(name)
-            self._insert_grants(record.name, shares, allow_absent=allow_absent)
+        with self._change("updateSharePermissions", name) as (connection, detail):
+            record = _one(connection, name)
+            self._check_shares(shares, allow_absent=allow_absent)
+            grant_rows.insert_shares(connection, record, shares)
             detail["granted"] = _listed(shares)
             if networks is not None:
-                self._replace_networks(record.name, networks, detail)
-            return self._one(name)
+                _replace_networks(connection, record.name, networks, detail)
+            return _one(connection, name)
 
     def delete(self, name: str) -> RecipientRecord:
         """Delete a recipient with its tokens, clients, grants and networks, and return it.
 
         Its history stays.
         """
-        with self._change("deleteRecipient", name) as detail:
-            record = self._one(name)
-            for table in OWNED_TABLES:
-                self._connection.execute(f"DELETE FROM {table} WHERE recipient = ?", (record.name,))  # noqa: S608
-            self._connection.execute("DELETE FROM recipients WHERE name = ?", (record.name,))
+        with self._change("deleteRecipient", name) as (connection, detail):
+            record = _one(connection, name)
+            # Its rows in other tables are deleted with it.
+            connection.execute(delete(RECIPIENTS).where(RECIPIENTS.c.key == recipient_key(name)))
             detail |= {"tokens": str(len(record.tokens)), "shares": _listed(record.shares)}
             return record
 
@@ -421,11 +442,13 @@ class RecipientDatabase:
         self, *, tokens_expired_for_seconds: int | None = None, history_older_than_seconds: int | None = None
     ) -> Purged:
         """Delete tokens, client secrets and changes that are older than the given ages; None: none."""
-        with self._change("purgeRecipients", NOBODY) as detail:
+        with self._change("purgeRecipients", NOBODY) as (connection, detail):
             purged = Purged(
-                self._delete_older("tokens", "expires_ms", tokens_expired_for_seconds)
-                + self._delete_older("client_secrets", "expires_ms", tokens_expired_for_seconds),
-                self._delete_older("history", "at_ms", history_older_than_seconds),
+                self._delete_older(connection, TOKENS, TOKENS.c.expires_ms, tokens_expired_for_seconds)
+                + self._delete_older(
+                    connection, CLIENT_SECRETS, CLIENT_SECRETS.c.expires_ms, tokens_expired_for_seconds
+                ),
+                self._delete_older(connection, HISTORY, HISTORY.c.at_ms, history_older_than_seconds),
             )
             for key, seconds in (
                 ("tokensExpiredForSeconds", tokens_expired_for_seconds),
@@ -436,153 +459,84 @@ class RecipientDatabase:
             detail |= {"tokens": str(purged.tokens), "changes": str(purged.changes)}
             return purged
 
-    def _delete_older(self, table: str, column: str, seconds: int | None) -> int:
+    def _delete_older(
+        self, connection: Connection, table: Table, column: Column[int], seconds: int | None
+    ) -> int:
         if seconds is None:
             return 0
         if not 0 <= seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"an age: 0 to {MAX_LIFE_SECONDS} seconds")
-        before_ms = self._now_ms() - seconds * 1000
-        return self._connection.execute(f"DELETE FROM {table} WHERE {column} <= ?", (before_ms,)).rowcount  # noqa: S608
+        before_ms = self.now_ms() - seconds * 1000
+        return connection.execute(delete(table).where(column <= before_ms)).rowcount
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
         """Replace the networks that a recipient may connect from; without networks any address is allowed."""
-        with self._change("updateRecipient", name) as detail:
-            record = self._one(name)
-            self._replace_networks(record.name, networks, detail)
-            return self._one(name)
+        with self._change("updateRecipient", name) as (connection, detail):
+            record = _one(connection, name)
+            _replace_networks(connection, record.name, networks, detail)
+            return _one(connection, name)
 
     @contextmanager
     def _change(
         self,
         action: str,
         name: str,
-        deliver: Callable[[], None] = _nothing,
-        committed: Callable[[], None] = _nothing,
-    ) -> Iterator[dict[str, str]]:
-        detail: dict[str, str] = {}
-        at_ms = self._now_ms()
-        with transaction(self._connection, "BEGIN IMMEDIATE"):
-            yield detail
-            self._connection.execute(
-                "INSERT INTO history VALUES (?, ?, ?, ?, ?)",
-                (at_ms, self._actor, action, name, _pack(detail)),
-            )
-            change = Change(at_ms, self._actor, action, name, MappingProxyType(detail))
-            self._before_change(change)
-            deliver()
-        committed()
-        self._on_change(change)
+        deliver: Callable[[], None] = nothing,
+        committed: Callable[[], None] = nothing,
+    ) -> Iterator[tuple[Connection, dict[str, str]]]:
+        _check_storable(name)
+        with self.change(action, Subject(KIND, name, recipient_key(name)), deliver, committed) as changed:
+            yield changed
 
-    def _one(self, name: str) -> RecipientRecord:
-        # SQLite accepts no surrogates. Earlier versions accepted control characters in names.
-        records = () if _SURROGATE.search(name) else self._read(name)
-        if not records:
-            raise RecipientNotFound(f"no recipient {name!r} in the database")
-        return records[0]
-
-    def _read(self, name: str | None) -> tuple[RecipientRecord, ...]:
-        def rows(statement: str) -> Iterator[tuple[Any, ...]]:
-            return self._connection.execute(statement, (name,))
-
-        tokens = _grouped(
-            (recipient, TokenRecord(sha256, created_ms, expires_ms))
-            for recipient, sha256, created_ms, expires_ms in rows(
-                "SELECT recipient, sha256, created_ms, expires_ms FROM tokens"
-                " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY created_ms, sha256"
-            )
-        )
-        shares = _grouped(
-            rows(
-                "SELECT DISTINCT recipient, casefold(share) AS share FROM grants"
-                " WHERE ?1 IS NULL OR recipient = ?1 ORDER BY share"
-            )
-        )
-        networks = _grouped(
-            rows(
-                "SELECT recipient, network FROM networks WHERE ?1 IS NULL OR recipient = ?1 ORDER BY network"
-            )
-        )
-        policies = _grouped(
-            (
-                recipient,
-                PolicyRecord(
-                    policy_name, stored_policy(issuer, claim, subject, audiences, claims), created_ms
-                ),
-            )
-            for recipient, policy_name, issuer, claim, subject, audiences, claims, created_ms in (
-                rows("SELECT * FROM policies WHERE ?1 IS NULL OR recipient = ?1 ORDER BY name")
-                if has_policies(self._connection)
-                else ()
-            )
-        )
-        knows_clients = has_clients(self._connection)
-        clients = client_rows.read(self._connection, name) if knows_clients else {}
-        forbidden = {who for (who,) in rows(_FORBIDDEN)} if knows_clients else set()
-        return tuple(
-            RecipientRecord(
-                who,
-                comment,
-                created_ms,
-                tokens.get(who, ()),
-                shares.get(who, ()),
-                networks.get(who, ()),
-                policies.get(who, ()),
-                clients.get(who, ()),
-                who in forbidden,
-            )
-            for who, comment, created_ms in rows(
-                "SELECT name, comment, created_ms FROM recipients WHERE ?1 IS NULL OR name = ?1 ORDER BY name"
-            )
-        )
-
-    def _issue(self, name: str, expires_in_seconds: int | None, detail: dict[str, str]) -> IssuedToken:
-        now_ms, token = self._now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
+    def _issue(
+        self, connection: Connection, name: str, expires_in_seconds: int | None, detail: dict[str, str]
+    ) -> IssuedToken:
+        now_ms, token = self.now_ms(), secrets.token_urlsafe(TOKEN_BYTES)
         expires_ms = _end(now_ms, expires_in_seconds, "token")
-        self._connection.execute(
-            "INSERT INTO tokens VALUES (?, ?, ?, ?)", (token_hash(token).hex(), name, now_ms, expires_ms)
-        )
+        stored = TokenRecord(token_hash(token).hex(), now_ms, expires_ms)
+        token_rows.insert_token(connection, name, stored)
         detail["tokenExpiresMs"] = _end_text(expires_ms)
         return IssuedToken(name, token, expires_ms)
 
-    def _shorten(self, table: str, sha256: str, expires_ms: int) -> None:
-        self._connection.execute(
-            f"UPDATE {table} SET expires_ms = min(coalesce(expires_ms, ?1), ?1) WHERE sha256 = ?2",  # noqa: S608
-            (expires_ms, sha256),
-        )
-
-    def _insert_grants(self, name: str, shares: Sequence[str], *, allow_absent: bool) -> None:
+    def _check_shares(self, shares: Sequence[str], *, allow_absent: bool) -> None:
+        """Check the names of shares to grant. Raises RecipientError."""
         known = None if self._known_shares is None or allow_absent else {*self._known_shares()}
-        folded = {share.casefold() for share in known or ()}
+        folded = {*map(name_key, known or ())}
         for share in shares:
             check_share(share)
-            if known is not None and share != EVERY_SHARE and share.casefold() not in folded:
+            if known is not None and share != EVERY_SHARE and name_key(share) not in folded:
                 there = ", ".join(sorted(known)) or "none"
                 raise RecipientError(
                     f"share {share!r} is not in the configuration, whose shares are: {there}; to "
                     "grant a share before it is configured: --allow-absent (API: allowAbsent)"
                 )
-            self._connection.execute("INSERT OR IGNORE INTO grants VALUES (?, ?)", (name, share.casefold()))
 
-    def _delete_grants(self, record: RecipientRecord, shares: Sequence[str]) -> None:
-        # Earlier versions stored the share as spelled, possibly in several spellings.
-        for folded, share in {share.casefold(): share for share in shares}.items():
-            if _SURROGATE.search(share) or not self._delete_grant(record.name, folded):
-                raise RecipientError(f"share {share!r} is not granted to {record.name!r}")
 
-    def _delete_grant(self, name: str, folded: str) -> int:
-        return self._connection.execute(
-            "DELETE FROM grants WHERE recipient = ? AND casefold(share) = ?", (name, folded)
-        ).rowcount
+def _check_storable(name: str) -> None:
+    """Raise RecipientNotFound for a name that no recipient can have: earlier releases accepted others."""
+    if _NOT_STORABLE.search(name):
+        raise RecipientNotFound(f"no recipient {name!r} in the database")
 
-    def _replace_networks(self, name: str, networks: Sequence[str], detail: dict[str, str]) -> None:
-        self._connection.execute("DELETE FROM networks WHERE recipient = ?", (name,))
-        self._insert_networks(name, networks)
-        detail["networks"] = " ".join(networks)
 
-    def _insert_networks(self, name: str, networks: Sequence[str]) -> None:
-        for text in networks:
-            values = (name, str(check_network(text)))
-            self._connection.execute("INSERT OR IGNORE INTO networks VALUES (?, ?)", values)
+def _one(connection: Connection, name: str) -> RecipientRecord:
+    _check_storable(name)
+    records = recipient_rows.read(connection, [recipient_key(name)])
+    if not records:
+        raise RecipientNotFound(f"no recipient {name!r} in the database")
+    return records[0]
+
+
+def _replace_networks(
+    connection: Connection, name: str, networks: Sequence[str], detail: dict[str, str]
+) -> None:
+    connection.execute(delete(NETWORKS).where(NETWORKS.c.recipient == recipient_key(name)))
+    _insert_networks(connection, name, networks)
+    detail["networks"] = " ".join(networks)
+
+
+def _insert_networks(connection: Connection, name: str, networks: Sequence[str]) -> None:
+    for network in dict.fromkeys(str(check_network(text)) for text in networks):
+        connection.execute(insert(NETWORKS).values(recipient=recipient_key(name), network=network))
 
 
 def _end(now_ms: int, expires_in_seconds: int | None, what: str) -> int | None:
@@ -606,18 +560,3 @@ def _check_old_life(seconds: int, what: str) -> None:
 def _listed(shares: Sequence[str]) -> str:
     """Return the names separated by blanks; a name with a blank is quoted."""
     return " ".join(json.dumps(share, ensure_ascii=False) if " " in share else share for share in shares)
-
-
-def _grouped(rows: Iterable[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-    groups: dict[str, list[Any]] = {}
-    for recipient, value in rows:
-        groups.setdefault(recipient, []).append(value)
-    return {recipient: tuple(values) for recipient, values in groups.items()}
-
-
-def _pack(detail: Mapping[str, str]) -> str:
-    return "\n".join(f"{key}={value}" for key, value in detail.items())
-
-
-def _unpack(text: str) -> Mapping[str, str]:
-    return MappingProxyType(dict(line.split("=", 1) for line in text.split("\n") if line))

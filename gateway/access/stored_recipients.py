@@ -1,67 +1,33 @@
-"""Reads the recipients' database of a running server, with little work per change.
+"""The recipients of a running server: read from the database as a whole once, then those that have changed.
 
-In: the path of the database. Out: `StoredRecipients`, a new value only when anything differs. The whole
-database is read at each change, by any process; but SQLite renders each range of names as one text, and
-only ranges whose text differs are parsed. The file is identified by device and inode, so a restored file is
-opened. The reader never creates or changes a file.
+In: where the database is. Out: `StoredRecipients`, a new value only when anything differs. A SQLite file is
+identified by device and inode, so a restored file is opened. The reader creates no database, but a file of an
+earlier release that takes the place of the present one is brought up to date.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sqlite3
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import orjson
-
+from gateway.access import recipient_rows
 from gateway.access.authentication import Credential
 from gateway.access.catalog import Recipient
-from gateway.access.federation import FederationPolicy, stored_policy
+from gateway.access.federation import FederationPolicy
 from gateway.access.oauth_clients import ClientSecret, OAuthClient
-from gateway.access.recipient_schema import check_schema, connect, has_clients, has_policies
+from gateway.access.recipient_records import RecipientRecord
 from gateway.config.networks import parse_networks
+from gateway.database.changes import CHANNEL, Position, changed_since, last_position
+from gateway.database.engine import Database
+from gateway.database.errors import DatabaseMissing, DatabaseUnusable
+from gateway.database.migration import check_schema, opened
+from gateway.database.schema import recipient_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-RANGE_RECIPIENTS = 500
-
-_BOUNDS = """
-SELECT name FROM (SELECT name, row_number() OVER (ORDER BY name) AS number FROM recipients)
-WHERE number % ?1 = 0 ORDER BY name
-"""
-_RANGE = """
-SELECT json_array(
-    (SELECT json_group_array(name) FROM (
-        SELECT name FROM recipients WHERE name > ?1 AND name <= ?2 ORDER BY name)),
-    (SELECT json_group_array(json_array(recipient, sha256, expires_ms)) FROM (
-        SELECT * FROM tokens WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, sha256)),
-    (SELECT json_group_array(json_array(recipient, share)) FROM (
-        SELECT * FROM grants WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, share)),
-    (SELECT json_group_array(json_array(recipient, network)) FROM (
-        SELECT * FROM networks WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, network)),
-    {policies},
-    {clients})
-"""
-_POLICIES = """
-    (SELECT json_group_array(json_array(recipient, issuer, subject_claim, subject, audiences, claims)) FROM (
-        SELECT * FROM policies WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, name))
-"""
-_CLIENTS = """
-    (SELECT json_group_array(json_array(recipient, id)) FROM (
-        SELECT * FROM clients WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, id)),
-    (SELECT json_group_array(json_array(recipient, client, sha256, expires_ms)) FROM (
-        SELECT * FROM client_secrets WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient, sha256)),
-    (SELECT json_group_array(recipient) FROM (
-        SELECT * FROM bearer_tokens_forbidden WHERE recipient > ?1 AND recipient <= ?2 ORDER BY recipient))
-"""
-_NO_POLICIES = "json('[]')"
-_NO_CLIENTS = "json('[]'), json('[]'), json('[]')"
-_FIRST, _AFTER_ALL = "", b""
-"""Bounds before and after all names: SQLite sorts every blob after every text."""
+    from gateway.config.database import DatabasePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +44,40 @@ class StoredRecipient:
 
 
 @dataclass(frozen=True, slots=True)
-class NameRange:
-    """The recipients from the end of the previous range up to a name; None: to the end."""
-
-    last: str | None
-    digest: bytes
-    recipients: tuple[StoredRecipient, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class StoredRecipients:
-    """All recipients of a database at one moment."""
+    """All recipients of a database at one moment, by their keys."""
 
-    ranges: tuple[NameRange, ...] = ()
+    by_key: Mapping[str, StoredRecipient] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_key)
 
     def __iter__(self) -> Iterator[StoredRecipient]:
-        for part in self.ranges:
-            yield from part.recipients
+        return iter(self.by_key.values())
+
+
+def read_once(place: DatabasePlace) -> StoredRecipients:
+    """Read the recipients of a database without a change to it. Raises DatabaseError and ValueError."""
+    with closing(opened(place, read_only=True)) as database, database.reading() as connection:
+        return _updated(StoredRecipients(), None, recipient_rows.read(connection, None))
 
 
 class RecipientReader:
-    """Reads a database whenever it has changed. Not thread-safe."""
+    """Reads the database whenever it has changed. Not thread-safe."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
+    def __init__(self, place: Callable[[], DatabasePlace]) -> None:
+        """`place` is called for each new connection."""
+        self._place = place
+        self._database: Database | None = None
         self._file: tuple[int, int] | None = None
         self._data_version: int | None = None
+        self._position: Position | None = None
         self._stored = StoredRecipients()
 
     def read(self) -> StoredRecipients:
         """Return the recipients; the same value as before where nothing has changed.
 
-        Raises sqlite3.Error, OSError, RecipientError and ValueError for a database that cannot be read.
+        Raises DatabaseError, OSError and ValueError for a database that cannot be read.
         """
         try:
             return self._read()
@@ -119,112 +86,106 @@ class RecipientReader:
             self.close()
             raise
 
+    def wait(self, seconds: float) -> None:
+        """Return after this time, or when PostgreSQL notifies of a change."""
+        if self._database is None or self._database.is_sqlite:
+            time.sleep(seconds)
+            return
+        started = time.monotonic()
+        try:
+            for _ in self._database.driver.notifies(timeout=seconds, stop_after=1):
+                return
+        except Exception:  # noqa: BLE001 - the next read reports the lost connection
+            time.sleep(max(0.0, seconds - (time.monotonic() - started)))
+
     def close(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            with suppress(sqlite3.Error):
-                self._connection.close()
-        self._connection = self._data_version = None
+        if self._database is not None:
+            self._database.close()
+        self._database = self._data_version = None
 
     def _read(self) -> StoredRecipients:
-        connection = self._open()
-        (data_version,) = connection.execute("PRAGMA data_version").fetchone()
-        if data_version != self._data_version:
-            connection.execute("BEGIN")
-            try:
-                check_schema(connection)
-                ranges = tuple(self._ranges(connection))
-            finally:
-                connection.execute("COMMIT")
-            if ranges != self._stored.ranges:
-                self._stored = StoredRecipients(ranges)
-            self._data_version = data_version
+        database = self._open()
+        data_version = None
+        with database.statement() as connection:
+            if database.is_sqlite:
+                (data_version,) = connection.exec_driver_sql("PRAGMA data_version").one()
+                is_unchanged = data_version == self._data_version
+            else:
+                is_unchanged = last_position(connection) == self._position
+        if is_unchanged:
+            return self._stored
+        with database.reading() as connection:
+            check_schema(database, connection)
+            changed = changed_since(connection, self._position)
+            keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
+            records = recipient_rows.read(connection, keys)
+        self._stored = _updated(self._stored, keys, records)
+        self._position, self._data_version = changed.position, data_version
         return self._stored
 
-    def _open(self) -> sqlite3.Connection:
-        """Return a connection to the current file of the path. Raises OSError where there is none."""
-        status = self._path.stat()
-        file = (status.st_dev, status.st_ino)
-        if self._connection is None or file != self._file:
+    def _open(self) -> Database:
+        """Return a connection to the database of the place. Raises DatabaseMissing where there is none."""
+        place = self._place()
+        file = None
+        if place.path is not None:
+            try:
+                status = place.path.stat()
+            except FileNotFoundError:
+                raise DatabaseMissing from None
+            file = (status.st_dev, status.st_ino)
+        if self._database is None or file != self._file:
             self.close()
-            self._file = file
-            # A reader rolls back the journal of a crashed writer, which needs write access.
-            self._connection = connect(self._path, "rw")
-            status = self._path.stat()
-            if file != (status.st_dev, status.st_ino):
-                raise OSError("the recipients' database was replaced while it was opened")
-        return self._connection
-
-    def _ranges(self, connection: sqlite3.Connection) -> Iterator[NameRange]:
-        known = self._stored.ranges or [
-            NameRange(last, b"", ())
-            for last in (*(name for (name,) in connection.execute(_BOUNDS, (RANGE_RECIPIENTS,))), None)
-        ]
-        query = _RANGE.format(
-            policies=_POLICIES if has_policies(connection) else _NO_POLICIES,
-            clients=_CLIENTS if has_clients(connection) else _NO_CLIENTS,
-        )
-        after = _FIRST
-        for previous in known:
-            last = _AFTER_ALL if previous.last is None else previous.last
-            (text,) = connection.execute(query, (after, last)).fetchone()
-            digest = hashlib.sha256(text.encode()).digest()
-            if digest == previous.digest:
-                yield previous
+            if file != self._file:
+                self._file, self._position = file, None
+            self._database = opened(place)
+            if place.path is not None:
+                status = place.path.stat()
+                if file != (status.st_dev, status.st_ino):
+                    raise DatabaseUnusable("it was replaced while it was opened")
             else:
-                yield from _parsed(text, digest, previous.last)
-            after = previous.last or _FIRST
+                with self._database.statement() as connection:
+                    connection.exec_driver_sql(f"LISTEN {CHANNEL}")
+        return self._database
 
 
-def _parsed(text: str, digest: bytes, last: str | None) -> Iterator[NameRange]:
-    """Parse the text of a range into one range, or several where recipients were added."""
-    names, tokens, grants, networks, policies, clients, secrets, forbidding = orjson.loads(text)
-    policies_of, clients_of, secrets_of = _by_name(policies), _by_name(clients), _by_name(secrets)
-    forbids = {_key(name) for name in forbidding}
-    shares_of, networks_of, tokens_of = _by_name(grants), _by_name(networks), _by_name(tokens)
-    found = []
-    for name in names:
-        key = _key(name)
-        shares = frozenset(share.casefold() for (share,) in shares_of.get(key, ()))
-        allowed = parse_networks([network for (network,) in networks_of.get(key, ())])
-        recipient = Recipient(name, shares, allowed)
-        credentials = tuple(
-            Credential(bytes.fromhex(sha256), recipient, expires_ms, is_forbidden=key in forbids)
-            for sha256, expires_ms in tokens_of.get(key, ())
+def _updated(
+    stored: StoredRecipients, keys: Collection[str] | None, records: Iterable[RecipientRecord]
+) -> StoredRecipients:
+    """Return the recipients with those of these keys replaced; the same value where nothing differs."""
+    found = {recipient_key(record.name): _stored(record) for record in records}
+    if keys is not None:
+        if all(stored.by_key.get(key) == found.get(key) for key in keys):
+            return stored
+        others = {key: known for key, known in stored.by_key.items() if key not in keys}
+        return StoredRecipients(others | found)
+    return stored if found == stored.by_key else StoredRecipients(found)
+
+
+def _stored(record: RecipientRecord) -> StoredRecipient:
+    recipient = Recipient(
+        record.name,
+        frozenset(record.shares),
+        parse_networks(record.networks),
+        record.grants,
+        record.properties,
+    )
+    credentials = tuple(
+        Credential(
+            bytes.fromhex(token.sha256),
+            recipient,
+            token.expires_ms,
+            is_forbidden=record.forbids_bearer_tokens,
         )
-        own = tuple(stored_policy(*policy) for policy in policies_of.get(key, ()))
-        own_clients = tuple(_clients(recipient, clients_of.get(key, ()), secrets_of.get(key, ())))
-        found.append(StoredRecipient(recipient, credentials, own, own_clients))
-    if len(found) <= 2 * RANGE_RECIPIENTS:
-        yield NameRange(last, digest, tuple(found))
-        return
-    # The texts of the new ranges are not known: without digests they are parsed again at the next change.
-    for begin in range(0, len(found), RANGE_RECIPIENTS):
-        part = found[begin : begin + RANGE_RECIPIENTS]
-        is_last = begin + RANGE_RECIPIENTS >= len(found)
-        yield NameRange(last if is_last else part[-1].recipient.name, b"", tuple(part))
-
-
-def _clients(
-    recipient: Recipient, clients: Sequence[Sequence[Any]], secrets: Sequence[Sequence[Any]]
-) -> Iterator[OAuthClient]:
-    for (client_id,) in clients:
-        own = (
-            ClientSecret(bytes.fromhex(sha256), expires_ms)
-            for client, sha256, expires_ms in secrets
-            if client == client_id
+        for token in record.tokens
+    )
+    clients = tuple(
+        OAuthClient(
+            client.id,
+            recipient,
+            tuple(ClientSecret(bytes.fromhex(secret.sha256), secret.expires_ms) for secret in client.secrets),
         )
-        yield OAuthClient(client_id, recipient, tuple(own))
-
-
-def _by_name(rows: Sequence[Sequence[Any]]) -> dict[bytes, list[Sequence[Any]]]:
-    """Group rows by their first value, the recipient's name."""
-    groups: dict[bytes, list[Sequence[Any]]] = {}
-    for name, *values in rows:
-        groups.setdefault(_key(name), []).append(values)
-    return groups
-
-
-def _key(name: str) -> bytes:
-    """Return a name as SQLite compares it: without the case of ASCII letters."""
-    return name.encode().lower()
+        for client in record.clients
+    )
+    policies = tuple(stored.policy for stored in record.policies)
+    return StoredRecipient(recipient, credentials, policies, clients)

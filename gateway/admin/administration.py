@@ -35,12 +35,12 @@ class ReloadResult:
 
 
 class OpenDatabase(Protocol):
-    """Opens the recipients' database."""
+    """Opens the database."""
 
     def __call__(self, actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
         """Return a new connection for the calling thread, whose changes are recorded with `actor`.
 
-        `create`: create the file where there is none. `read_only`: do not change the file.
+        `create`: create the database where there is none. `read_only`: do not change it.
         """
 
 

@@ -15,7 +15,6 @@ from gateway.access import client_rows, federation, recipient_records
 from gateway.access.oauth_clients import secret_id
 from gateway.access.recipient_records import (
     ClientRecord,
-    DatabaseMissing,
     IssuedToken,
     NewRecipient,
     PolicyRecord,
@@ -52,6 +51,7 @@ from gateway.admin.messages import (
     Token,
 )
 from gateway.admin.openapi import DOCUMENT
+from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter
 from gateway.protocol.profile import TOKEN_ENDPOINT, oauth_profile
 from gateway.telemetry.metrics import CONTENT_TYPE

@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.access.recipient_names import MAX_NAME_LENGTH, MAX_POLICY_TEXT_LENGTH
-from gateway.access.recipient_store import MAX_LIFE_SECONDS
+from gateway.access.recipient_records import MAX_LIFE_SECONDS
 from gateway.protocol.profile import Profile
 from gateway.web.error_response import ErrorCode
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import sqlite3
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.access.recipient_records import (
-    DatabaseMissing,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
 )
 from gateway.admin.administration import ADMINISTRATION
+from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter, NotFound, Unauthenticated, Unavailable
 from gateway.web.context import next_id
 from gateway.web.error_response import ErrorAnswer, error_answer
@@ -44,7 +43,7 @@ async def answer_database_errors(request: web.Request, handler: Handler) -> web.
         return ErrorAnswer(409, "INVALID_PARAMETER_VALUE", str(error)).response()
     except RecipientError as error:
         raise InvalidParameter(str(error)) from None
-    except (sqlite3.Error, OSError) as error:
+    except OSError as error:
         log.error("the recipients' database: %s", error)  # noqa: TRY400 - the reason says it all
         raise Unavailable("the recipients' database is busy or cannot be written") from None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.access.audited_database import open_database
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import Administration, ReloadResult
+from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.telemetry.audit import AuditLog
 
 if TYPE_CHECKING:
@@ -35,9 +36,15 @@ def administer(
 
     def opened(actor: str, *, create: bool = False, read_only: bool = False) -> RecipientDatabase:
         current = config()
-        if had_database() and not current.recipients_database.exists():
-            raise FileNotFoundError("the file is missing")
-        return open_database(current, actor, now_ms=now_ms, audit=audit, create=create, read_only=read_only)
+        had = had_database()
+        try:
+            return open_database(
+                current, actor, now_ms=now_ms, audit=audit, create=create and not had, read_only=read_only
+            )
+        except DatabaseMissing:
+            if had:
+                raise DatabaseUnusable("it is missing") from None
+            raise
 
     return Administration(
         open_database=opened,

@@ -8,7 +8,6 @@ looked up as by the files route, because no server runs yet.
 from __future__ import annotations
 
 import argparse
-import sqlite3
 import sys
 import urllib.error
 import urllib.parse
@@ -21,13 +20,14 @@ import orjson
 
 from gateway.access.authentication import configured_recipients
 from gateway.access.catalog import Catalog, SharedTable
-from gateway.access.stored_recipients import RecipientReader
 from gateway.cli.check_credentials import check_credentials
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state
 from gateway.cli.storage_errors import explain, explain_error
 from gateway.cli.text_table import text_table
 from gateway.config import Config, load
+from gateway.config.database import DatabasePlace
+from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
 from gateway.protocol import client_features
 from gateway.server.cache_directory import check_cache_directory
@@ -176,15 +176,20 @@ def read_admin_certificate(config: Config) -> None:
 
 
 def read_recipients(config: Config) -> None:
-    """Read the recipients' database, if it exists. Raises OSError and ValueError."""
-    if config.recipients_database.exists():
-        reader = RecipientReader(config.recipients_database)
-        try:
-            reader.read()
-        except sqlite3.Error as reason:
-            raise OSError(f"the recipients' database cannot be read: {reason}") from None
-        finally:
-            reader.close()
+    """Read the recipients' database, or what it takes over. Raises OSError and ValueError."""
+    if not config.has_database:
+        return
+    # A configuration without a database is checked sooner.
+    from gateway.access.stored_recipients import read_once  # noqa: PLC0415
+
+    try:
+        read_once(config.database_place)
+    except DatabaseMissing:
+        # The first start makes it.
+        if config.database_source is not None:
+            read_once(DatabasePlace(config.database_source))
+    except DatabaseError as reason:
+        raise OSError(f"the recipients' database cannot be read: {reason}") from None
 
 
 def check(state: GatewayState) -> Iterable[Finding]:

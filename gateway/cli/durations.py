@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from gateway.access.recipient_store import MAX_LIFE_SECONDS
+from gateway.access.recipient_records import MAX_LIFE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

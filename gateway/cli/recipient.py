@@ -10,24 +10,16 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
-import sqlite3
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gateway.access.audited_database import open_database
-from gateway.access.recipient_records import (
-    Change,
-    DatabaseMissing,
-    RecipientError,
-    RecipientRecord,
-    profile_of,
-)
-from gateway.access.recipient_store import RecipientDatabase
+from gateway.access.recipient_records import Change, RecipientError, RecipientRecord, profile_of
 from gateway.cli.durations import life, seconds
 from gateway.cli.federation_policies import add_policy_arguments, policy_of, policy_text, printable
 from gateway.cli.oauth_clients import (
@@ -41,9 +33,13 @@ from gateway.cli.oauth_clients import (
 )
 from gateway.cli.profile_file import PrintedProfile, ProfileFile
 from gateway.config import Config, load
+from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.protocol.profile import oauth_profile
 from gateway.telemetry.audit import AuditLog, open_audit
 from gateway.telemetry.clock import epoch_ms
+
+if TYPE_CHECKING:
+    from gateway.access.recipient_store import RecipientDatabase
 
 LARGEST_TIME_MS = 253_402_300_799_999  # the end of the year 9999
 NO_PUBLIC_HOSTS = frozenset({"", "localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared with
@@ -247,13 +243,14 @@ def run(arguments: argparse.Namespace) -> int:
     audit = None if _is_reading(arguments) else open_audit(config)
     try:
         return _run(arguments, config, audit)
-    except (RecipientError, OSError) as error:
+    except (RecipientError, DatabaseMissing) as error:
         sys.stderr.write(f"delta-gateway recipient: {error}\n")
         return 1
-    except sqlite3.Error as error:
-        busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-        reason = "is locked by another program; try again" if busy else f"cannot be used: {error}"
-        sys.stderr.write(f"delta-gateway recipient: the recipients' database {reason}\n")
+    except DatabaseError as error:
+        sys.stderr.write(f"delta-gateway recipient: the recipients' database cannot be used: {error}\n")
+        return 1
+    except OSError as error:
+        sys.stderr.write(f"delta-gateway recipient: {error}\n")
         return 1
     finally:
         if audit is not None:

@@ -5,9 +5,12 @@ A key's row is the longest one that it begins with. The configuration page shows
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from gateway.config.reader import camel_case
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +53,9 @@ EFFECTS: Mapping[str, Effect] = {
     "gateway.oidc": Effect.AT_ONCE,
     "gateway.oauth": Effect.AT_ONCE,
     "gateway.recipients": Effect.AT_ONCE,
+    "gateway.database": Effect.RESTART,
+    "gateway.database.password": Effect.NEW_CONNECTIONS,
+    "gateway.database.maxOutageSeconds": Effect.AT_ONCE,
     "gateway.recipientsDatabase": Effect.RESTART,
     "gateway.trustedProxies": Effect.AT_ONCE,
     "gateway.storages": Effect.AT_ONCE,
@@ -90,7 +96,11 @@ def changed_fixed_keys(running: Config, loaded: Config) -> list[str]:
 
 
 def _value(config: Config, row: str) -> Any:
+    """Return the value of a row; of a section, the values of its keys without a row of their own."""
     value: Any = config
     for word in row.split("."):
         value = getattr(value, re.sub("[A-Z]", lambda capital: f"_{capital[0].lower()}", word))
-    return value
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    fields = (field.name for field in dataclasses.fields(value))
+    return [getattr(value, name) for name in fields if f"{row}.{camel_case(name)}" not in EFFECTS]

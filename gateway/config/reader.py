@@ -151,8 +151,9 @@ class Reader:
         if dataclasses.is_dataclass(hint) and isinstance(hint, type) and hint not in _SCALARS:
             text_field = getattr(hint, "TEXT_FIELD", None)
             if text_field is not None and isinstance(node, yaml.ScalarNode):
+                kind = typing.get_type_hints(hint)[text_field]
                 try:
-                    return hint(**{text_field: self.value(str, node, key, limits)})
+                    return hint(**{text_field: self.value(kind, node, key, limits)})
                 except Invalid as invalid:
                     raise self.error(node, key, str(invalid)) from None
             return self.section(hint, node, key)

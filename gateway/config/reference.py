@@ -148,7 +148,9 @@ def is_list(hint: Any) -> bool:
 def type_of(hint: Any, metadata: typing.Mapping[str, Any]) -> str:
     """Name the accepted values of a type within the limits of its field."""
     if (below := nested(hint)) is not None:
-        return "list of texts or maps" if hasattr(below, "TEXT_FIELD") else "map"
+        if not hasattr(below, "TEXT_FIELD"):
+            return "map"
+        return "list of texts or maps" if is_list(hint) else "text or map"
     if not is_list(hint) and any(
         typing.get_origin(one) is typing.Literal for one in (hint, *typing.get_args(hint))
     ):

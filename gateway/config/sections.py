@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from gateway.config.database import DAY_SECONDS, Database, DatabasePlace
 from gateway.config.discovery import Discovery, Source, check_template
 from gateway.config.errors import Invalid, shown
 from gateway.config.federation import Oidc, PolicyEntry
@@ -402,8 +403,11 @@ class Gateway:
         recipients: recipients that are kept in the configuration.
         oidc: tokens of identity providers.
         oauth: access tokens that the server issues to clients of recipients.
-        recipients_database: SQLite file of recipients that change while the server runs. Without it
-            `recipients.db` beside the configuration, if that file exists.
+        database: database of recipients, grants and shares that change while the server runs. Without it
+            the file of `recipientsDatabase`.
+        recipients_database: SQLite file of the database, where `database` does not name one. Without both
+            keys it is `recipients.db` beside the configuration, if that file exists. A new `database` takes
+            over the recipients of this file, once.
         trusted_proxies: networks of proxies whose `X-Forwarded-For` and `traceparent` are believed.
         storages: object stores and their credentials.
         token_keys: keys that seal tokens and sign the URLs of local files.
@@ -430,6 +434,7 @@ class Gateway:
 
     anonymous: bool = False
     recipients: tuple[RecipientEntry, ...] = ()
+    database: Database | None = None
     recipients_database: Path | None = None
     trusted_proxies: tuple[str, ...] = ()
     storages: tuple[StorageEntry, ...] = ()
@@ -582,18 +587,38 @@ class Config:
     def readers(self) -> bool:
         """Return whether the configuration gives access to anyone."""
         gateway = self.gateway
-        named = gateway.recipients or self.authorization or self.has_recipients_database
+        named = gateway.recipients or self.authorization or self.has_database
         return gateway.anonymous or bool(named)
 
     @property
-    def recipients_database(self) -> Path:
-        """Return the path of the recipients' database, which may not exist yet."""
-        return self.gateway.recipients_database or self.directory / RECIPIENTS_DATABASE
+    def database_place(self) -> DatabasePlace:
+        """Return where the database is, which may not exist yet."""
+        if self.gateway.database is not None:
+            return self.gateway.database.place(self.directory)
+        return DatabasePlace(self._recipients_database)
 
     @property
-    def has_recipients_database(self) -> bool:
+    def database_source(self) -> Path | None:
+        """Return the SQLite file whose rows a new database takes over, if there is one."""
+        file = self._recipients_database
+        is_other = self.gateway.database is not None and self.database_place.path != file
+        return file if is_other and file.exists() else None
+
+    @property
+    def has_database(self) -> bool:
         """Return whether a server reads the database: it is configured, or the default file exists."""
-        return self.gateway.recipients_database is not None or self.recipients_database.exists()
+        gateway = self.gateway
+        is_configured = gateway.database is not None or gateway.recipients_database is not None
+        return is_configured or self._recipients_database.exists()
+
+    @property
+    def max_outage_seconds(self) -> float:
+        """Return the time for which the last known state of the database is in force."""
+        return DAY_SECONDS if self.gateway.database is None else self.gateway.database.max_outage_seconds
+
+    @property
+    def _recipients_database(self) -> Path:
+        return self.gateway.recipients_database or self.directory / RECIPIENTS_DATABASE
 
     @property
     def prefix(self) -> str:

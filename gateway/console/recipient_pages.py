@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from gateway.access.recipient_records import DatabaseMissing, RecipientNotFound, TokenRecord
+from gateway.access.recipient_records import RecipientNotFound, TokenRecord
 from gateway.admin import handlers
 from gateway.admin.call import Call
 from gateway.admin.codec import decode_query
@@ -20,6 +20,7 @@ from gateway.console.protection import PREFIX
 from gateway.console.questions import AskShares
 from gateway.console.rendering import redirect, respond
 from gateway.console.site import SITE, session_of
+from gateway.database.errors import DatabaseMissing
 from gateway.errors import InvalidParameter, NotFound
 from gateway.protocol.profile import Profile, profile_text
 

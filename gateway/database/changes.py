@@ -61,8 +61,7 @@ def changed_since(connection: Connection, since: Position | None) -> Changed:
             if EVERYTHING in keys:
                 return Changed(last, None)
             return Changed(last, {kind: frozenset(changed) for kind, changed in keys.items()})
-    row = connection.execute(select(CHANGES).order_by(CHANGES.c.number.desc()).limit(1)).first()
-    return Changed(Position() if row is None else Position(row.number, row.stamp), None)
+    return Changed(last_position(connection), None)
 
 
 def _begins_at(since: Position, changes: Sequence[Row[Any]]) -> bool:
@@ -70,6 +69,12 @@ def _begins_at(since: Position, changes: Sequence[Row[Any]]) -> bool:
     if not changes or not since.number:
         return not changes and not since.number
     return (changes[0].number, changes[0].stamp) == (since.number, since.stamp)
+
+
+def last_position(connection: Connection) -> Position:
+    """Return the last change."""
+    row = connection.execute(select(CHANGES).order_by(CHANGES.c.number.desc()).limit(1)).first()
+    return Position() if row is None else Position(row.number, row.stamp)
 
 
 def forget_old(connection: Connection) -> None:

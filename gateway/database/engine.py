@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -32,6 +32,11 @@ CONNECT_SECONDS = 5
 ANSWER_SECONDS = 10
 """Time after which a PostgreSQL server that acknowledges nothing is given up."""
 
+EXTRA_MISSING = (
+    "PostgreSQL needs the extra `postgresql`, which is not installed: "
+    "pip install 'delta-sharing-gateway[postgresql]'"
+)
+
 _SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _POSTGRESQL_BUSY = frozenset({"55P03", "40P01"})
 """`lock_not_available` and `deadlock_detected`."""
@@ -47,16 +52,21 @@ class Database:
         database is not changed.
         """
         self.path = place.path
+        self.is_sqlite = place.path is not None
         with _translated():
             if place.path is not None:
                 self.connection = _sqlite(place.path, create=create, read_only=read_only)
             else:
                 self.connection = _postgresql(place)
 
-    @property
-    def is_file(self) -> bool:
-        """Return whether the database is a SQLite file."""
-        return self.path is not None
+    @staticmethod
+    def copied(path: Path) -> Database:
+        """Copy what is committed in a SQLite file to memory. Raises DatabaseError."""
+        copy = Database.__new__(Database)
+        copy.path, copy.is_sqlite = None, True
+        with _translated(), closing(_sqlite(path, create=False, read_only=True)) as source:
+            copy.connection = _connected("sqlite+pysqlite://", creator=lambda: _loaded(source))
+        return copy
 
     @property
     def driver(self) -> Any:
@@ -69,9 +79,15 @@ class Database:
             self.connection.close()
 
     @contextmanager
+    def statement(self) -> Iterator[Connection]:
+        """Return the connection for single statements outside of a transaction. Raises DatabaseError."""
+        with _translated():
+            yield self.connection
+
+    @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Return the connection within a transaction that sees one moment. Raises DatabaseError."""
-        begin = "BEGIN" if self.is_file else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        begin = "BEGIN" if self.is_sqlite else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         with self._transaction(begin) as connection:
             yield connection
 
@@ -81,8 +97,8 @@ class Database:
 
         Commits at the end of the context, or rolls back after an exception. Raises DatabaseError.
         """
-        with self._transaction("BEGIN IMMEDIATE" if self.is_file else "BEGIN") as connection:
-            if not self.is_file:
+        with self._transaction("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN") as connection:
+            if not self.is_sqlite:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
             yield connection
@@ -101,13 +117,19 @@ class Database:
                 raise
 
 
+def _loaded(source: Connection) -> sqlite3.Connection:
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    driver: Any = source.connection.driver_connection
+    driver.backup(copy)
+    return copy
+
+
 def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
     if not create and not path.exists():
         raise DatabaseMissing
     if create:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    # Another mode would fail for a file whose journal a crashed program has left: it is rolled back.
     uri = f"file:{quote(str(path.absolute()))}?mode={'ro' if read_only else 'rw'}"
 
     def connect() -> sqlite3.Connection:
@@ -164,7 +186,11 @@ def _translated() -> Iterator[None]:
         yield
     except sqlalchemy.exc.DBAPIError as error:
         raise _described(error.orig) from None
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError) as error:
+    except ModuleNotFoundError:
+        raise DatabaseUnusable(EXTRA_MISSING) from None
+    except sqlalchemy.exc.ArgumentError:
+        raise DatabaseUnusable("its URL cannot be parsed") from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
         raise DatabaseUnusable(f"it cannot be used: {type(error).__name__}") from None
 
 

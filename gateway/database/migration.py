@@ -7,7 +7,6 @@ SQLite file, once. Alembic is imported only where there is something to do.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -18,23 +17,26 @@ from sqlalchemy import Connection, func, inspect, select
 
 from gateway.config.database import DatabasePlace
 from gateway.database.engine import Database
-from gateway.database.errors import DatabaseMissing, DatabaseOutdated
+from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
 from gateway.database.migrations import recipients_file
-from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA
+from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, REPLICAS
 
 VERSION_TABLE = "alembic_version"
 """The table of Alembic with the revision of the schema."""
 MIGRATIONS = Path(__file__).with_name("migrations")
 BATCH_ROWS = 1000
+NOT_TAKEN_OVER = (CHANGES, REPLICAS)
+"""They are about a database and its servers, and no content of it."""
+OUTDATED = "its schema is that of an earlier release: the next start of a server, or change, updates it"
 
 
 def check_schema(database: Database, connection: Connection) -> None:
     """Check that the schema is the present one. Raises DatabaseMissing and DatabaseOutdated."""
     found = _revision(database, connection)
     if found is None:
-        raise DatabaseMissing
+        raise _without_tables(database)
     if found != HEAD:
-        raise DatabaseOutdated("its schema is that of an earlier release: start the server first")
+        raise DatabaseOutdated(OUTDATED)
 
 
 def migrate(database: Database, *, create: bool = False, source: Path | None = None) -> None:
@@ -51,7 +53,7 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
         if found == HEAD:
             return
         if found is None and not create:
-            raise DatabaseMissing
+            raise _without_tables(database)
         if found is not None and database.path is not None:
             _keep_copy(database.path)
         _upgrade(connection)
@@ -59,11 +61,53 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
             _take_over(source, connection)
 
 
-def copied(path: Path, directory: Path) -> Path:
-    """Copy a SQLite file with all that is committed, also while it is in use; return the copy."""
-    copy = directory / path.name
-    _copy(path, copy)
+def opened(
+    place: DatabasePlace, *, create: bool = False, read_only: bool = False, source: Path | None = None
+) -> Database:
+    """Connect to a database with the present schema. Raises as `Database` and `migrate`.
+
+    `read_only`: the database is not changed. A SQLite file with an earlier schema is then copied to memory.
+    """
+    database = Database(place, create=create and not read_only, read_only=read_only)
+    try:
+        if not read_only:
+            migrate(database, create=create, source=source)
+        is_readable = not read_only or _is_present(database)
+    except BaseException:
+        database.close()
+        raise
+    if is_readable or place.path is None:
+        return database
+    database.close()
+    return _upgraded_copy(place.path)
+
+
+def _is_present(database: Database) -> bool:
+    """Return whether the schema is the present one, else that of an earlier file. Raises DatabaseError."""
+    with database.reading() as connection:
+        try:
+            check_schema(database, connection)
+        except DatabaseOutdated:
+            # Reading the revision raises again if it is newer.
+            if database.path is None or _revision(database, connection) is None:
+                raise
+            return False
+    return True
+
+
+def _upgraded_copy(path: Path) -> Database:
+    copy = Database.copied(path)
+    try:
+        migrate(copy)
+    except BaseException:
+        copy.close()
+        raise
     return copy
+
+
+def _without_tables(database: Database) -> DatabaseError:
+    # An empty file in the place of a database is no new database, which would refuse every recipient.
+    return DatabaseUnusable("it is empty: it has no tables") if database.is_sqlite else DatabaseMissing()
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
@@ -77,7 +121,7 @@ def _revision(database: Database, connection: Connection) -> str | None:
             if row[0] > HEAD:
                 raise DatabaseOutdated(f"it has version {row[0]}, of a newer gateway")
             return str(row[0])
-    version = recipients_file.version(connection) if database.is_file else 0
+    version = recipients_file.version(connection) if database.is_sqlite else 0
     if version not in (0, *recipients_file.VERSIONS):
         raise DatabaseOutdated(f"it has version {version}, of a newer gateway")
     return "0000" if version else None
@@ -101,32 +145,30 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _keep_copy(path: Path) -> None:
-    """Copy a file whose schema is changed. No other program changes it meanwhile."""
+    """Copy a file whose schema is about to change. No other program changes it meanwhile."""
     names = (f"{path.name}.before-{HEAD}{'' if one == 1 else f'-{one}'}" for one in count(1))
-    free = next(name for name in names if not path.with_name(name).exists())
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
-        copied(path, Path(directory)).rename(path.with_name(free))
-
-
-def _copy(path: Path, copy: Path) -> None:
-    os.close(os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
+    copy = next(name for name in map(path.with_name, names) if not name.exists())
+    with tempfile.NamedTemporaryFile(prefix=f".{path.name}-", dir=path.parent, delete=False) as file:
+        unfinished = Path(file.name)
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        with (
+            closing(sqlite3.connect(uri, uri=True)) as source,
+            closing(sqlite3.connect(unfinished)) as target,
+        ):
+            source.backup(target)
+        unfinished.rename(copy)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _take_over(source: Path, connection: Connection) -> None:
     """Insert all rows of another SQLite file, of this or an earlier schema; the file stays as it is."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        closing(Database(DatabasePlace(copied(source, Path(directory))))) as earlier,
-    ):
-        migrate(earlier)
-        with earlier.reading() as rows:
-            for table in METADATA.sorted_tables:
-                if table is not CHANGES:
-                    for batch in rows.execute(select(table)).mappings().partitions(BATCH_ROWS):
-                        connection.execute(table.insert(), [dict(row) for row in batch])
+    with closing(opened(DatabasePlace(source), read_only=True)) as earlier, earlier.reading() as rows:
+        for table in METADATA.sorted_tables:
+            if table not in NOT_TAKEN_OVER:
+                for batch in rows.execute(select(table)).mappings().partitions(BATCH_ROWS):
+                    connection.execute(table.insert(), [dict(row) for row in batch])
     if connection.dialect.name == "postgresql":
         # Rows with their own numbers do not advance the sequence of a column.
         for column in (HISTORY.c.id, GRANTS.c.id):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 AZURE_MODULES = ("azure.identity", "azure.storage.blob")
 GOOGLE_MODULES = ("google.auth", "google.oauth2", "requests")
+POSTGRESQL_MODULES = ("psycopg",)
 TRACING_MODULES = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
@@ -30,6 +31,9 @@ def check_extras(config: Config) -> None:
     """Check that the packages of the configured sections are installed. Raises ExtraMissing."""
     if config.gateway.tracing is not None and not all(map(_is_installed, TRACING_MODULES)):
         raise ExtraMissing("gateway.tracing", "tracing")
+    database = config.gateway.database
+    if database is not None and not database.is_file and not all(map(_is_installed, POSTGRESQL_MODULES)):
+        raise ExtraMissing("gateway.database", "postgresql")
     for location in config.locations:
         _check_identity(location, config.gateway.storage(location))
 

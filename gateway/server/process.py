@@ -104,11 +104,11 @@ class ServerProcess:
         configure_cache_directory(caches.directory, disk_bytes=caches.disk_bytes)
         self.tls = server_context(config, secrets.certificate)
         self.credential_store = CredentialStore(
-            config.recipients_database,
+            config,
             self._apply_credentials,
             self.metrics,
             now_ms,
-            must_exist=secrets.has_recipients_database,
+            must_exist=secrets.has_database,
         )
         activity = Activity()
         self.pipeline = create_app(

@@ -133,7 +133,7 @@ async def _serve_alone(path: Path, config: Config, read: Stamp) -> None:
     async def reload() -> ReloadResult:
         return ReloadResult(await process.reloader.reload())
 
-    async def ask(question: Any, *, one: bool = False, seconds: float) -> list[Any]:  # noqa: ARG001 - there is one process
+    async def ask(question: Any, *, one: bool = False) -> list[Any]:  # noqa: ARG001 - there is one process
         return [await process.inspector.answer(question)]
 
     administration = _administration(
@@ -212,7 +212,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
         discoverer = Discoverer(lambda: latest[0], lambda: storages[0], discovered.write, metrics.discovery)
         secrets = replace(WorkerSecrets.made(config), discovered_file=str(discovered.path))
         database_seen = asyncio.Event()
-        if secrets.has_recipients_database:
+        if secrets.has_database:
             database_seen.set()
         supervisor = Supervisor(
             # -P: only the installed package is importable, also from the top of a checkout.
@@ -220,7 +220,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             listeners,
             environment={**without_service_manager(os.environ), METRICS_DIRECTORY_VARIABLE: directory},
             secrets=lambda: replace(
-                secrets, config_text=latest[0].text, has_recipients_database=database_seen.is_set()
+                secrets, config_text=latest[0].text, has_database=database_seen.is_set()
             ).pack(),
             on_restart=restarted,
         )
@@ -242,7 +242,7 @@ async def _supervise(path: Path, config: Config, workers: int, read: Stamp) -> N
             await supervisor.start()
             try:
                 async with _hang_up(hang_up), reloader.watching(read), AsyncExitStack() as stack:
-                    await stack.enter_async_context(_noticing(config.recipients_database, database_seen.set))
+                    await stack.enter_async_context(_noticing(config, database_seen.set))
                     await stack.enter_async_context(
                         _administration(
                             config,
@@ -404,12 +404,12 @@ async def _renewing(
 
 
 @asynccontextmanager
-async def _noticing(database: Path, noticed: Callable[[], None]) -> AsyncIterator[None]:
-    """Call `noticed` once the recipients' database is there, within the context."""
+async def _noticing(config: Config, noticed: Callable[[], None]) -> AsyncIterator[None]:
+    """Call `noticed` once the database is there, within the context: the first recipient may create it."""
 
     async def look() -> None:
         # In a thread: the file may lie on a mount that hangs.
-        while not await asyncio.to_thread(database.exists):  # noqa: ASYNC110 - files tell no event
+        while not await asyncio.to_thread(lambda: config.has_database):  # noqa: ASYNC110 - files tell no event
             await asyncio.sleep(POLL_SECONDS)
         noticed()
 

@@ -26,7 +26,7 @@ class WorkerSecrets:
     token_secret: bytes = field(repr=False)
     certificate: bytes | None = field(default=None, repr=False)
     config_text: str = field(default="", repr=False)
-    has_recipients_database: bool = False
+    has_database: bool = False
     """Whether the database existed at the start; if so, a worker must not start without it."""
     discovered_file: str = ""
     """The file in which the supervisor lists discovered tables."""
@@ -40,9 +40,7 @@ class WorkerSecrets:
             from gateway.server.self_signed import self_signed_pair  # noqa: PLC0415
 
             certificate = self_signed_pair(config.host)
-        return WorkerSecrets(
-            os.urandom(SECRET_BYTES), certificate, config.text, config.recipients_database.exists()
-        )
+        return WorkerSecrets(os.urandom(SECRET_BYTES), certificate, config.text, config.has_database)
 
     def pack(self) -> bytes:
         """Return the bytes that a worker receives."""
@@ -52,7 +50,7 @@ class WorkerSecrets:
                 self.token_secret.hex(),
                 certificate,
                 self.config_text,
-                self.has_recipients_database,
+                self.has_database,
                 self.discovered_file,
             ]
         ).encode()

@@ -10,10 +10,10 @@ import logging
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
-from gateway.access.authentication import token_hash
+from gateway.access.authentication import UNREADABLE_RECIPIENTS, token_hash
 from gateway.access.oauth_clients import AuthenticatedClient, ClientRefused
 from gateway.config.networks import allowed
-from gateway.errors import InvalidClient
+from gateway.errors import InvalidClient, Unavailable
 from gateway.protocol.oauth import TokenRequest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class ClientAuthentication:
         self._attempts = attempts
 
     def client(self, context: RequestContext) -> AuthenticatedClient:
-        """Return the client of a request. Raises InvalidClient, LimitExceeded, GatewayError."""
+        """Return the client of a request. Raises InvalidClient, LimitExceeded, Unavailable, GatewayError."""
         headers = context.request.headers
         request = TokenRequest.parse(
             headers.get("Content-Type"), headers.getall("Authorization", []), context.body
@@ -45,6 +45,8 @@ class ClientAuthentication:
         try:
             found = self._authenticate(context, request.client_id, secret_sha256, address)
         except ClientRefused as refused:
+            if context.state.credentials.is_incomplete and refused.reason == "client":
+                raise Unavailable(UNREADABLE_RECIPIENTS) from None
             self._attempts.failed(site, request.client_id)
             context.record.refusal = refused.reason
             log.info("request %s: the client of a token request is refused: %s", context.id, refused.reason)

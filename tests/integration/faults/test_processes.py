@@ -21,6 +21,7 @@ from support.waiting import until
 from tables.large_logs import make_log
 
 from gateway.access.recipient_store import RecipientDatabase
+from gateway.config.database import DatabasePlace
 from gateway.telemetry.clock import epoch_ms
 
 ADDS = 15_000
@@ -94,7 +95,7 @@ async def test_streams_end_whole_when_the_server_is_stopped_during_them(table, t
 
 async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
     section = {"drainDelaySeconds": 0, "recipientsDatabase": "recipients.db"}
-    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=epoch_ms)) as database:
+    with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=epoch_ms)) as database:
         token = database.add("alice", shares=["s"]).token
         headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
 

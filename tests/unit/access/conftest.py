@@ -19,9 +19,10 @@ def changes():
 
 
 @pytest.fixture
-def database(tmp_path, clock, changes):
+def database(place, clock, changes):
+    """In SQLite, and in PostgreSQL."""
     database = RecipientDatabase(
-        tmp_path / "state" / "recipients.db",
+        place,
         now_ms=clock,
         actor="cli:test",
         taken_names=lambda: frozenset({"from-yaml"}),

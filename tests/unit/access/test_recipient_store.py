@@ -7,23 +7,28 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select
 from support.gateway_app import Clock
 
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_records import (
-    DatabaseMissing,
+    MAX_LIFE_SECONDS,
     Purged,
     RecipientError,
     RecipientExists,
     RecipientNotFound,
 )
-from gateway.access.recipient_store import MAX_LIFE_SECONDS, RecipientDatabase
+from gateway.access.recipient_store import RecipientDatabase
 from gateway.access.stored_recipients import RecipientReader
+from gateway.config.database import DatabasePlace
+from gateway.database.errors import DatabaseBusy, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
+from gateway.database.schema import METADATA
 
 
 def undeliverable(_issued):
@@ -46,17 +51,23 @@ def test_a_new_recipient_has_one_token_its_shares_and_its_networks(database):
     assert len(issued.token) >= 43
 
 
-def test_the_plain_token_is_nowhere_in_the_file_nor_in_any_repr(database, tmp_path, changes):
+def test_the_plain_token_is_nowhere_in_the_database_nor_in_any_repr(database, tmp_path, changes):
     issued = database.add("alice")
-    files = list((tmp_path / "state").iterdir())
-    assert files
-    assert not any(issued.token.encode() in file.read_bytes() for file in files)
+    with database.database.reading() as connection:
+        rows = [
+            str(row) for table in METADATA.sorted_tables for row in connection.execute(select(table)).all()
+        ]
+    assert any(token_hash(issued.token).hex() in row for row in rows)
+    assert not any(issued.token in row for row in rows)
+    assert not any(issued.token.encode() in file.read_bytes() for file in tmp_path.rglob("*.db*"))
     text = repr((issued, database.list(), changes, database.history("alice")))
     assert issued.token not in text
     assert token_hash(issued.token).hex() not in text
 
 
-def test_the_file_belongs_to_its_owner_alone(database, tmp_path):
+def test_the_file_belongs_to_its_owner_alone(tmp_path, clock):
+    path = tmp_path / "state" / "recipients.db"
+    RecipientDatabase(DatabasePlace(path), now_ms=clock).close()
     assert stat.S_IMODE((tmp_path / "state" / "recipients.db").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
@@ -103,7 +114,7 @@ def test_rotation_never_lengthens_an_old_life(database, clock):
 )
 def test_any_history_keeps_two_live_tokens_at_most_and_only_shortens(tmp_path_factory, steps):
     clock = Clock(1_700_000_000_000)
-    database = RecipientDatabase(tmp_path_factory.mktemp("db") / "r.db", now_ms=clock)
+    database = RecipientDatabase(DatabasePlace(tmp_path_factory.mktemp("db") / "r.db"), now_ms=clock)
     database.add("alice")
     ends: dict[str, float] = {}
     for step, seconds, life in steps:
@@ -154,21 +165,17 @@ def test_a_share_with_blanks_is_granted_and_an_absent_one_with_allow_absent(data
     ]
 
 
-def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, tmp_path):
-    path = tmp_path / "state" / "recipients.db"
+def test_a_share_of_any_case_is_one_share_and_taken_back_it_is_closed(database, place):
     database.add("alice", shares=["\u00c4RZTE", "\u00e4rzte", "STRASSE", "logs"], allow_absent=True)
     assert database.grant("alice", ["\u00c4rzte", "stra\u00dfe"], allow_absent=True).shares == (
         "logs",
         "strasse",
         "\u00e4rzte",
     )
-    with closing(sqlite3.connect(path, isolation_level=None)) as earlier_version:
-        earlier_version.execute("INSERT INTO grants VALUES ('alice', '\u00c4RZTE')")
-        earlier_version.execute("INSERT INTO grants VALUES ('alice', 'stra\u00dfe')")
-    assert database.show("alice").shares == ("logs", "strasse", "\u00e4rzte")
     record = database.revoke("alice", shares=["\u00e4rzte", "\u00c4rzte", "Stra\u00dfe"])
     assert record.shares == ("logs",)
-    [stored] = RecipientReader(path).read()
+    with closing(RecipientReader(lambda: place)) as reader:
+        [stored] = reader.read()
     assert stored.recipient.shares == {"logs"}
     with pytest.raises(RecipientError, match="not granted"):
         database.revoke("alice", shares=["\u00c4RZTE"])
@@ -183,27 +190,44 @@ def test_a_token_that_nobody_received_changes_nothing(database, clock, changes):
     assert [change.action for change in changes] == ["createRecipient"]
 
 
-def test_a_full_disk_is_named_and_changes_nothing(database):
-    database.add("alice")
-    connection = database._connection
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+def test_a_full_disk_is_named_and_changes_nothing(tmp_path, clock):
+    with RecipientDatabase(DatabasePlace(tmp_path / "r.db"), now_ms=clock) as database:
+        database.add("alice")
+        driver = database.database.driver
+        (pages,) = driver.execute("PRAGMA page_count").fetchone()
+        driver.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(DatabaseUnusable, match="full"):
+            database.add("bob", comment="x" * 100_000)
+        assert [record.name for record in database.list()] == ["alice"]
+        driver.execute(f"PRAGMA max_page_count = {pages * 100}")
         database.add("bob", comment="x" * 100_000)
-    assert [record.name for record in database.list()] == ["alice"]
 
 
-def test_a_commit_that_fails_is_rolled_back_and_the_connection_can_be_used(database, tmp_path):
-    path = tmp_path / "state" / "recipients.db"
-    database._connection.execute("PRAGMA busy_timeout = 10")
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN")
-        other.execute("SELECT count(*) FROM recipients").fetchone()
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
+def test_a_commit_that_fails_is_rolled_back_and_the_connection_can_be_used(tmp_path, clock):
+    path = tmp_path / "r.db"
+    with RecipientDatabase(DatabasePlace(path), now_ms=clock) as database:
+        database.database.driver.execute("PRAGMA busy_timeout = 10")
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM recipients").fetchone()
+            with pytest.raises(DatabaseBusy, match="locked"):
+                database.add("alice")
+            other.execute("COMMIT")
+        assert database.list() == ()
+        database.add("alice")
+
+
+def test_a_change_that_another_one_holds_up_for_too_long_fails(postgresql, clock, monkeypatch):
+    monkeypatch.setattr("gateway.database.engine.BUSY_SECONDS", 0.2)
+    place = postgresql.place(postgresql.new_database())
+    with (
+        RecipientDatabase(place, now_ms=clock) as database,
+        RecipientDatabase(place, now_ms=clock) as other,
+        other.database.changing(),
+    ):
+        with pytest.raises(DatabaseBusy, match="locked"):
             database.add("alice")
-        other.execute("COMMIT")
-    assert database.list() == ()
-    database.add("alice")
+        assert database.list() == ()
 
 
 def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
@@ -235,30 +259,33 @@ def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, cl
             database.purge(tokens_expired_for_seconds=seconds)
 
 
-def test_to_look_waits_for_no_change_and_makes_no_file(database, tmp_path, clock):
+def test_to_look_waits_for_no_change_and_makes_no_database(database, place, clock, postgresql, tmp_path):
     database.add("alice")
-    path = tmp_path / "state" / "recipients.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with closing(RecipientDatabase(path, now_ms=clock, create=False)) as second:
-            assert [record.name for record in second.list()] == ["alice"]
-    with pytest.raises(DatabaseMissing):
-        RecipientDatabase(tmp_path / "absent" / "r.db", now_ms=clock, create=False)
+    with (
+        database.database.changing(),
+        RecipientDatabase(place, now_ms=clock, create=False) as second,
+        RecipientDatabase(place, now_ms=clock, read_only=True) as third,
+    ):
+        assert [record.name for record in second.list()] == ["alice"]
+        assert [record.name for record in third.list()] == ["alice"]
+    absent = DatabasePlace(tmp_path / "absent" / "r.db")
+    for missing in (absent, postgresql.place(postgresql.new_database())):
+        for options in ({"create": False}, {"read_only": True}):
+            with pytest.raises(DatabaseMissing):
+                RecipientDatabase(missing, now_ms=clock, **options)
     assert not (tmp_path / "absent").exists()
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_a_database_that_another_program_has_locked_is_opened_without_a_wait_for_it(
-    database, tmp_path, clock, mode
-):
-    database.add("alice")
-    database.close()
-    path = tmp_path / "state" / "recipients.db"
+def test_a_file_that_another_program_has_locked_is_opened_without_a_wait_for_it(tmp_path, clock, mode):
+    path = tmp_path / "r.db"
+    with RecipientDatabase(DatabasePlace(path), now_ms=clock) as database:
+        database.add("alice")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute(f"PRAGMA journal_mode={mode}")
         other.execute("BEGIN IMMEDIATE")
         started = time.monotonic()
-        with closing(RecipientDatabase(path, now_ms=clock, create=False)) as second:
+        with RecipientDatabase(DatabasePlace(path), now_ms=clock, create=False) as second:
             assert time.monotonic() - started < 2
             assert [record.name for record in second.list()] == ["alice"]
 
@@ -322,7 +349,7 @@ def test_every_change_is_in_the_history_and_reported_once_with_its_actor(databas
     assert {change.actor for change in changes} == {"cli:test"}
 
 
-def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_path, clock):
+def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(place, clock):
     refused = []
 
     def refuse(change):
@@ -330,10 +357,8 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_pa
         if len(refused) > 1:
             raise RuntimeError("it cannot be recorded")
 
-    path, done = tmp_path / "recipients.db", []
-    with closing(
-        RecipientDatabase(path, now_ms=clock, before_change=refuse, on_change=done.append)
-    ) as database:
+    done = []
+    with RecipientDatabase(place, now_ms=clock, before_change=refuse, on_change=done.append) as database:
         token = database.add("alice", shares=["sales"]).token
         before = database.list(), database.history("alice")
         clock.now_ms += 1
@@ -353,26 +378,46 @@ def test_a_change_that_is_refused_before_its_commit_leaves_nothing_behind(tmp_pa
     assert [change.action for change in done] == ["createRecipient"]
 
 
-def test_polling_detects_changes_of_other_processes_and_not_reads(database, tmp_path):
-    reader = RecipientReader(tmp_path / "state" / "recipients.db")
-    before = reader.read()
-    assert reader.read() is before
-    code = (
-        "import sys, pathlib; from gateway.access.recipient_store import RecipientDatabase\n"
-        "RecipientDatabase(pathlib.Path(sys.argv[1]), now_ms=lambda: 5).add('bob')"
-    )
-    subprocess.run([sys.executable, "-P", "-c", code, str(tmp_path / "state" / "recipients.db")], check=True)
-    after = reader.read()
-    assert [stored.recipient.name for stored in after] == ["bob"]
-    assert reader.read() is after
-    reader.close()
+def test_polling_detects_changes_of_other_processes_and_not_reads(database, place):
+    with closing(RecipientReader(lambda: place)) as reader:
+        before = reader.read()
+        assert reader.read() is before
+        code = (
+            "import sys, pathlib\n"
+            "from gateway.access.recipient_store import RecipientDatabase\n"
+            "from gateway.config.database import DatabasePlace\n"
+            "from gateway.config.secret import Secret\n"
+            "path, url = sys.argv[1:]\n"
+            "place = DatabasePlace(pathlib.Path(path)) if path else DatabasePlace(None, Secret(url))\n"
+            "RecipientDatabase(place, now_ms=lambda: 5).add('bob')"
+        )
+        arguments = [str(place.path or ""), place.url.reveal() if place.url else ""]
+        subprocess.run([sys.executable, "-P", "-c", code, *arguments], check=True)
+        after = reader.read()
+        assert [stored.recipient.name for stored in after] == ["bob"]
+        assert reader.read() is after
 
 
-def test_a_database_of_a_newer_gateway_is_refused(tmp_path, clock):
+def test_changes_at_the_same_time_leave_two_live_tokens_at_most(database, place, clock):
+    database.add("alice")
+
+    def rotate(_number):
+        with RecipientDatabase(place, now_ms=clock, create=False) as other:
+            return other.rotate("alice", old_expires_in_seconds=3600).token
+
+    with ThreadPoolExecutor(8) as threads:
+        tokens = list(threads.map(rotate, range(24)))
+    live = live_hashes(database.show("alice"), clock.now_ms)
+    assert len(live) == 2
+    assert live < {token_hash(token).hex() for token in tokens}
+    assert [change.action for change in database.history("alice")][1:] == ["rotateRecipientToken"] * 24
+
+
+@pytest.mark.parametrize("version", [4, 99])
+def test_a_file_of_a_newer_gateway_is_refused(tmp_path, clock, version):
     path = tmp_path / "recipients.db"
-    RecipientDatabase(path, now_ms=clock).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with pytest.raises(RecipientError, match="version 99"):
-        RecipientDatabase(path, now_ms=clock)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    for options in ({}, {"read_only": True}):
+        with pytest.raises(DatabaseOutdated, match=f"version {version}"):
+            RecipientDatabase(DatabasePlace(path), now_ms=clock, **options)

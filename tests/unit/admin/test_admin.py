@@ -12,6 +12,7 @@ from gateway.access.authentication import token_hash
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
 from gateway.admin.app import create_admin_app
+from gateway.config.database import DatabasePlace
 
 NOW_MS = 1_700_000_000_000
 TOKEN = "the-admin-token"
@@ -34,7 +35,7 @@ def recorded():
 def open_database(tmp_path, recorded):
     def open_database(actor, *, create=False, read_only=False):
         return RecipientDatabase(
-            tmp_path / "recipients.db",
+            DatabasePlace(tmp_path / "recipients.db"),
             now_ms=lambda: NOW_MS,
             actor=actor,
             create=create,

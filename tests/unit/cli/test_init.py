@@ -28,6 +28,7 @@ from gateway.__main__ import main
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli import first_share, init
 from gateway.config import Location, load
+from gateway.config.database import DatabasePlace
 from gateway.tables.search import FoundTable, Search, find_tables
 
 WRITTEN = {"share.yaml", "share-token.key", "recipients.db", "alice.share"}
@@ -244,7 +245,7 @@ def test_force_replaces_configuration_and_token_and_keeps_the_key(run: Run, demo
     assert shared() == ["new.default.orders"]
     assert Path("share-token.key").read_text() == key
     assert json.loads(Path("Alice.share").read_text())["bearerToken"] != token
-    with closing(RecipientDatabase(Path("recipients.db"), now_ms=lambda: 2**41)) as database:
+    with closing(RecipientDatabase(DatabasePlace(Path("recipients.db")), now_ms=lambda: 2**41)) as database:
         (record,) = database.list()
         assert "new" in record.shares
         assert len([one for one in record.tokens if one.live(2**41)]) == 1
@@ -285,7 +286,7 @@ def test_an_error_in_the_last_step_takes_all_files_back(
         assert run(demo_tables, "--recipient", "alice", "--share", "other", "--force")[0] == 1
     assert {name: Path(name).read_bytes() for name in before} == before
     assert written() == WRITTEN
-    with closing(RecipientDatabase(Path("recipients.db"), now_ms=lambda: 0)) as database:
+    with closing(RecipientDatabase(DatabasePlace(Path("recipients.db")), now_ms=lambda: 0)) as database:
         assert database.show("alice").shares == (shared()[0].split(".")[0],)
 
 

@@ -21,6 +21,7 @@ from gateway.__main__ import main
 from gateway.access.authentication import token_hash
 from gateway.access.recipient_store import RecipientDatabase
 from gateway.cli.profile_file import ProfileFile
+from gateway.config.database import DatabasePlace
 
 CONFIG = """
 version: 1
@@ -80,7 +81,7 @@ def test_a_profile_that_cannot_be_written_changes_nothing(run, tmp_path, operati
     assert err.count("\n") == 1
     assert place.partition("/")[0] in err
     assert run("list") == before
-    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+    with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=lambda: 0)) as database:
         [record] = database.list()
         assert [one.sha256 for one in record.tokens] == [token_hash(token).hex()]
         assert record.tokens[0].expires_ms is None
@@ -131,7 +132,7 @@ def test_a_change_that_fails_after_its_profile_takes_the_profile_back(tmp_path, 
 
 
 def live_tokens(tmp_path):
-    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+    with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=lambda: 0)) as database:
         return [one.sha256 for one in database.show("acme").tokens if one.expires_ms is None]
 
 
@@ -279,7 +280,7 @@ def test_a_reader_that_has_left_gets_no_token_and_ends_none(run, config, tmp_pat
         with pytest.raises(BrokenPipeError):
             pipe.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
-    with closing(RecipientDatabase(tmp_path / "recipients.db", now_ms=lambda: 0)) as database:
+    with closing(RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=lambda: 0)) as database:
         assert [one.sha256 for one in database.show("acme").tokens] == [token_hash(token).hex()]
 
 
@@ -340,14 +341,15 @@ def test_the_comment_and_the_history_of_a_deleted_recipient_are_shown(run):
 
 def test_a_locked_database_is_one_line(run, tmp_path, monkeypatch):
     run("add", "acme")
-    monkeypatch.setattr("gateway.access.recipient_schema.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.database.engine.BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(tmp_path / "recipients.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for operation, *arguments in (["list"], ["show", "acme"], ["rotate", "acme"], ["delete", "acme"]):
             code, out, err = run(operation, *arguments)
             assert (code, out) == (1, "")
             assert err == (
-                "delta-gateway recipient: the recipients' database is locked by another program; try again\n"
+                "delta-gateway recipient: the recipients' database cannot be used: "
+                "it is locked by another program; try again\n"
             )
     (tmp_path / "recipients.db").write_bytes(b"no database" * 100)
     code, _, err = run("list")

@@ -111,6 +111,10 @@ async def directory_of_the_rule(live: Live) -> Any:
     return live.kept.setdefault("directory", table.location.key) == table.location.key
 
 
+async def outage_seconds(live: Live) -> Any:
+    return live.process.config.max_outage_seconds
+
+
 async def credential_seconds(live: Live) -> Any:
     return live.state.vendor._seconds
 
@@ -431,6 +435,9 @@ AT_ONCE: Mapping[str, Row] = {
         "a secret of the tests", "b" * 32, status_of_an_earlier_token, (200, 400)
     ),
     "gateway.allowedRoots": Row(["/nothing"], ["whole"], status_of(), (403, 200)),
+    "gateway.database.maxOutageSeconds": Row(
+        60, 30, outage_seconds, (60, 30), {"gateway.database.url": "sqlite:///r.db"}
+    ),
     "gateway.maxStalenessSeconds": Row(1.5, 2, staleness, (1500, 2000)),
     "gateway.cors.origins": Row(
         ["https://a.example"], ["https://b.example"], allowed_origin, (None, "https://b.example")
@@ -718,6 +725,8 @@ RESTART: Mapping[str, tuple[Any, Any]] = {
     "ssl.certificateFile": ("a.pem", "b.pem"),
     "ssl.certificateKeyFile": ("a.key", "b.key"),
     "ssl.certificatePasswordFile": ("a", "b"),
+    "gateway.database": ("sqlite:///a.db", "sqlite:///b.db"),
+    "gateway.database.url": ("sqlite:///a.db", "sqlite:///b.db"),
     "gateway.recipientsDatabase": ("a.db", "b.db"),
     "gateway.cache.memoryBytes": (1 << 20, 1 << 21),
     "gateway.cache.directory": ("a", "b"),
@@ -803,6 +812,7 @@ async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
 
 IN_PROCESSES = {
     "gateway.limits.idleConnectionSeconds": "test_idle_connections_end_after_the_reloaded_timeout",
+    "gateway.database.password": "test_a_reloaded_password_is_that_of_the_next_connection",
     "gateway.drainSeconds": "test_a_drain_lasts_for_the_reloaded_duration",
     "gateway.drainDelaySeconds": "test_readiness_fails_for_the_reloaded_drain_delay",
 }
@@ -818,7 +828,7 @@ def test_every_key_has_a_row_and_is_changed_by_a_test() -> None:
         },
         Effect.RESTART: {*RESTART},
         Effect.NONE: {*NO_EFFECT},
-        Effect.NEW_CONNECTIONS: {"gateway.limits.idleConnectionSeconds"},
+        Effect.NEW_CONNECTIONS: {"gateway.limits.idleConnectionSeconds", "gateway.database.password"},
         Effect.AT_SHUTDOWN: {"gateway.drainSeconds", "gateway.drainDelaySeconds"},
     }
     assert set().union(*tested.values()) == every

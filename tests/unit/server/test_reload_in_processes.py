@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from contextlib import suppress
@@ -61,3 +62,28 @@ def test_a_drain_lasts_for_the_reloaded_duration(tmp_path, workers):
                     pass
             assert gateway.process.wait(40) == 0
             assert time.monotonic() - started < 30
+
+
+def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path):
+    name = postgresql.new_database()
+    role = postgresql.new_role("first")
+    url = postgresql.url(name).replace("//postgres@", f"//{role}@")
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    gateway = Gateway(tmp_path, database={"url": url, "passwordFile": "password"})
+
+    def readable():
+        return b"delta_gateway_recipients_readable 1.0" in gateway.admin("GET", "/metrics")[1]
+
+    with gateway.running():
+        profile = tmp_path / "bob.share"
+        assert gateway.command("add", "bob", "--profile", str(profile)).returncode == 0
+        token = json.loads(profile.read_text())["bearerToken"]
+        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        postgresql.execute(f"ALTER ROLE {role} PASSWORD 'second'")
+        postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
+        gateway.until(lambda: not readable())
+        file.write_text("second\n")
+        gateway.until(lambda: readable())
+        assert gateway.command("revoke", "bob").returncode == 0
+        gateway.until(lambda: gateway.shares(token)[0] == 401)

@@ -1,0 +1,215 @@
+"""Servers whose recipients are in a database: replicas, outages, restarts, and files of the earlier key."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import time
+from contextlib import ExitStack, closing
+
+import pytest
+from run import ROOT
+from support.gateway_directory import Gateway
+from support.processes import processor_wait_seconds
+
+from gateway.access.recipient_store import RecipientDatabase
+from gateway.config.database import DatabasePlace
+from gateway.telemetry.clock import epoch_ms
+
+RELEASED = ROOT / "tests/integration/compatibility/0.1.0/recipients.db"
+CHANGES = int(os.environ.get("DATABASE_CHANGES", "20"))
+CONNECTIONS = 8
+
+
+def at(place):
+    return f"sqlite:///{place.path}" if place.url is None else place.url.reveal()
+
+
+def added(gateway, name="bob", *options):
+    profile = gateway.directory / f"{name}.share"
+    done = gateway.command("add", name, "--share", "logs", "--profile", str(profile), *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(profile.read_text())["bearerToken"]
+
+
+def readable(gateway):
+    return b"delta_gateway_recipients_readable 1.0" in gateway.admin("GET", "/metrics")[1]
+
+
+def statuses(connections, token):
+    """The status of each connection, which stays with one worker."""
+    found = []
+    for connection in connections:
+        connection.request("GET", "/delta-sharing/shares/sales", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        response.read()
+        found.append(response.status)
+    return found
+
+
+def test_every_worker_of_every_replica_sees_a_change_within_a_second(place, tmp_path):
+    """Measured from before the change to the answer of the last worker.
+
+    The time that other programs had the processor is not counted. DATABASE_CHANGES sets how many changes.
+    """
+    replicas = [Gateway(tmp_path / name, database=at(place)) for name in made(tmp_path, "a", "b")]
+    with ExitStack() as running:
+        for replica in replicas:
+            running.enter_context(replica.running(workers=2))
+        token = added(replicas[0])
+        for replica in replicas:
+            replica.until(lambda replica=replica: replica.shares(token) == (200, ["logs"]))
+        connections = [
+            running.enter_context(closing(http.client.HTTPConnection("127.0.0.1", replica.port, timeout=20)))
+            for replica in replicas
+            for _ in range(CONNECTIONS)
+        ]
+        database = running.enter_context(RecipientDatabase(place, now_ms=epoch_ms))
+        seconds = []
+        for number in range(CHANGES):
+            granted = number % 2 == 0
+            waited, started = waits(replicas), time.monotonic()
+            if granted:
+                database.grant("bob", ["sales"])
+            else:
+                database.revoke("bob", shares=["sales"])
+            while {*statuses(connections, token)} != {200 if granted else 404}:
+                assert time.monotonic() - started < 60
+            seconds.append(time.monotonic() - started - (waits(replicas) - waited))
+    assert sorted(seconds)[int(len(seconds) * 0.99)] < 1
+
+
+def made(directory, *names):
+    for name in names:
+        (directory / name).mkdir()
+        yield name
+
+
+def waits(replicas):
+    """How long this process and the servers have waited for a processor."""
+    processes = [os.getpid(), *(replica.process.pid for replica in replicas)]
+    return sum(map(processor_wait_seconds, processes))
+
+
+def test_a_server_outlives_a_restart_of_its_database_and_then_sees_changes(postgresql, tmp_path):
+    gateway = Gateway(tmp_path, database=postgresql.url(postgresql.new_database()))
+    with gateway.running(workers=2):
+        token = added(gateway)
+        gateway.until(lambda: all(gateway.shares(token) == (200, ["logs"]) for _ in range(8)))
+        postgresql.kill()
+        gateway.until(lambda: not readable(gateway))
+        assert gateway.shares(token) == (200, ["logs"])
+        assert gateway.get("/readyz")[0] == 200
+        status, answer = gateway.admin("POST", "/recipients/bob/rotate", {})
+        assert (status, b"cannot be written" in answer) == (503, True)
+        refused = gateway.command("rotate", "bob")
+        assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+        postgresql.start()
+        gateway.until(lambda: readable(gateway))
+        assert gateway.command("revoke", "bob").returncode == 0
+        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+
+
+def test_a_long_outage_ends_what_the_database_gave_and_nothing_else(postgresql, tmp_path):
+    url = postgresql.url(postgresql.new_database())
+    gateway = Gateway(tmp_path, database={"url": url, "maxOutageSeconds": 1})
+    with gateway.running():
+        token = added(gateway)
+        client = tmp_path / "client.share"
+        gateway.command("client", "add", "bob", "--profile", str(client))
+        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        postgresql.stop()
+        gateway.until(lambda: gateway.shares(token)[0] == 503)
+        _, body, headers = gateway.get("/delta-sharing/shares", token)
+        assert json.loads(body)["message"] == "the server cannot read its recipients"
+        assert headers["Retry-After"]
+        assert gateway.shares()[0] == 200
+        assert gateway.get("/readyz")[0] == 200
+        profile = json.loads(client.read_text())
+        form = f"grant_type=client_credentials&client_id={profile['clientId']}&client_secret=x"
+        assert token_request(gateway, form) == 503
+        postgresql.start()
+        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        assert token_request(gateway, form) == 401
+        assert gateway.shares("another token")[0] == 401
+
+
+def token_request(gateway, form):
+    with closing(http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)) as connection:
+        content_type = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/delta-sharing/oauth/token", form, content_type)
+        return connection.getresponse().status
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_the_file_of_the_earlier_key_is_taken_over_once(place, tmp_path, key):
+    """Also the file of its default name, which needs no key."""
+    file = tmp_path / ("earlier.db" if key else "recipients.db")
+    shutil.copy(RELEASED, file)
+    before = file.read_bytes()
+    named = {"recipientsDatabase": file.name} if key else {}
+    gateway = Gateway(tmp_path, database=at(place), recipients=[], **named)
+    checked = gateway.command(operation="check")
+    assert checked.returncode == 0, checked.stdout
+    with gateway.running():
+        assert "alice: shares *" in gateway.command("list").stdout
+        assert gateway.command("delete", "alice").returncode == 0
+    with gateway.running():
+        listed = gateway.command("list").stdout
+        assert "bob: shares sales" in listed
+        assert "alice" not in listed
+    assert file.read_bytes() == before
+
+
+def test_a_file_of_the_earlier_release_under_a_running_server_is_brought_up_to_date(tmp_path):
+    gateway = Gateway(tmp_path, recipientsDatabase="recipients.db")
+    with gateway.running(workers=2):
+        token = added(gateway, "carol")
+        gateway.until(lambda: all(gateway.shares(token)[0] == 200 for _ in range(8)))
+        shutil.copy(RELEASED, tmp_path / "restored")
+        (tmp_path / "restored").rename(tmp_path / "recipients.db")
+        gateway.until(lambda: all(gateway.shares(token)[0] == 401 for _ in range(8)))
+        gateway.until(lambda: readable(gateway))
+        assert "bob: shares sales" in gateway.command("list").stdout
+    assert (tmp_path / "recipients.db.before-0001").exists()
+
+
+def test_a_password_is_in_no_output(postgresql, tmp_path):
+    """Neither of a server that is not there nor of one that refuses it."""
+    password = "pass-word/of:the@database"
+    role, absent = postgresql.new_role("another"), tmp_path / "absent"
+    url = postgresql.url("postgres").replace("//postgres@", f"//{role}@")
+    gateway = Gateway(tmp_path)
+    every = ("serve", "check", "recipient")
+    for section, operations in (
+        ({"url": url, "password": password}, every),
+        ({"url": f"postgresql://{role}:pass-word%2Fof@/x?host={absent}"}, every),
+        ({"url": f"postgresql://{role}:pass-word@[x/?host={absent}"}, every[:1]),
+        ({"url": f"postgresql://{role}:pass-word@/x?host={absent}&nonsense=1"}, every[:1]),
+        ({"url": f"mysql://{role}:pass-word@/x"}, every[1:2]),
+        ({"url": url, "passwrd": password}, every[1:2]),
+    ):
+        gateway.settings["gateway"]["database"] = section
+        gateway.write()
+        for operation in operations:
+            ended = gateway.command(*(["list"] if operation == "recipient" else []), operation=operation)
+            assert ended.returncode == 1, section
+            assert "pass-word" not in ended.stdout + ended.stderr
+            assert "Traceback" not in ended.stderr, ended.stderr
+
+
+def test_a_full_disk_refuses_a_change_and_the_server_goes_on(tmp_path):
+    """The file system of the database has no room: a quota of SQLite, which fails as a full disk does."""
+    gateway = Gateway(tmp_path, recipientsDatabase="recipients.db")
+    with gateway.running():
+        token = added(gateway)
+        gateway.until(lambda: gateway.shares(token)[0] == 200)
+        with RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=epoch_ms) as database:
+            database.database.driver.execute("PRAGMA max_page_count = 1")
+            with pytest.raises(OSError, match="full"):
+                database.add("carol", comment="x" * 100_000)
+        assert gateway.shares(token)[0] == 200
+        assert gateway.command("revoke", "bob").returncode == 0
+        gateway.until(lambda: gateway.shares(token)[0] == 401)
