@@ -84,6 +84,6 @@ def test_a_reloaded_password_is_that_of_the_next_connection(postgresql, tmp_path
         postgresql.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")
         gateway.until(lambda: not readable())
         file.write_text("second\n")
-        gateway.until(lambda: readable())
+        gateway.until(readable)
         assert gateway.command("revoke", "bob").returncode == 0
         gateway.until(lambda: gateway.shares(token)[0] == 401)
