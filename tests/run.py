@@ -784,8 +784,9 @@ def constraints() -> Path:
     return path
 
 
-SERVER_PACKAGES = ("--no-dev", "--extra", "azure", "--extra", "gcp", "--no-annotate", "--no-header")
-"""Selects the dependencies of a server that reads tables on any cloud."""
+SERVER_EXTRAS = ("--extra", "azure", "--extra", "gcp", "--extra", "postgresql")
+SERVER_PACKAGES = ("--no-dev", *SERVER_EXTRAS, "--no-annotate", "--no-header")
+"""Selects the dependencies of a server that reads tables on any cloud, with recipients in any database."""
 
 
 def export_command() -> list[str | Path]:

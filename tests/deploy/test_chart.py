@@ -18,6 +18,10 @@ from gateway.config import loads
 CHART = run.ROOT / "deploy/chart"
 KUBERNETES = ("1.27", "1.37")
 PACKAGED = run.ROOT / "gateway/telemetry/dashboards"
+SECRET_VARIABLE = {
+    "name": "DATABASE_URL",
+    "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}},
+}
 MANY = {
     "replicas": 3,
     "workers": 2,
@@ -322,6 +326,13 @@ def test_the_names_of_services_are_short_enough():
     assert len(set(services)) == 2
 
 
+@pytest.mark.parametrize("database", ["postgresql://db/x", {"url": "${DATABASE_URL}"}, {"urlFile": "/x"}])
+def test_several_replicas_may_have_a_database_of_postgresql(database):
+    values = merged(MANY, config={"gateway": {"database": database}}, extraEnv=[SECRET_VARIABLE])
+    container = the("Deployment", rendered(values))["spec"]["template"]["spec"]["containers"][0]
+    assert SECRET_VARIABLE in container["env"]
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
@@ -331,6 +342,8 @@ def test_the_names_of_services_are_short_enough():
             merged(MANY, config={"gateway": {"recipientsDatabase": "/shared/recipients.db"}}),
             "SQLite has one writer",
         ),
+        (merged(MANY, config={"gateway": {"database": "sqlite:////shared/r.db"}}), "SQLite has one writer"),
+        (merged(MANY, config={"gateway": {"database": {"url": "sqlite:///r.db"}}}), "SQLite has one writer"),
         (merged(MANY, tokenKeys=[]), "several replicas need common tokenKeys"),
         ({"terminationGracePeriodSeconds": 35}, "is not more than the 35 s"),
         (merged(MANY, terminationGracePeriodSeconds=45), "streams would be cut"),

@@ -95,8 +95,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "gateway.check" -}}
 {{- $config := include "gateway.configuration" . | fromYaml }}
 {{- $several := or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) }}
-{{- if and $several (or .Values.database.enabled $config.gateway.recipientsDatabase) }}
-{{- fail "several replicas cannot share the recipients' database: SQLite has one writer, and a ReadWriteOnce volume one node. Set replicas: 1 and autoscaling.enabled: false, or database.enabled: false without config.gateway.recipientsDatabase, and keep the recipients in config.gateway.recipients" }}
+{{- $database := $config.gateway.database | default "" }}
+{{- $url := ternary $database (dig "url" "" (ternary (dict) $database (kindIs "string" $database))) (kindIs "string" $database) }}
+{{- if and $several (or .Values.database.enabled (hasPrefix "sqlite:" $url) (and $config.gateway.recipientsDatabase (not $database))) }}
+{{- fail "several replicas cannot share the recipients' database: SQLite has one writer, and a ReadWriteOnce volume one node. Set replicas: 1 and autoscaling.enabled: false, or database.enabled: false without config.gateway.recipientsDatabase, and keep the recipients in PostgreSQL, by config.gateway.database, or in config.gateway.recipients" }}
 {{- end }}
 {{- if and $several (not $config.gateway.tokenKeys) }}
 {{- fail "several replicas need common tokenKeys: without them each pod makes its own key and refuses the page tokens and file URLs of the others" }}
